@@ -44,6 +44,10 @@ afterAll(() => {
   const { own, started } = cpuSeconds();
   const before = sinceFile.larklineCpu ?? { own: 0, started: 0 };
   sinceFile.larklineCpu = { own, started };
-  const cost = { file: relative(process.cwd(), testPath), own: own - before.own, started: started - before.started };
+  const cost = {
+    file: relative(process.cwd(), testPath),
+    own: own - before.own,
+    started: started - before.started,
+  };
   appendFileSync(costFile, `${JSON.stringify(cost)}\n`);
 });

@@ -13,7 +13,15 @@ function offerPnpm(): void {
   } catch {
     const file = new URL("../package.json", import.meta.url);
     const { packageManager } = JSON.parse(readFileSync(file, "utf8")) as { packageManager: string };
-    const command = ["exec", "--yes", `--package=${packageManager}`, "--", "node", "-p", "process.env.PATH"];
+    const command = [
+      "exec",
+      "--yes",
+      `--package=${packageManager}`,
+      "--",
+      "node",
+      "-p",
+      "process.env.PATH",
+    ];
     process.env["PATH"] = execFileSync("npm", command, { encoding: "utf8" }).trim();
   }
 }
@@ -22,7 +30,9 @@ function offerPnpm(): void {
 function descendantsOf(pid: number): number[] {
   try {
     const tasks = readdirSync(`/proc/${pid}/task`);
-    const children = tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, "utf8").split(" "));
+    const children = tasks.flatMap((task) =>
+      readFileSync(`/proc/${pid}/task/${task}/children`, "utf8").split(" "),
+    );
     return children
       .filter((child) => child !== "")
       .flatMap((child) => [Number(child), ...descendantsOf(Number(child))]);

@@ -4,10 +4,13 @@ import { expect, it } from "vitest";
 import parts from "./parts.json" with { type: "json" };
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const tests = globSync(["{apps,packages,infra}/*/src/**/*.test.ts", "{simulator,test}/**/*.test.ts"], {
-  cwd: root,
-  exclude: (name) => name.includes("node_modules"),
-});
+const tests = globSync(
+  ["{apps,packages,infra}/*/src/**/*.test.ts", "{simulator,test}/**/*.test.ts"],
+  {
+    cwd: root,
+    exclude: (name) => name.includes("node_modules"),
+  },
+);
 const { tests: cheap, ...others } = parts;
 const named = Object.values(others).flatMap(({ files }) => files);
 

@@ -12,7 +12,9 @@ import { root } from "./launcher/paths.mjs";
 
 const folder = resolve(process.argv[2] ?? "");
 // The simulator, which every start has, bundles its page with it.
-const { build } = await import(pathToFileURL(createRequire(join(root, "simulator/package.json")).resolve("rolldown")));
+const { build } = await import(
+  pathToFileURL(createRequire(join(root, "simulator/package.json")).resolve("rolldown"))
+);
 
 /** What runs as a process or a thread. */
 const programs = {
@@ -86,7 +88,10 @@ await Promise.all([
 ]);
 
 async function bundlePrograms() {
-  const files = Object.entries({ ...programs, ...lent }).map(([name, path]) => [name, join(root, path)]);
+  const files = Object.entries({ ...programs, ...lent }).map(([name, path]) => [
+    name,
+    join(root, path),
+  ]);
   await build({
     ...shared,
     input: Object.fromEntries(files),
@@ -99,7 +104,13 @@ async function bundlePrograms() {
       compiledSchemas(),
       builtPage(),
     ],
-    output: { ...output, dir: folder, format: "es", entryFileNames: "[name].mjs", chunkFileNames: "[name]-[hash].mjs" },
+    output: {
+      ...output,
+      dir: folder,
+      format: "es",
+      entryFileNames: "[name].mjs",
+      chunkFileNames: "[name]-[hash].mjs",
+    },
   });
 }
 
@@ -111,7 +122,12 @@ function outsidePlaces() {
       order: "pre",
       filter: { id: /^[@a-z]/ },
       async handler(id, importer) {
-        if (importer === undefined || !outside.some((one) => id === one || id.startsWith(`${one}/`))) return undefined;
+        if (
+          importer === undefined ||
+          !outside.some((one) => id === one || id.startsWith(`${one}/`))
+        ) {
+          return undefined;
+        }
         const found = await this.resolve(id, importer, { skipSelf: true });
         return { id: found === null || found.external ? id : found.id, external: true };
       },
@@ -125,7 +141,8 @@ function redisQueuesAlone() {
   const cron = "\0no-cron.cjs";
   const sources = {
     [sql]: "exports.SQL_COMMANDS = {}; exports.SQL_MIGRATIONS = {};",
-    [cron]: 'exports.CronExpressionParser = { parse() { throw new Error("repeated jobs are not in the bundles"); } };',
+    [cron]:
+      'exports.CronExpressionParser = { parse() { throw new Error("repeated jobs are not in the bundles"); } };',
   };
   return {
     name: "redis-queues-alone",
@@ -152,7 +169,8 @@ function plainHttp() {
     resolveId: {
       order: "pre",
       filter: { id: /^(node:)?http$/ },
-      handler: (_id, _importer, { kind }) => (kind === "import-statement" ? "plain-http" : undefined),
+      handler: (_id, _importer, { kind }) =>
+        kind === "import-statement" ? "plain-http" : undefined,
     },
     load: (id) =>
       id === "plain-http"
@@ -163,7 +181,9 @@ function plainHttp() {
 
 /** Modules keep the places of their sources: files beside them, and packages, are found from there. */
 function ownPlaces() {
-  const bundles = new Map(Object.entries(programs).map(([name, path]) => [join(root, path), `./${name}.mjs`]));
+  const bundles = new Map(
+    Object.entries(programs).map(([name, path]) => [join(root, path), `./${name}.mjs`]),
+  );
   return {
     name: "own-places",
     transform: {
@@ -171,12 +191,15 @@ function ownPlaces() {
       handler(code, id) {
         const place = `new URL(${JSON.stringify(relative(folder, id))}, import.meta.url)`;
         const moved = code
-          .replaceAll(/(new URL\("([^"]+\.ts)", )?import\.meta\.url/g, (_whole, start = "", path = "") => {
-            const bundle = bundles.get(join(dirname(id), path));
-            return path === "" || bundle === undefined
-              ? `${start}${place}.href`
-              : `new URL("${bundle}", import.meta.url`;
-          })
+          .replaceAll(
+            /(new URL\("([^"]+\.ts)", )?import\.meta\.url/g,
+            (_whole, start = "", path = "") => {
+              const bundle = bundles.get(join(dirname(id), path));
+              return path === "" || bundle === undefined
+                ? `${start}${place}.href`
+                : `new URL("${bundle}", import.meta.url`;
+            },
+          )
           .replaceAll("import.meta.resolve(", "resolveFromSource(");
         if (!moved.includes("resolveFromSource(")) return { code: moved, map: null };
         const helper = [
@@ -192,7 +215,10 @@ function ownPlaces() {
 
 /** Has each process load the bundle where a module outside of it, or `require`, has found the source. */
 function replacing() {
-  const sources = { replacing: replacementsWith(required), "replacing-for-tools": replacementsWith(requiredByTools) };
+  const sources = {
+    replacing: replacementsWith(required),
+    "replacing-for-tools": replacementsWith(requiredByTools),
+  };
   const starts = new Map(
     Object.entries(programs).map(([name, path]) => [
       join(root, path),
@@ -203,7 +229,8 @@ function replacing() {
     name: "replacing",
     resolveId: (id) => (id in sources ? id : undefined),
     load: (id) => sources[id],
-    transform: (code, id) => (starts.has(id) ? { code: `import "${starts.get(id)}"; ${code}`, map: null } : undefined),
+    transform: (code, id) =>
+      starts.has(id) ? { code: `import "${starts.get(id)}"; ${code}`, map: null } : undefined,
   };
 }
 
@@ -244,14 +271,19 @@ export const compiledBefore = (schema) => (found.push(schema), () => undefined);
   const { Ajv2020 } = requireOfProtocol("ajv/dist/2020.js");
   const { default: codeOf } = requireOfProtocol("ajv/dist/standalone");
   const ajv = new Ajv2020({ ...ownOptions, code: { source: true } });
-  return new Map(found.map((schema) => [digestOf(JSON.stringify(schema)), codeOf(ajv, ajv.compile(schema))]));
+  return new Map(
+    found.map((schema) => [digestOf(JSON.stringify(schema)), codeOf(ajv, ajv.compile(schema))]),
+  );
 }
 
 /** Modules do nothing when they are imported, but for those that are programs. */
 function modulesWithSchemas() {
   const isProgram = /\/main\.ts$/;
   return sourceFiles().filter(
-    (path) => path.endsWith(".ts") && !isProgram.test(path) && /\b(jsonP|p)arserOf\(/.test(readFileSync(path, "utf8")),
+    (path) =>
+      path.endsWith(".ts") &&
+      !isProgram.test(path) &&
+      /\b(jsonP|p)arserOf\(/.test(readFileSync(path, "utf8")),
   );
 }
 
@@ -260,7 +292,10 @@ function digestOf(text) {
 }
 
 async function bundleValidators() {
-  const names = [...validators.keys()].map((digest) => [`validators/${digest}`, `validator:${digest}`]);
+  const names = [...validators.keys()].map((digest) => [
+    `validators/${digest}`,
+    `validator:${digest}`,
+  ]);
   await build({
     ...shared,
     input: Object.fromEntries(names),
@@ -268,8 +303,13 @@ async function bundleValidators() {
       {
         name: "validators",
         resolveId: (id) =>
-          id.startsWith("validator:") ? id : id.startsWith("ajv/") ? requireOfProtocol.resolve(id) : undefined,
-        load: (id) => (id.startsWith("validator:") ? validators.get(id.slice("validator:".length)) : undefined),
+          id.startsWith("validator:")
+            ? id
+            : id.startsWith("ajv/")
+              ? requireOfProtocol.resolve(id)
+              : undefined,
+        load: (id) =>
+          id.startsWith("validator:") ? validators.get(id.slice("validator:".length)) : undefined,
       },
     ],
     output: {
@@ -298,13 +338,22 @@ export const compiledBefore = (schema) => () => {
     name: "compiled-schemas",
     resolveId: (id) => (id === "compiled-schemas" ? id : undefined),
     load: (id) =>
-      id === schemaModule ? 'export * from "compiled-schemas";' : id === "compiled-schemas" ? source : undefined,
+      id === schemaModule
+        ? 'export * from "compiled-schemas";'
+        : id === "compiled-schemas"
+          ? source
+          : undefined,
   };
 }
 
 async function bundlePage() {
   const input = join(root, "simulator/src/playground/page/app.tsx");
-  await build({ ...shared, platform: "browser", input, output: { file: join(folder, "page.js"), minify: true } });
+  await build({
+    ...shared,
+    platform: "browser",
+    input,
+    output: { file: join(folder, "page.js"), minify: true },
+  });
 }
 
 /** The playground reads its page, and goes without the bundler. */
@@ -314,7 +363,8 @@ export const pageScript = async () => await readFile(new URL("./page.js", import
   return {
     name: "built-page",
     resolveId: (id) => (id === "built-page" ? id : undefined),
-    load: (id) => (id === pageModule ? 'export * from "built-page";' : id === "built-page" ? source : undefined),
+    load: (id) =>
+      id === pageModule ? 'export * from "built-page";' : id === "built-page" ? source : undefined,
   };
 }
 
@@ -345,7 +395,11 @@ function usedNamespaces(callers) {
       .filter((name) => name.endsWith(".ts"))
       .map((name) => readFileSync(join(root, caller, name), "utf8")),
   );
-  return new Set(texts.flatMap((text) => [...text.matchAll(/\.(\w+)\s*\.v\d+\b/g)].map(([, namespace]) => namespace)));
+  return new Set(
+    texts.flatMap((text) =>
+      [...text.matchAll(/\.(\w+)\s*\.v\d+\b/g)].map(([, namespace]) => namespace),
+    ),
+  );
 }
 
 /** The exports that our sources read, and of the client the namespaces: each class it inherits from adds one. */
@@ -356,7 +410,10 @@ function usedParts(path, callers) {
   return {
     name: "used-parts",
     resolveId: (id) => (id === "sdk" ? id : undefined),
-    load: (id) => (id === "sdk" ? `export { ${[...exported].join(", ")} } from ${JSON.stringify(path)};` : undefined),
+    load: (id) =>
+      id === "sdk"
+        ? `export { ${[...exported].join(", ")} } from ${JSON.stringify(path)};`
+        : undefined,
     transform: {
       filter: { id: /node-sdk\/es\/index\.js$/ },
       handler(code) {
@@ -369,7 +426,9 @@ function usedParts(path, callers) {
           return whole;
         });
         const missing = [...used].filter((one) => !kept.has(one));
-        if (missing.length > 0) throw new Error(`the SDK of Feishu has no ${missing.join(", ")} in its client`);
+        if (missing.length > 0) {
+          throw new Error(`the SDK of Feishu has no ${missing.join(", ")} in its client`);
+        }
         return { code: pruned, map: null };
       },
     },

@@ -107,7 +107,8 @@ const countsTool = `
 
 /** Names the picture that the chart tool made. */
 function chartAnswer({ chart }, results) {
-  const picture = /!\[[^\]]*\]\([^)\s]+\)/.exec(results.map(({ content }) => content).join("\n"))?.[0] ?? "";
+  const picture =
+    /!\[[^\]]*\]\([^)\s]+\)/.exec(results.map(({ content }) => content).join("\n"))?.[0] ?? "";
   return `${chart}\n\n${picture}`;
 }
 
@@ -130,7 +131,14 @@ function scriptOf(scene) {
       return { thinking: { text: thinking, signature: "scripted" }, calls, delayMs: 20 };
     }
     if (results.length === 1) {
-      return { calls: [{ name: "calculator", arguments: { expression: `(${counts.join("+")})/${counts.length}` } }] };
+      return {
+        calls: [
+          {
+            name: "calculator",
+            arguments: { expression: `(${counts.join("+")})/${counts.length}` },
+          },
+        ],
+      };
     }
     return { text: pieces(answer), delayMs: 50 };
   };
@@ -139,7 +147,12 @@ function scriptOf(scene) {
 async function startEverything(modelUrl, directory) {
   const ports = await Promise.all([freePort(), freePort(), freePort(), freePort(), freePort()]);
   const [playground, ingress, worker, runner, operators] = ports.map(String);
-  const { FEISHU_APP_ID: _id, FEISHU_APP_SECRET: _secret, OPENAI_API_KEY: _key, ...inherited } = process.env;
+  const {
+    FEISHU_APP_ID: _id,
+    FEISHU_APP_SECRET: _secret,
+    OPENAI_API_KEY: _key,
+    ...inherited
+  } = process.env;
   const tool = join(directory, "request-counts.ts");
   await writeFile(tool, countsTool);
   const env = {
@@ -157,7 +170,10 @@ async function startEverything(modelUrl, directory) {
     ANTHROPIC_API_KEY: "scripted",
     ANTHROPIC_BASE_URL: modelUrl,
   };
-  const child = spawn(nodeProgram(), [join(root, "infra/dev/start.mjs")], { env, stdio: "inherit" });
+  const child = spawn(nodeProgram(), [join(root, "infra/dev/start.mjs")], {
+    env,
+    stdio: "inherit",
+  });
   const stop = async () => {
     if (child.exitCode !== null) return;
     const exited = new Promise((resolve) => child.once("exit", resolve));
@@ -171,7 +187,9 @@ async function startEverything(modelUrl, directory) {
 async function untilAnswers(url, child) {
   const deadline = AbortSignal.timeout(readyMs);
   while (!deadline.aborted) {
-    if (child.exitCode !== null) throw new Error("The start ended before everything was ready: see its words above.");
+    if (child.exitCode !== null) {
+      throw new Error("The start ended before everything was ready: see its words above.");
+    }
     const ready = await fetch(`${url}/ready`).catch(() => undefined);
     if (ready?.ok === true) return;
     await delay(200);
@@ -188,12 +206,18 @@ function film(subject, frames, picture) {
     await mkdir(frames);
     while (!over.signal.aborted) {
       const next = delay(1000 / framesPerSecond);
-      await subject.screenshot({ path: join(frames, `${String((taken += 1)).padStart(4, "0")}.png`) });
+      await subject.screenshot({
+        path: join(frames, `${String((taken += 1)).padStart(4, "0")}.png`),
+      });
       await next;
     }
-    const colours = "split[a][b];[a]palettegen=max_colors=64[p];[b][p]paletteuse=dither=none:diff_mode=rectangle";
+    const colours =
+      "split[a][b];[a]palettegen=max_colors=64[p];[b][p]paletteuse=dither=none:diff_mode=rectangle";
     const input = ["-framerate", String(framesPerSecond), "-i", join(frames, "%04d.png")];
-    const filters = ["-vf", `scale=560:-1:flags=lanczos,tpad=stop_mode=clone:stop_duration=3,${colours}`];
+    const filters = [
+      "-vf",
+      `scale=560:-1:flags=lanczos,tpad=stop_mode=clone:stop_duration=3,${colours}`,
+    ];
     const { status } = spawnSync(
       "ffmpeg",
       ["-y", "-loglevel", "error", ...input, ...filters, join(root, "docs/images", picture)],
@@ -242,7 +266,10 @@ async function filmScene(browser, scene) {
   try {
     await untilAnswers(everything.url, everything.child);
     await untilAnswers(everything.runnerUrl, everything.child); // without it the model's calls fail
-    const context = await browser.newContext({ locale: scene.locale, viewport: { width: 1280, height: 860 } });
+    const context = await browser.newContext({
+      locale: scene.locale,
+      viewport: { width: 1280, height: 860 },
+    });
     const page = await context.newPage();
     page.setDefaultTimeout(30_000);
     await makeFilm(page, everything.url, directory, scene);

@@ -1,6 +1,7 @@
 // What `npm start` shows with the simulated platform and the scripted model, while there is no larkline.config.ts.
 // The types of Node are not known here.
-const { env } = (globalThis as unknown as { process: { env: Record<string, string | undefined> } }).process;
+const { env } = (globalThis as unknown as { process: { env: Record<string, string | undefined> } })
+  .process;
 /** Alice of the playground. */
 const alice = "ou_00000000000000000000000000000002";
 const memory = { person: "direct", chat: true };
@@ -43,8 +44,17 @@ export default {
       ],
       helpers: [{ agent: "helper", as: "send_helper" }],
     },
-    expert: { memory, questions: true, description: "Knows everything about Larkline.", handoffs: ["default"] },
-    helper: { instructions: "You are a helper.", description: "Looks at one thing.", tools: ["wait"] },
+    expert: {
+      memory,
+      questions: true,
+      description: "Knows everything about Larkline.",
+      handoffs: ["default"],
+    },
+    helper: {
+      instructions: "You are a helper.",
+      description: "Looks at one thing.",
+      tools: ["wait"],
+    },
     writer: { instructions: "You write.", description: "Writes texts.", tools: [] },
     critic: {
       instructions: "You criticise. Say APPROVED when a text is good.",

@@ -25,11 +25,16 @@ function codeCache() {
 }
 
 async function runFile(args) {
-  const child = spawn(nodeProgram(), args, { stdio: "inherit", env: { ...codeCache(), ...process.env } });
+  const child = spawn(nodeProgram(), args, {
+    stdio: "inherit",
+    env: { ...codeCache(), ...process.env },
+  });
   forwardSignals(child);
   return await new Promise((resolve, reject) => {
     child.once("error", reject);
-    child.once("exit", (code, signal) => resolve(code ?? exitCodeOfSignal + (signalNumbers[signal] ?? 0)));
+    child.once("exit", (code, signal) =>
+      resolve(code ?? exitCodeOfSignal + (signalNumbers[signal] ?? 0)),
+    );
   });
 }
 
@@ -37,7 +42,9 @@ await live(
   async (life) => {
     const needsRedis = process.argv[2] === "--redis";
     const args = process.argv.slice(needsRedis ? 3 : 2);
-    if (args.length === 0) throw new Failure("usage: node infra/dev/run.mjs [--redis] <file.ts> [arguments]");
+    if (args.length === 0) {
+      throw new Failure("usage: node infra/dev/run.mjs [--redis] <file.ts> [arguments]");
+    }
     await installDependencies(life, args[0].startsWith("apps/") ? "playground" : "all");
     if (needsRedis) await installProgram(redisProgram, life);
     return await runFile(args);

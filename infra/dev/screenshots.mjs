@@ -19,21 +19,39 @@ function checkPrograms() {
     ...(spawnSync("pngquant", ["--version"]).error === undefined ? [] : ["pngquant"]),
   ];
   if (missing.length === 0) return;
-  throw new Failure(`The pictures need ${missing.join(", ")}: apt-get install ${missing.join(" ")}`);
+  throw new Failure(
+    `The pictures need ${missing.join(", ")}: apt-get install ${missing.join(" ")}`,
+  );
 }
 
 function takePictures(chromium) {
   const vitest = join(root, "node_modules/vitest/vitest.mjs");
   const args = ["run", "--config", join(root, "test/vitest.config.ts"), "test/e2e/states.test.ts"];
-  const env = { ...process.env, PICTURES: folder, ...(chromium === undefined ? {} : { CHROMIUM_PATH: chromium }) };
-  const { status } = spawnSync(nodeProgram(), [vitest, ...args], { cwd: root, env, stdio: "inherit" });
-  if (status !== 0) throw new Failure("The tests have failed: see above. What is in docs/images may be half of it.");
+  const env = {
+    ...process.env,
+    PICTURES: folder,
+    ...(chromium === undefined ? {} : { CHROMIUM_PATH: chromium }),
+  };
+  const { status } = spawnSync(nodeProgram(), [vitest, ...args], {
+    cwd: root,
+    env,
+    stdio: "inherit",
+  });
+  if (status !== 0) {
+    throw new Failure(
+      "The tests have failed: see above. What is in docs/images may be half of it.",
+    );
+  }
 }
 
 async function makeSmall() {
-  const files = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith(".png"));
+  const files = (await readdir(folder, { recursive: true })).filter((name) =>
+    name.endsWith(".png"),
+  );
   const args = ["--force", "--ext", ".png", "--skip-if-larger", "--strip", "--nofs", "64", "--"];
-  spawnSync("pngquant", [...args, ...files.map((name) => join(folder, name))], { stdio: "inherit" });
+  spawnSync("pngquant", [...args, ...files.map((name) => join(folder, name))], {
+    stdio: "inherit",
+  });
 }
 
 try {

@@ -15,7 +15,13 @@ import { seenFiles, watchFiles } from "./launcher/reload.mjs";
 import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
 import { isPlayground, serviceEnv } from "./launcher/service-env.mjs";
 import { startService, stopService, untilReady } from "./launcher/service.mjs";
-import { installDependencies, installProgram, offerProgram, redisProgram, sandboxProgram } from "./launcher/set-up.mjs";
+import {
+  installDependencies,
+  installProgram,
+  offerProgram,
+  redisProgram,
+  sandboxProgram,
+} from "./launcher/set-up.mjs";
 import { summaryOf } from "./launcher/summary.mjs";
 import { text } from "./launcher/texts.mjs";
 
@@ -28,7 +34,9 @@ function claimDataFolder() {
   const file = join(dataFolder(), "launcher.pid");
   try {
     const pid = Number(readFileSync(file, "utf8"));
-    if (pid !== process.pid && isRunning(pid, "start.mjs")) throw new Failure(text("alreadyRunning", pid));
+    if (pid !== process.pid && isRunning(pid, "start.mjs")) {
+      throw new Failure(text("alreadyRunning", pid));
+    }
   } catch (error) {
     if (error instanceof Failure) throw error;
   }
@@ -46,8 +54,12 @@ function takesWork({ name }) {
 
 /** First those that take work, then what they need to finish it. Takes under 10 s in all. */
 async function stopAll(running) {
-  await Promise.all(running.filter(takesWork).map((service) => stopService(service, graceMs.services)));
-  for (const service of running.filter((one) => !takesWork(one)).toReversed()) await stopService(service, graceMs.rest);
+  await Promise.all(
+    running.filter(takesWork).map((service) => stopService(service, graceMs.services)),
+  );
+  for (const service of running.filter((one) => !takesWork(one)).toReversed()) {
+    await stopService(service, graceMs.rest);
+  }
 }
 
 async function openRedis({ plan, running, signal }) {
@@ -65,7 +77,9 @@ async function openRedis({ plan, running, signal }) {
 /** Resolves with the first service that ends by itself. */
 async function firstEnd(running) {
   const settled = running.filter(({ isTrial }) => isTrial !== true);
-  return await Promise.race(settled.map(async (service) => ({ service, how: await service.exited })));
+  return await Promise.race(
+    settled.map(async (service) => ({ service, how: await service.exited })),
+  );
 }
 
 function failureOf({ service, how }) {
@@ -73,10 +87,16 @@ function failureOf({ service, how }) {
 }
 
 function startApp(service, { context, life }) {
-  const source = service === "playground" ? "simulator/src/playground/main.ts" : `apps/${service}/src/main.ts`;
+  const source =
+    service === "playground" ? "simulator/src/playground/main.ts" : `apps/${service}/src/main.ts`;
   const bundle = join(context.bundles ?? "", `${service}.mjs`);
   const file = context.bundles !== undefined && existsSync(bundle) ? bundle : source;
-  return startService({ name: service, args: [file], env: serviceEnv(service, context), onLine: life.say });
+  return startService({
+    name: service,
+    args: [file],
+    env: serviceEnv(service, context),
+    onLine: life.say,
+  });
 }
 
 async function bringUp(services, { context, running, life }) {
@@ -97,7 +117,9 @@ async function bringUp(services, { context, running, life }) {
   const waits = started.map(async (service) => {
     const ready = await untilReady(service, { url: service.url, deadlineMs: readyMs, signal });
     if (life.signal.aborted) throw new Stopped();
-    if (!ready) throw new Failure(text("notReady", service.name, readyMs / 1_000, shownPath(logDirectory)));
+    if (!ready) {
+      throw new Failure(text("notReady", service.name, readyMs / 1_000, shownPath(logDirectory)));
+    }
     missing.delete(service.name);
   });
   const died = firstEnd(running).then((end) => {
@@ -158,7 +180,8 @@ function mayRestart(name, deaths) {
   const since = Date.now() - restartWindowMs;
   deaths.push({ name, atMs: Date.now() });
   return (
-    takesWork({ name }) && deaths.filter((death) => death.name === name && death.atMs > since).length <= restartsInARow
+    takesWork({ name }) &&
+    deaths.filter((death) => death.name === name && death.atMs > since).length <= restartsInARow
   );
 }
 
@@ -184,7 +207,9 @@ async function untilEnd(running, { context, life }) {
 async function startTrial(name, { context, running, life }) {
   const port = await freePort();
   if (life.signal.aborted) throw new Stopped();
-  const ports = context.plan.ports.map((place) => (place.service === name ? { ...place, port } : place));
+  const ports = context.plan.ports.map((place) =>
+    place.service === name ? { ...place, port } : place,
+  );
   const trial = startApp(name, { context: { ...context, plan: { ...context.plan, ports } }, life });
   running.push(Object.assign(trial, { isTrial: true }));
   const url = `${addressOf(ports.find(({ service }) => service === name))}/ready`;
@@ -234,7 +259,11 @@ async function reload(files, names, { context, running, life }) {
   }
   for (const trial of trials) await retire(trial, running);
   if (life.signal.aborted) return;
-  life.say(refusing === undefined ? text("reloaded", files, names.join(", ")) : text("notReloaded", files, refusing));
+  life.say(
+    refusing === undefined
+      ? text("reloaded", files, names.join(", "))
+      : text("notReloaded", files, refusing),
+  );
 }
 
 async function runEverything(life, running) {

@@ -3,7 +3,15 @@
 // `npm run coverage [-- --only <part>] [<path>...]`: the tests alone, or those whose path contains one of these words, and
 // how many lines of each package they have run in their own processes; what they start as a process is not counted.
 import { spawnSync } from "node:child_process";
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
@@ -36,7 +44,13 @@ const checks = [
   // One program of all packages, and one of the pages of the simulator; the compiler's findings are among its own.
   {
     title: "types and promises",
-    command: [toolPath("oxlint"), "--type-aware", "--type-check", "-c", "infra/dev/promises.oxlintrc.json"],
+    command: [
+      toolPath("oxlint"),
+      "--type-aware",
+      "--type-check",
+      "-c",
+      "infra/dev/promises.oxlintrc.json",
+    ],
   },
   { title: "package boundaries", command: [toolPath("turbo"), "boundaries"] },
   { title: "unused code (knip)", command: [toolPath("knip"), "--no-progress"] },
@@ -54,9 +68,13 @@ const programs = {
 /** What vitest is given to run a part. */
 function filesOf(part, isLong) {
   const { files, short, atOnce } = testParts[part];
-  if (files !== undefined) return atOnce === undefined ? files : [...files, `--maxWorkers=${atOnce}`];
+  if (files !== undefined) {
+    return atOnce === undefined ? files : [...files, `--maxWorkers=${atOnce}`];
+  }
   const others = Object.values(testParts).flatMap(({ files: named = [] }) => named);
-  return others.filter((path) => isLong || !short.includes(path)).flatMap((path) => ["--exclude", `${path}**`]);
+  return others
+    .filter((path) => isLong || !short.includes(path))
+    .flatMap((path) => ["--exclude", `${path}**`]);
 }
 
 const vitest = [toolPath("vitest"), "run", "--config", "test/vitest.config.ts"];
@@ -95,7 +113,9 @@ async function timed(title, run) {
 }
 
 function sayOutcome(title, { failed }, startedMs) {
-  console.log(`== ${title}: ${failed === 0 ? "ok" : "FAILED"} (${((Date.now() - startedMs) / 1_000).toFixed(1)} s)`);
+  console.log(
+    `== ${title}: ${failed === 0 ? "ok" : "FAILED"} (${((Date.now() - startedMs) / 1_000).toFixed(1)} s)`,
+  );
 }
 
 /** The digest of everything that a commit of this moment would hold; undefined without Git. */
@@ -128,14 +148,16 @@ async function runChecks(signal) {
       const startedMs = Date.now();
       const path = join(folder, "output");
       const file = openSync(path, "w");
-      const code = await runCommand(command, { signal, env: environment(), output: file }).finally(() =>
-        closeSync(file),
+      const code = await runCommand(command, { signal, env: environment(), output: file }).finally(
+        () => closeSync(file),
       );
       const outcome = code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
       console.log(`\n== ${title}\n${readFileSync(path, "utf8").trimEnd()}`);
       sayOutcome(title, outcome, startedMs);
       outcomes.push(outcome);
-      if (code === 0) writeFileSync(checkedFile, JSON.stringify({ ...checksThatPassed(), [title]: content }));
+      if (code === 0) {
+        writeFileSync(checkedFile, JSON.stringify({ ...checksThatPassed(), [title]: content }));
+      }
     }
     return sum(outcomes);
   } finally {
@@ -152,7 +174,8 @@ function countedTests() {
 /** Named last, with the first words of why: the details stand far above, or are lost with the beginning of a log. */
 function sayFailedTests() {
   if (!existsSync(resultFile)) return;
-  for (const { name, message, assertionResults } of JSON.parse(readFileSync(resultFile, "utf8")).testResults) {
+  for (const { name, message, assertionResults } of JSON.parse(readFileSync(resultFile, "utf8"))
+    .testResults) {
     const file = relative(process.cwd(), name);
     const failed = assertionResults.filter(({ status }) => status === "failed");
     if (failed.length === 0 && message) console.log(`failed: ${file}: ${beginningOf(message)}`);
@@ -183,9 +206,13 @@ function sayCosts(part, isLong) {
     .map((line) => JSON.parse(line));
   costs.sort((one, other) => other.own + other.started - one.own - one.started);
   const whole = costs.reduce((seconds, { own, started }) => seconds + own + started, 0);
-  console.log(`\nCPU of ${costs.length} files: ${whole.toFixed(0)} s; the dearest (own + started processes):`);
+  console.log(
+    `\nCPU of ${costs.length} files: ${whole.toFixed(0)} s; the dearest (own + started processes):`,
+  );
   for (const { file, own, started } of costs.slice(0, 20)) {
-    console.log(`  ${(own + started).toFixed(1).padStart(6)} s (${own.toFixed(1)} + ${started.toFixed(1)})  ${file}`);
+    console.log(
+      `  ${(own + started).toFixed(1).padStart(6)} s (${own.toFixed(1)} + ${started.toFixed(1)})  ${file}`,
+    );
   }
   const { dear } = testParts[part];
   if (dear === undefined || isLong) return [];
@@ -195,14 +222,20 @@ function sayCosts(part, isLong) {
 
 /** Prints how many lines of each package have run, the packages with the most lines that have not first. */
 function sayCoverage() {
-  const { total, ...files } = JSON.parse(readFileSync(join(coverageFolder, "coverage-summary.json"), "utf8"));
+  const { total, ...files } = JSON.parse(
+    readFileSync(join(coverageFolder, "coverage-summary.json"), "utf8"),
+  );
   const packages = new Map([["all", total.lines]]);
   for (const [path, { lines }] of Object.entries(files)) {
     const name = relative(root, path).split("/src/")[0];
     const { covered, total: known } = packages.get(name) ?? { covered: 0, total: 0 };
     packages.set(name, { covered: covered + lines.covered, total: known + lines.total });
   }
-  const counted = [...packages].map(([name, { covered, total: known }]) => ({ name, covered, known }));
+  const counted = [...packages].map(([name, { covered, total: known }]) => ({
+    name,
+    covered,
+    known,
+  }));
   counted.sort((one, other) => other.known - other.covered - (one.known - one.covered));
   console.log("\nlines that the tests have run in their own processes:");
   for (const { name, covered, known } of counted.filter((each) => each.known > 0)) {
@@ -215,7 +248,11 @@ function sayCoverage() {
 async function runTests(part, { isLong, signal, isCoverage, paths }) {
   rmSync(resultFile, { force: true });
   rmSync(costFile, { force: true });
-  const env = { ...environment(), LARKLINE_CPU_FILE: costFile, ...(isLong ? { LARKLINE_LONG_TESTS: "1" } : {}) };
+  const env = {
+    ...environment(),
+    LARKLINE_CPU_FILE: costFile,
+    ...(isLong ? { LARKLINE_LONG_TESTS: "1" } : {}),
+  };
   const extra = isCoverage ? [...coverage, ...paths] : [];
   const code = await runCommand([...vitest, ...filesOf(part, isLong), ...reporters, ...extra], {
     signal,
@@ -260,7 +297,12 @@ function wantedParts(args) {
   const wanted = only?.split(",") ?? (all ? parts : usual);
   const isKnown = wanted.every((part) => parts.includes(part));
   if (!isKnown) throw new Failure(`--only takes ${parts.join(", ")}; several are joined by commas`);
-  return { wanted, isLong: (part) => all || testParts[part].files !== undefined, isCoverage, paths };
+  return {
+    wanted,
+    isLong: (part) => all || testParts[part].files !== undefined,
+    isCoverage,
+    paths,
+  };
 }
 
 /** Tests wait for deadlines and processes some of their time, so the checks run beside the first of them. */

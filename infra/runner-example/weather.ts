@@ -6,8 +6,12 @@ const outlooks = ["sunny", "cloudy", "rain", "wind"] as const;
 
 const forecast = defineTool({
   name: "forecast",
-  description: "Tomorrow's weather in a city. An example: it makes the weather up, the same for a city every time.",
-  input: Type.Object({ city: Type.String({ minLength: 1, maxLength: 100 }) }, { additionalProperties: false }),
+  description:
+    "Tomorrow's weather in a city. An example: it makes the weather up, the same for a city every time.",
+  input: Type.Object(
+    { city: Type.String({ minLength: 1, maxLength: 100 }) },
+    { additionalProperties: false },
+  ),
   effect: "pure",
   risk: "low",
   subject: "city",

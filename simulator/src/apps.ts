@@ -67,7 +67,9 @@ export function createApps(options: readonly AppOptions[]): Map<string, SimApp> 
   const tenantKey = newId("").slice(0, 16);
   const apps = new Map<string, SimApp>();
   for (const app of options) {
-    if (!isAppId(app.appId)) throw new Error(`App id ${app.appId} is not of the form cli_ and 16 hex digits`);
+    if (!isAppId(app.appId)) {
+      throw new Error(`App id ${app.appId} is not of the form cli_ and 16 hex digits`);
+    }
     if (apps.has(app.appId)) throw new Error(`App ${app.appId} is configured twice`);
     apps.set(app.appId, simulatedApp(app, tenantKey));
   }
@@ -221,7 +223,8 @@ export function createRegistrations(parts: RegistrationParts): Registrations {
       {
         method: "POST",
         path: "/oauth/v1/app/registration",
-        handle: ({ body, host }) => (body.action === "begin" ? begin(state, body, host) : poll(state, body)),
+        handle: ({ body, host }) =>
+          body.action === "begin" ? begin(state, body, host) : poll(state, body),
       },
     ],
     confirm: (link, person) => confirm(state, new URL(link), person?.brand ?? "feishu"),
@@ -238,7 +241,9 @@ export function createRegistrations(parts: RegistrationParts): Registrations {
 }
 
 function begin(state: State, body: JsonObject, host: string): JsonObject {
-  if (body.archetype !== "PersonalAgent" || body.auth_method !== "client_secret") return { error: "invalid_request" };
+  if (body.archetype !== "PersonalAgent" || body.auth_method !== "client_secret") {
+    return { error: "invalid_request" };
+  }
   const { expiresInSeconds = 600, intervalSeconds = 5 } = state.parts.options;
   const [deviceCode, userCode] = [randomHex(32), randomHex(8)];
   const expiresAt = state.parts.clock.now() + expiresInSeconds * 1000;
@@ -264,21 +269,32 @@ function poll(state: State, body: JsonObject): JsonObject {
     return { error: "slow_down", error_description: "polling too often" };
   }
   const { state: now } = registration;
-  if (typeof now === "object") return toldBrand(registration, now) ?? handOut(registration, now.created, now.brand);
+  if (typeof now === "object") {
+    return toldBrand(registration, now) ?? handOut(registration, now.created, now.brand);
+  }
   if (now === "refused") return { error: "access_denied", error_description: "the user refused" };
-  if (now === "handed_out" || registration.expiresAt <= state.parts.clock.now()) return { error: "expired_token" };
+  if (now === "handed_out" || registration.expiresAt <= state.parts.clock.now()) {
+    return { error: "expired_token" };
+  }
   return { error: "authorization_pending" };
 }
 
 /** A client that began at Feishu first learns that the person belongs to Lark, and has to ask there. */
-function toldBrand(registration: Registration, created: { brand: "feishu" | "lark" }): JsonObject | undefined {
+function toldBrand(
+  registration: Registration,
+  created: { brand: "feishu" | "lark" },
+): JsonObject | undefined {
   if (created.brand === "feishu" || registration.toldBrand === true) return undefined;
   registration.toldBrand = true;
   return { error: "authorization_pending", user_info: { tenant_brand: created.brand } };
 }
 
 /** The secret is returned once. */
-function handOut(registration: Registration, created: AppOptions, brand: "feishu" | "lark"): JsonObject {
+function handOut(
+  registration: Registration,
+  created: AppOptions,
+  brand: "feishu" | "lark",
+): JsonObject {
   registration.state = "handed_out";
   const userInfo = { open_id: `ou_${randomHex(32)}`, tenant_brand: brand };
   return { client_id: created.appId, client_secret: created.appSecret, user_info: userInfo };
@@ -349,7 +365,8 @@ export function createTokenStore(clock: Clock): TokenStore {
   return {
     issue(app) {
       const existing = current.get(app.appId);
-      const left = existing === undefined ? 0 : (owners.get(existing)?.expiresAt ?? 0) - clock.now();
+      const left =
+        existing === undefined ? 0 : (owners.get(existing)?.expiresAt ?? 0) - clock.now();
       if (existing !== undefined && left >= renewalMs) return issued(existing, left);
       const token = `t-${systemRandom.id()}`;
       owners.set(token, { appId: app.appId, expiresAt: clock.now() + lifetimeMs });
@@ -358,18 +375,25 @@ export function createTokenStore(clock: Clock): TokenStore {
     },
     authenticate(authorization) {
       const token = /^Bearer (.+)$/i.exec(authorization ?? "")?.[1];
-      if (token === undefined) throw new PlatformError(99991661, "Missing access token for authorization.");
+      if (token === undefined) {
+        throw new PlatformError(99991661, "Missing access token for authorization.");
+      }
       if (!/^[tu]-/.test(token)) {
         throw new PlatformError(99991671, "Invalid access token: it must start with t- or u-.");
       }
       const owner = owners.get(token);
       if (owner === undefined || owner.expiresAt <= clock.now()) {
-        throw new PlatformError(99991663, "Invalid access token for authorization. Please make a test with a new one.");
+        throw new PlatformError(
+          99991663,
+          "Invalid access token for authorization. Please make a test with a new one.",
+        );
       }
       return owner.appId;
     },
     expire(appId) {
-      for (const [token, owner] of owners) if (appId === undefined || owner.appId === appId) owners.delete(token);
+      for (const [token, owner] of owners) {
+        if (appId === undefined || owner.appId === appId) owners.delete(token);
+      }
       if (appId === undefined) current.clear();
       else current.delete(appId);
     },
@@ -401,7 +425,13 @@ export function applicationRoutes(platform: Platform): ApiRoute[] {
       path: "/open-apis/application/v6/scopes",
       handle: ({ app }) => {
         const scopes = [...platform.console.entry(app.appId).scopes];
-        return success({ scopes: scopes.map((name) => ({ scope_name: name, scope_type: "tenant", grant_status: 1 })) });
+        return success({
+          scopes: scopes.map((name) => ({
+            scope_name: name,
+            scope_type: "tenant",
+            grant_status: 1,
+          })),
+        });
       },
     },
     {
@@ -427,9 +457,17 @@ export function applicationRoutes(platform: Platform): ApiRoute[] {
       path: `${path}/app_versions/:version_id`,
       handle: (call) => {
         const { events } = ownEntry(platform, call);
-        if (call.params.version_id !== versionOf(call.app)) throw new PlatformError(210511, "no such version");
-        const infos = events.map((type) => ({ event_type: type, event_name: type, event_description: "" }));
-        return success({ app_version: { app_id: call.app.appId, status: 1, events, event_infos: infos } });
+        if (call.params.version_id !== versionOf(call.app)) {
+          throw new PlatformError(210511, "no such version");
+        }
+        const infos = events.map((type) => ({
+          event_type: type,
+          event_name: type,
+          event_description: "",
+        }));
+        return success({
+          app_version: { app_id: call.app.appId, status: 1, events, event_infos: infos },
+        });
       },
     },
   ];
@@ -443,11 +481,18 @@ function ownEntry(platform: Platform, call: ApiCallContext): ConsoleEntry {
   const entry = platform.console.entry(call.app.appId);
   if (!rights.some((name) => entry.scopes.has(name))) {
     const wanted = rights.join(", ");
-    throw new PlatformError(99991672, `Access denied. One of the following scopes is required: [${wanted}].`);
+    throw new PlatformError(
+      99991672,
+      `Access denied. One of the following scopes is required: [${wanted}].`,
+    );
   }
-  if (call.query.get("lang") === null) throw new PlatformError(99992402, "field validation failed: lang is required");
+  if (call.query.get("lang") === null) {
+    throw new PlatformError(99992402, "field validation failed: lang is required");
+  }
   const { app_id: appId } = call.params;
-  if (appId !== "me" && appId !== call.app.appId) throw new PlatformError(210508, "insufficient permission level");
+  if (appId !== "me" && appId !== call.app.appId) {
+    throw new PlatformError(210508, "insufficient permission level");
+  }
   return entry;
 }
 
@@ -488,7 +533,13 @@ export function botRoutes(): ApiRoute[] {
       handle: ({ app }) => ({
         code: 0,
         msg: "ok",
-        bot: { activate_status: 2, app_name: app.name, avatar_url: "", ip_white_list: [], open_id: app.openId },
+        bot: {
+          activate_status: 2,
+          app_name: app.name,
+          avatar_url: "",
+          ip_white_list: [],
+          open_id: app.openId,
+        },
       }),
     },
   ];
@@ -547,7 +598,9 @@ export function checkPersonScopes(
   { personScopes, alsoPersonScopes = [] }: ApiRoute,
   granted: ReadonlySet<string>,
 ): void {
-  if (personScopes === undefined) throw new PlatformError(99991663, "This API does not support the access token type.");
+  if (personScopes === undefined) {
+    throw new PlatformError(99991663, "This API does not support the access token type.");
+  }
   for (const needed of [personScopes, alsoPersonScopes]) {
     if (needed.length === 0 || needed.some((scope) => granted.has(scope))) continue;
     const reason = `Unauthorized. The user has not granted one of the scopes [${needed.join(", ")}].`;

@@ -15,7 +15,12 @@ import type { CardScene } from "./card-scene.fixture.ts";
 import { decodeFrame, encodeFrame } from "./long-connection.ts";
 import type { SimulatorOptions } from "./index.ts";
 import { callOpenApi } from "./open-api.fixture.ts";
-import { startTestWebhook, type ReceivedWebhook, type TestWebhook, type WebhookAnswer } from "./webhook.fixture.ts";
+import {
+  startTestWebhook,
+  type ReceivedWebhook,
+  type TestWebhook,
+  type WebhookAnswer,
+} from "./webhook.fixture.ts";
 
 const closing: (() => Promise<void>)[] = [];
 
@@ -55,7 +60,11 @@ test("a click sends the button's value in one callback and shows the toast", asy
   const told = await scene(() => ({ body: { toast: { type: "success", content: "Saved" } } }));
   const messageId = await told.post(stillCard(button("yes"), button("no")));
   const result = await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
-  expect(result).toEqual({ code: 0, toast: { type: "success", content: "Saved" }, cardChanged: false });
+  expect(result).toEqual({
+    code: 0,
+    toast: { type: "success", content: "Saved" },
+    cardChanged: false,
+  });
   const [callback, ...more] = callbacks(told);
   expect(more).toEqual([]);
   expect(callback?.header.create_time).toMatch(/^\d{16}$/);
@@ -91,7 +100,12 @@ test("a form is submitted with its values", async () => {
     ],
   };
   const messageId = await told.post(stillCard(form));
-  await told.simulator.click({ messageId, openId: told.person, elementId: "send", formValue: { note: "now" } });
+  await told.simulator.click({
+    messageId,
+    openId: told.person,
+    elementId: "send",
+    formValue: { note: "now" },
+  });
   expect(callbacks(told)[0]?.event.action).toEqual({
     tag: "button",
     value: { pressed: "send" },
@@ -113,11 +127,21 @@ test("choices and inputs outside of a form carry what was chosen", async () => {
   const click = { messageId, openId: told.person };
   await told.simulator.click({ ...click, elementId: "pick", option: "a" });
   await told.simulator.click({ ...click, elementId: "note", inputValue: "words" });
-  await told.simulator.click({ ...click, elementId: "day", option: "2026-01-01 +0800", withoutOpenId: true });
+  await told.simulator.click({
+    ...click,
+    elementId: "day",
+    option: "2026-01-01 +0800",
+    withoutOpenId: true,
+  });
   expect(callbacks(told).map(({ event }) => event.action)).toEqual([
     { tag: "select_static", value: { field: 1 }, option: "a" },
     { tag: "input", value: { field: 1 }, input_value: "words" },
-    { tag: "date_picker", value: { field: 1 }, option: "2026-01-01 +0800", timezone: "Asia/Shanghai" },
+    {
+      tag: "date_picker",
+      value: { field: 1 },
+      option: "2026-01-01 +0800",
+      timezone: "Asia/Shanghai",
+    },
   ]);
   expect(callbacks(told)[2]?.event.operator).not.toHaveProperty("open_id");
 });
@@ -125,10 +149,15 @@ test("choices and inputs outside of a form carry what was chosen", async () => {
 test("the card of an answer takes the place of the old one", async () => {
   const told = await scene(() => raw(stillCard(markdown("done", "Approved"))));
   const messageId = await told.post(stillCard(button("yes")));
-  const changed = told.simulator.waitUntil(messageId, (message) => message.text === "Approved", { timeoutMs: 60_000 });
+  const changed = told.simulator.waitUntil(messageId, (message) => message.text === "Approved", {
+    timeoutMs: 60_000,
+  });
   const result = await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
   expect(result).toEqual({ code: 0, cardChanged: true });
-  expect((await changed).card).toMatchObject({ version: 2, json: stillCard(markdown("done", "Approved")) });
+  expect((await changed).card).toMatchObject({
+    version: 2,
+    json: stillCard(markdown("done", "Approved")),
+  });
 });
 
 test("an answer does not change a card that streams", async () => {
@@ -151,7 +180,11 @@ test.each<[string, WebhookAnswer, number]>([
   ["a card without its wrapper", { body: { card: stillCard(markdown("a")) } }, 200673],
   ["a card that is not valid", raw(stillCard({ tag: "hologram" })), 200673],
   ["a card above 30 KB", raw(stillCard(markdown("a", "字".repeat(11_000)))), 200673],
-  ["a template that does not exist", { body: { card: { type: "template", data: { template_id: "A" } } } }, 200673],
+  [
+    "a template that does not exist",
+    { body: { card: { type: "template", data: { template_id: "A" } } } },
+    200673,
+  ],
   ["a 1.0 card for a 2.0 card", raw(oldCard), 200830],
 ])("after %s the person sees an error and the old card", async (_name, answer, code) => {
   const told = await scene(() => answer);
@@ -186,7 +219,9 @@ test("an app that cannot be reached is an error to the person", async () => {
 test("an app that did not ask for the callback gets none", async () => {
   const told = await scene(() => ({}), { apps: [{ ...cardApp, callbacks: [] }, otherApp] });
   const messageId = await told.post(stillCard(button("yes")));
-  expect((await told.simulator.click({ messageId, openId: told.person, elementId: "yes" })).code).toBe(200340);
+  expect(
+    (await told.simulator.click({ messageId, openId: told.person, elementId: "yes" })).code,
+  ).toBe(200340);
   expect(callbacks(told)).toEqual([]);
 });
 
@@ -199,16 +234,26 @@ test("between a click and its answer no card operation is taken", async () => {
   const during: Promise<number>[] = [];
   const operations = [
     { method: "PATCH", path: "settings", body: { settings: '{"config":{}}' } },
-    { method: "PUT", path: "", body: { card: { type: "card_json", data: JSON.stringify(stillCard(markdown("md"))) } } },
+    {
+      method: "PUT",
+      path: "",
+      body: { card: { type: "card_json", data: JSON.stringify(stillCard(markdown("md"))) } },
+    },
     { method: "POST", path: "batch_update", body: { actions: "[]" } },
-    { method: "POST", path: "elements", body: { type: "append", elements: JSON.stringify([markdown("new")]) } },
+    {
+      method: "POST",
+      path: "elements",
+      body: { type: "append", elements: JSON.stringify([markdown("new")]) },
+    },
     { method: "PUT", path: "elements/md", body: { element: JSON.stringify(markdown("md")) } },
     { method: "PATCH", path: "elements/md", body: { partial_element: '{"content":"x"}' } },
     { method: "DELETE", path: "elements/md", body: {} },
     { method: "PUT", path: "elements/md/content", body: { content: "typed" } },
   ];
   const busy = await startTestWebhook(() => {
-    for (const operation of operations) during.push(told.operate(cardId, operation).then(({ code }) => code));
+    for (const operation of operations) {
+      during.push(told.operate(cardId, operation).then(({ code }) => code));
+    }
     return { after: Promise.all(during) };
   });
   closing.push(busy.close);
@@ -221,8 +266,12 @@ test("between a click and its answer no card operation is taken", async () => {
 test("what a person cannot do is refused", async () => {
   const told = await scene();
   const stranger = told.simulator.addUser({ name: "Eve" }).openId;
-  const link = button("link", { behaviors: [{ type: "open_url", default_url: "https://example.org" }] });
-  const messageId = await told.post(stillCard(link, button("off", { disabled: true }), button("yes")));
+  const link = button("link", {
+    behaviors: [{ type: "open_url", default_url: "https://example.org" }],
+  });
+  const messageId = await told.post(
+    stillCard(link, button("off", { disabled: true }), button("yes")),
+  );
   const click = (part: object) => told.simulator.click({ messageId, openId: told.person, ...part });
   await expect(click({ elementId: "link" })).rejects.toThrow("sends no callback");
   await expect(click({ elementId: "off" })).rejects.toThrow("disabled");
@@ -236,8 +285,15 @@ test("what a person cannot do is refused", async () => {
 test("a card can be used for 14 days, one of JSON 1.0 for 30", async () => {
   let now = 1_000_000_000;
   const told = await scene(() => ({}), { clock: { ...systemClock, now: () => now } });
-  const action = { tag: "action", actions: [{ tag: "button", text: { content: "yes" }, value: { pressed: "old" } }] };
-  const old = { messageId: await told.post({ elements: [action] }), openId: told.person, elementId: "yes" };
+  const action = {
+    tag: "action",
+    actions: [{ tag: "button", text: { content: "yes" }, value: { pressed: "old" } }],
+  };
+  const old = {
+    messageId: await told.post({ elements: [action] }),
+    openId: told.person,
+    elementId: "yes",
+  };
   const young = { ...old, messageId: await told.post(stillCard(button("yes"))) };
   now += 14 * 86_400_000 + 1;
   await expect(told.simulator.click(young)).rejects.toThrow("too old");
@@ -252,7 +308,11 @@ test("over a long connection the answer comes in the ack, encoded", async () => 
   const socket = await connect(told, { toast: { type: "info", content: "Got it" } });
   const messageId = await told.post(stillCard(button("yes")));
   const result = await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
-  expect(result).toEqual({ code: 0, toast: { type: "info", content: "Got it" }, cardChanged: false });
+  expect(result).toEqual({
+    code: 0,
+    toast: { type: "info", content: "Got it" },
+    cardChanged: false,
+  });
   socket.terminate();
 });
 
@@ -276,7 +336,9 @@ async function connect({ simulator }: CardScene, answer: object): Promise<WebSoc
     socket.send(encodeFrame({ ...frame, payload: Buffer.from(JSON.stringify(body)) }));
   });
   await once(socket, "open");
-  socket.send(encodeFrame({ seqId: 0, logId: 0, service: 33, method: 0, headers: [["type", "ping"]] }));
+  socket.send(
+    encodeFrame({ seqId: 0, logId: 0, service: 33, method: 0, headers: [["type", "ping"]] }),
+  );
   await ready;
   return socket;
 }
@@ -297,9 +359,14 @@ test("a used card is updated later with its token, twice within 30 minutes", asy
   const late = await clickedToken(told, messageId);
   const card = stillCard(markdown("a", "Later"));
   const codes = [];
-  for (let use = 0; use < 3; use += 1) codes.push((await told.client.call("POST", update, { token, card })).code);
+  for (let use = 0; use < 3; use += 1) {
+    codes.push((await told.client.call("POST", update, { token, card })).code);
+  }
   expect(codes).toEqual([0, 0, 300040]);
-  expect(told.simulator.messages(told.group).at(-1)).toMatchObject({ text: "Later", card: { version: 3 } });
+  expect(told.simulator.messages(told.group).at(-1)).toMatchObject({
+    text: "Later",
+    card: { version: 3 },
+  });
   now += 30 * 60_000 + 1;
   expect((await told.client.call("POST", update, { token: late, card })).code).toBe(300030);
 });
@@ -339,7 +406,10 @@ test("delayed updates are refused with the documented codes", async () => {
 
 test("a 1.0 card that is not shared is updated for named people only", async () => {
   const told = await scene();
-  const action = { tag: "action", actions: [{ tag: "button", text: { content: "yes" }, value: { pressed: "old" } }] };
+  const action = {
+    tag: "action",
+    actions: [{ tag: "button", text: { content: "yes" }, value: { pressed: "old" } }],
+  };
   const messageId = await told.post({ elements: [action] });
   const token = await clickedToken(told, messageId);
   expect(callbacks(told)[0]?.event.action).toMatchObject({ value: { pressed: "old" } });
@@ -352,11 +422,19 @@ test("a patched card is shown to all and never becomes a 1.0 card", async () => 
   const told = await scene();
   const messageId = await told.post(stillCard(markdown("a", "before")));
   const patch = (card: object) =>
-    told.client.call("PATCH", `/open-apis/im/v1/messages/${messageId}`, { content: JSON.stringify(card) });
+    told.client.call("PATCH", `/open-apis/im/v1/messages/${messageId}`, {
+      content: JSON.stringify(card),
+    });
   expect((await patch(stillCard(markdown("a", "after")))).code).toBe(0);
-  expect(told.simulator.messages(told.group).at(-1)).toMatchObject({ text: "after", card: { version: 2 } });
+  expect(told.simulator.messages(told.group).at(-1)).toMatchObject({
+    text: "after",
+    card: { version: 2 },
+  });
   const downgrade = await patch({ config: { update_multi: true }, elements: [] });
-  expect(downgrade).toMatchObject({ code: 230099, body: { msg: expect.stringContaining("ErrCode: 200830") } });
+  expect(downgrade).toMatchObject({
+    code: 230099,
+    body: { msg: expect.stringContaining("ErrCode: 200830") },
+  });
   expect((await patch(stillCard({ tag: "hologram" }))).code).toBe(230099);
 });
 
@@ -368,10 +446,24 @@ test("people read titles, texts and open panels, not buttons and folded panels",
     header: { title: { tag: "plain_text", content: title } },
     elements: [{ tag: "markdown", content: `in ${title}` }],
   });
-  const columns = { tag: "column_set", columns: [{ tag: "column", elements: [markdown("left", "left")] }] };
-  const table = { tag: "table", columns: [{ name: "n", display_name: "Name" }], rows: [{ n: "Ann" }] };
+  const columns = {
+    tag: "column_set",
+    columns: [{ tag: "column", elements: [markdown("left", "left")] }],
+  };
+  const table = {
+    tag: "table",
+    columns: [{ name: "n", display_name: "Name" }],
+    rows: [{ n: "Ann" }],
+  };
   await told.post({
-    ...stillCard(markdown("a", "text"), panel("folded", false), panel("open", true), columns, table, button("yes")),
+    ...stillCard(
+      markdown("a", "text"),
+      panel("folded", false),
+      panel("open", true),
+      columns,
+      table,
+      button("yes"),
+    ),
     header: { title: { tag: "plain_text", content: "Title" } },
   });
   expect(told.simulator.messages(told.group).at(-1)?.text.split("\n")).toEqual([
@@ -417,7 +509,12 @@ test("every member of the chat can click, and the value of a click can be anothe
   const other = told.simulator.addUser({ name: "Bob" }).openId;
   await told.simulator.addMembers(told.group, [other]).reports;
   const messageId = await told.post(stillCard(button("yes")));
-  await told.simulator.click({ messageId, openId: other, elementId: "yes", value: { pressed: "forged" } });
+  await told.simulator.click({
+    messageId,
+    openId: other,
+    elementId: "yes",
+    value: { pressed: "forged" },
+  });
   expect(callbacks(told)[0]?.event).toMatchObject({
     operator: { open_id: other },
     action: { value: { pressed: "forged" } },
@@ -437,7 +534,11 @@ test("a callback that is replayed has the same ids and the same content", async 
 });
 
 test("a toast has its text in several languages", async () => {
-  const toast = { type: "info", content: "no pending approval", i18n: { zh_cn: "没有待批准的操作" } };
+  const toast = {
+    type: "info",
+    content: "no pending approval",
+    i18n: { zh_cn: "没有待批准的操作" },
+  };
   const told = await scene(({ body }) => {
     const { value } = (body as { event: { action: { value: { i18n?: unknown } } } }).event.action;
     return { body: { toast: { ...toast, ...value } } };
@@ -455,7 +556,8 @@ test("a message counts how often its card was replaced", async () => {
   const told = await scene();
   const messageId = await told.post(stillCard(markdown("a", "one")));
   const path = `/open-apis/im/v1/messages/${messageId}`;
-  const patch = (card: object) => told.client.call("PATCH", path, { content: JSON.stringify(card) });
+  const patch = (card: object) =>
+    told.client.call("PATCH", path, { content: JSON.stringify(card) });
   for (const content of ["two", "three"]) await patch(stillCard(markdown("a", content)));
   expect((await patch(stillCard({ tag: "hologram" }))).code).toBe(230099);
   expect(told.simulator.messages(told.group).at(-1)).toMatchObject({ patches: 2, text: "three" });

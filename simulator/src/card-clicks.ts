@@ -68,7 +68,9 @@ export function createCardControls(platform: Platform, deliveries: DeliveryServi
     async click(click) {
       const place = placeOf(platform, click);
       const action = cardAction(place.entity.json, click);
-      if (!platform.console.entry(place.app.appId).callbacks.includes(callbackType)) return failure(200340);
+      if (!platform.console.entry(place.app.appId).callbacks.includes(callbackType)) {
+        return failure(200340);
+      }
       const sent = callbackOf(platform, place, { click, action });
       last.set(click.messageId, sent);
       return await deliver(sent);
@@ -184,7 +186,11 @@ function callbackValue(node: JsonObject | undefined): JsonObject | string | unde
 }
 
 /** What a form sends: what stood in it, and what the person wrote, as far as the client lets them. */
-function submitted(card: JsonObject, button: CardNode | undefined, { formValue = {} }: CardClick): JsonObject {
+function submitted(
+  card: JsonObject,
+  button: CardNode | undefined,
+  { formValue = {} }: CardClick,
+): JsonObject {
   const form = cardNodes(card).find(
     ({ tag, path }) => tag === "form" && path.every((key, index) => button?.path[index] === key),
   );
@@ -195,7 +201,11 @@ function submitted(card: JsonObject, button: CardNode | undefined, { formValue =
   const unknown = Object.keys(formValue).find((name) => !names.includes(name));
   if (unknown !== undefined) throw new Error(`The form has no field ${unknown}`);
   const values = fields.flatMap((field) => {
-    const value = formValue[String(field.name)] ?? field.default_value ?? field.initial_option ?? field.selected_values;
+    const value =
+      formValue[String(field.name)] ??
+      field.default_value ??
+      field.initial_option ??
+      field.selected_values;
     checkFilled(field, value);
     return value === undefined ? [] : [[String(field.name), value]];
   });
@@ -298,7 +308,9 @@ export function cardUpdateRoutes(platform: Platform): ApiRoute[] {
 
 function update(platform: Platform, call: ApiCallContext): JsonObject {
   const { token: value, card } = call.body;
-  if (typeof value !== "string" || !isJsonObject(card)) throw new PlatformError(10002, "token and card are required");
+  if (typeof value !== "string" || !isJsonObject(card)) {
+    throw new PlatformError(10002, "token and card are required");
+  }
   const token = platform.cardTokens.usable(value);
   const entity = platform.cards.ofMessage(token.messageId);
   if (entity === undefined || entity.appId !== call.app.appId) {
@@ -320,7 +332,9 @@ function checkUpdate(
   { json, openIds }: { json: JsonObject; openIds: unknown },
 ): void {
   if (json.type === "template") throw new PlatformError(10002, "template is not existed");
-  if (isDowngrade(entity.json, json)) throw new PlatformError(200830, "card schema V2 can not change to V1");
+  if (isDowngrade(entity.json, json)) {
+    throw new PlatformError(200830, "card schema V2 can not change to V1");
+  }
   if (!isShared(json) && (!Array.isArray(openIds) || openIds.length === 0)) {
     throw new PlatformError(300090, "open_ids is required for a card that is not shared");
   }
@@ -362,8 +376,12 @@ export function createCardTokens(clock: Clock): CardTokens {
     usable(value) {
       const token = tokens.get(value);
       if (token === undefined) throw new PlatformError(300020, "the token is invalid");
-      if (!token.answered) throw new PlatformError(300020, "the callback of the token is not answered yet");
-      if (clock.now() - token.createdAt > lifetimeMs) throw new PlatformError(300030, "the token is expired");
+      if (!token.answered) {
+        throw new PlatformError(300020, "the callback of the token is not answered yet");
+      }
+      if (clock.now() - token.createdAt > lifetimeMs) {
+        throw new PlatformError(300030, "the token is expired");
+      }
       if (token.uses >= maximumUses) throw new PlatformError(300040, "the token is used up");
       return token;
     },

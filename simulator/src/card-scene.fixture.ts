@@ -42,7 +42,10 @@ export async function startCardScene(options: Partial<SimulatorOptions> = {}): P
     ...options,
   });
   const { openId: person } = simulator.addUser({ name: "Ann" });
-  const { chatId: group } = simulator.addChat({ type: "group", members: [person, cardApp.appId, otherApp.appId] });
+  const { chatId: group } = simulator.addChat({
+    type: "group",
+    members: [person, cardApp.appId, otherApp.appId],
+  });
   const client = await connectTestClient(simulator.url, cardApp);
   const operate = (cardId: string, { method, path, body }: Operation): Promise<TestAnswer> => {
     const sequence = (simulator.card(cardId)?.sequence ?? 0) + 1;
@@ -55,7 +58,8 @@ export async function startCardScene(options: Partial<SimulatorOptions> = {}): P
       content: JSON.stringify(content),
     });
   const ask = async (): Promise<string> =>
-    (await simulator.sendMessage({ appId: cardApp.appId, chatId: group, from: person, text: "hi" })).messageId;
+    (await simulator.sendMessage({ appId: cardApp.appId, chatId: group, from: person, text: "hi" }))
+      .messageId;
   return {
     simulator,
     client,
@@ -63,7 +67,10 @@ export async function startCardScene(options: Partial<SimulatorOptions> = {}): P
     person,
     group,
     create: async (card) =>
-      String((await client.call("POST", cards, { type: "card_json", data: JSON.stringify(card) })).data.card_id),
+      String(
+        (await client.call("POST", cards, { type: "card_json", data: JSON.stringify(card) })).data
+          .card_id,
+      ),
     operate,
     type: (cardId, elementId, content) =>
       operate(cardId, { method: "PUT", path: `elements/${elementId}/content`, body: { content } }),

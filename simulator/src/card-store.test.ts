@@ -22,7 +22,11 @@ function store() {
     messages,
     announce: (message) => announced.push(message),
   });
-  const entity = cards.create({ appId: "cli_1", json: { ...streamingCard(markdown("md", "a")) }, named: true });
+  const entity = cards.create({
+    appId: "cli_1",
+    json: { ...streamingCard(markdown("md", "a")) },
+    named: true,
+  });
   const { messageId } = messages.add({
     chatId: "oc_1",
     senderType: "app",

@@ -1,7 +1,13 @@
 import { systemRandom } from "@larkline/protocol";
 import type { Clock } from "@larkline/protocol";
 import type { SimApp } from "./apps.ts";
-import { type CardFacts, checkCard, contentRefusal, refusedOnSend, refusing } from "./card-validator.ts";
+import {
+  type CardFacts,
+  checkCard,
+  contentRefusal,
+  refusedOnSend,
+  refusing,
+} from "./card-validator.ts";
 import {
   cardContent,
   type MessageStore,
@@ -174,7 +180,12 @@ export function createCardStore({ rules, clock, messages, announce }: CardStoreP
   };
 }
 
-function newEntity(card: { appId: string; json: JsonObject; named: boolean; createdAt: number }): CardEntity {
+function newEntity(card: {
+  appId: string;
+  json: JsonObject;
+  named: boolean;
+  createdAt: number;
+}): CardEntity {
   return {
     ...card,
     cardId: newCardId(),
@@ -229,7 +240,11 @@ export function sendableCard(platform: Platform, app: SimApp, content: string): 
   const entity =
     parsed.type === "card"
       ? referencedEntity(platform, app, parsed)
-      : platform.cards.create({ appId: app.appId, json: inlineCard(platform, parsed), named: false });
+      : platform.cards.create({
+          appId: app.appId,
+          json: inlineCard(platform, parsed),
+          named: false,
+        });
   const card = platform.cards.view(entity);
   return { fields: { content, text: cardText(entity.json), mentions: [], card }, entity };
 }
@@ -251,7 +266,9 @@ export function patchedCard(
   if (entity === undefined || !isShared(entity.json) || !isShared(json)) {
     throw new PlatformError(230001, "Only a card with update_multi true can be updated.");
   }
-  if (isDowngrade(entity.json, json)) throw contentRefusal(200830, "card schema V2 can not change to V1");
+  if (isDowngrade(entity.json, json)) {
+    throw contentRefusal(200830, "card schema V2 can not change to V1");
+  }
   return { entity, json, content };
 }
 
@@ -264,7 +281,10 @@ export function isDowngrade(from: JsonObject, to: JsonObject): boolean {
 function inlineCard(platform: Platform, parsed: JsonObject): JsonObject {
   if (parsed.type === "template") throw contentRefusal(200380, "template is not existed");
   if (parsed.card_id !== undefined || isJsonObject(parsed.data)) {
-    throw contentRefusal(200621, "parse card json err, please check whether the card json is correct");
+    throw contentRefusal(
+      200621,
+      "parse card json err, please check whether the card json is correct",
+    );
   }
   refusing(refusedOnSend, () => checkCard(parsed, platform.cards.facts));
   return parsed;
@@ -278,14 +298,21 @@ export function isShared(card: JsonObject): boolean {
 function referencedEntity(platform: Platform, app: SimApp, { data }: JsonObject): CardEntity {
   const cardId = isJsonObject(data) ? data.card_id : undefined;
   const entity = typeof cardId === "string" ? platform.cards.get(cardId) : undefined;
-  if (entity === undefined || entity.appId !== app.appId || !entity.named || platform.cards.isExpired(entity)) {
+  if (
+    entity === undefined ||
+    entity.appId !== app.appId ||
+    !entity.named ||
+    platform.cards.isExpired(entity)
+  ) {
     throw contentRefusal(11310, "cardid is invalid");
   }
   if (platform.cards.invalidOnce && entity.refusedSends === 0) {
     entity.refusedSends += 1;
     return refuseSend(platform, entity, "cardid is invalid");
   }
-  if (entity.messageId !== undefined) return refuseSend(platform, entity, "card entity can only be sent once");
+  if (entity.messageId !== undefined) {
+    return refuseSend(platform, entity, "card entity can only be sent once");
+  }
   return entity;
 }
 
@@ -327,7 +354,12 @@ function createCardFrames(): CardFrames {
       frames.push({ elementId, mode, run, length: text.length, at });
     },
     list: () =>
-      frames.map(({ elementId, mode, run, length, at }) => ({ elementId, text: run.text.slice(0, length), mode, at })),
+      frames.map(({ elementId, mode, run, length, at }) => ({
+        elementId,
+        text: run.text.slice(0, length),
+        mode,
+        at,
+      })),
   };
 }
 
@@ -341,7 +373,9 @@ function cardText(card: JsonObject): string {
 }
 
 function linesOf(elements: unknown): string[] {
-  return Array.isArray(elements) ? elements.flatMap((element: unknown) => elementLines(element)) : [];
+  return Array.isArray(elements)
+    ? elements.flatMap((element: unknown) => elementLines(element))
+    : [];
 }
 
 const readers: Readonly<Record<string, (element: JsonObject) => string[]>> = {

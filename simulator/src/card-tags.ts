@@ -57,9 +57,14 @@ const layout = {
   vertical_spacing: "string",
   vertical_align: ["top", "center", "bottom"],
 } as const;
-const confirm: PropertyRule = { shape: { properties: { title: plain, text: plain }, required: ["title", "text"] } };
+const confirm: PropertyRule = {
+  shape: { properties: { title: plain, text: plain }, required: ["title", "text"] },
+};
 const behaviors: PropertyRule = {
-  shapes: { properties: { type: ["callback", "open_url"], value: "any", ...links }, required: ["type"] },
+  shapes: {
+    properties: { type: ["callback", "open_url"], value: "any", ...links },
+    required: ["type"],
+  },
 };
 const states = { disabled: "boolean", disabled_tips: plain, hover_tips: plain } as const;
 const choice: PropertyRule = {
@@ -78,9 +83,16 @@ const picker = {
 } as const;
 
 /** Properties that every component may have. */
-export const sharedProperties: Shape["properties"] = { tag: "string", element_id: "string", margin: "string" };
+export const sharedProperties: Shape["properties"] = {
+  tag: "string",
+  element_id: "string",
+  margin: "string",
+};
 
-const templates = "blue wathet turquoise green yellow orange red carmine violet purple indigo grey default".split(" ");
+const templates =
+  "blue wathet turquoise green yellow orange red carmine violet purple indigo grey default".split(
+    " ",
+  );
 
 /** The card itself (card JSON 2.0 structure). */
 export const cardShape: Shape = {
@@ -138,7 +150,11 @@ export const tagRules: Readonly<Record<string, TagRule>> = {
     properties: { token: "string", color: "string", size: "string" },
     required: ["token"],
   },
-  custom_icon: { place: "part", properties: { img_key: "string", size: "string" }, required: ["img_key"] },
+  custom_icon: {
+    place: "part",
+    properties: { img_key: "string", size: "string" },
+    required: ["img_key"],
+  },
   text_tag: { place: "part", properties: { text: plain, color: "string" }, required: ["text"] },
   column: {
     place: "part",
@@ -331,7 +347,9 @@ export const tagRules: Readonly<Record<string, TagRule>> = {
     properties: {
       ...states,
       text: plain,
-      type: "default primary danger text primary_text danger_text primary_filled danger_filled laser".split(" "),
+      type: "default primary danger text primary_text danger_text primary_filled danger_filled laser".split(
+        " ",
+      ),
       size: ["tiny", "small", "medium", "large"],
       width: "string",
       icon,
@@ -374,14 +392,21 @@ export const tagRules: Readonly<Record<string, TagRule>> = {
   picker_time: select({ initial_time: "string" }),
   picker_datetime: select({ initial_datetime: "string" }),
   select_img: select({
-    options: { shapes: { properties: { img_key: "string", value: "string", ...states }, required: ["value"] } },
+    options: {
+      shapes: {
+        properties: { img_key: "string", value: "string", ...states },
+        required: ["value"],
+      },
+    },
     multi_select: "boolean",
     layout: ["stretch", "bisect", "trisect"],
     can_preview: "boolean",
     aspect_ratio: "string",
     style: ["normal", "laser"],
   }),
-  overflow: select({ options: { shapes: { properties: { text: plain, value: "string", multi_url: "object" } } } }),
+  overflow: select({
+    options: { shapes: { properties: { text: plain, value: "string", multi_url: "object" } } },
+  }),
   checker: {
     place: "block",
     interactive: true,

@@ -1,4 +1,10 @@
-import { cardShape, type PropertyRule, type Shape, sharedProperties, tagRules } from "./card-tags.ts";
+import {
+  cardShape,
+  type PropertyRule,
+  type Shape,
+  sharedProperties,
+  tagRules,
+} from "./card-tags.ts";
 import { isJsonObject, type JsonObject, PlatformError } from "./platform.ts";
 
 const maximumElements = 200;
@@ -11,7 +17,9 @@ const maximumButtonTextLength = 100;
 const maximumInputLength = 1000;
 /** Languages of texts (configure multi-language content). */
 const locales = new Set(
-  "en_us zh_cn zh_hk zh_tw ja_jp id_id vi_vn th_th pt_br es_es ko_kr de_de fr_fr it_it ru_ru ms_my".split(" "),
+  "en_us zh_cn zh_hk zh_tw ja_jp id_id vi_vn th_th pt_br es_es ko_kr de_de fr_fr it_it ru_ru ms_my".split(
+    " ",
+  ),
 );
 
 /** What a card may refer to. */
@@ -23,10 +31,14 @@ export interface CardFacts {
 /** Checks a card of either version; the first thing wrong is thrown as CardProblem. */
 export function checkCard(card: JsonObject, facts: CardFacts): void {
   if (card.schema === undefined) return checkOldCard(card);
-  if (card.schema !== "2.0") throw new CardProblem("schema", `schema ${String(card.schema)} is unknown`);
+  if (card.schema !== "2.0") {
+    throw new CardProblem("schema", `schema ${String(card.schema)} is unknown`);
+  }
   checkCardShape(card);
   const config = isJsonObject(card.config) ? card.config : {};
-  if (config.update_multi === false) throw new CardProblem("not_shared", "update_multi must be true");
+  if (config.update_multi === false) {
+    throw new CardProblem("not_shared", "update_multi must be true");
+  }
   const nodes = cardNodes(card);
   checkIds(nodes);
   checkCounts(nodes);
@@ -39,7 +51,9 @@ export function checkCard(card: JsonObject, facts: CardFacts): void {
 
 /** JSON 1.0 ignores what it does not know. */
 function checkOldCard(card: JsonObject): void {
-  if (card.body !== undefined) throw new CardProblem("schema", "a card with a body needs schema 2.0");
+  if (card.body !== undefined) {
+    throw new CardProblem("schema", "a card with a body needs schema 2.0");
+  }
   const { elements = [] } = card;
   if (!Array.isArray(elements)) throw new CardProblem("malformed", "elements must be a list");
   if (!elements.every((element) => isJsonObject(element) && typeof element.tag === "string")) {
@@ -53,7 +67,10 @@ function checkIds(nodes: readonly CardNode[]): void {
     const id = node.element_id;
     if (id === undefined) continue;
     if (typeof id !== "string" || !/^[A-Za-z]\w{0,19}$/.test(id)) {
-      throw new CardProblem("invalid", `element_id ${String(id)} of ${tag} must start with a letter, 20 at most`);
+      throw new CardProblem(
+        "invalid",
+        `element_id ${String(id)} of ${tag} must start with a letter, 20 at most`,
+      );
     }
     if (seen.has(id)) throw new CardProblem("duplicate_id", `element_id ${id} is used twice`);
     seen.add(id);
@@ -63,11 +80,16 @@ function checkIds(nodes: readonly CardNode[]): void {
 /** Texts count like components (card JSON 2.0 structure); columns do not nest by themselves. */
 function checkCounts(nodes: readonly CardNode[]): void {
   if (nodes.length > maximumElements) {
-    throw new CardProblem("too_many_elements", `card element number ${nodes.length} over limit ${maximumElements}`);
+    throw new CardProblem(
+      "too_many_elements",
+      `card element number ${nodes.length} over limit ${maximumElements}`,
+    );
   }
   for (const { tag, parents } of nodes) {
     const depth = [...parents, tag].filter((name) => tagRules[name]?.container === true).length;
-    if (depth > maximumDepth) throw new CardProblem("too_deep", `nesting of ${tag} over limit ${maximumDepth}`);
+    if (depth > maximumDepth) {
+      throw new CardProblem("too_deep", `nesting of ${tag} over limit ${maximumDepth}`);
+    }
   }
   if (nodes.filter(({ tag }) => tag === "table").length > maximumTableComponents) {
     throw new CardProblem("too_many_tables", "card table number over limit");
@@ -80,21 +102,29 @@ function checkForms(nodes: readonly CardNode[]): void {
   for (const { node, tag, parents } of nodes) {
     const rule = tagRules[tag];
     const inForm = parents.includes("form");
-    if (rule?.place === "form" && !inForm) throw new CardProblem("invalid", `${tag} works inside a form only`);
-    if (rule?.place === "root" && parents.length > 0) throw new CardProblem("invalid", `${tag} must be in the body`);
+    if (rule?.place === "form" && !inForm) {
+      throw new CardProblem("invalid", `${tag} works inside a form only`);
+    }
+    if (rule?.place === "root" && parents.length > 0) {
+      throw new CardProblem("invalid", `${tag} must be in the body`);
+    }
     if (tag === "form") checkSubmitButton(node);
     if (tag === "form" || (inForm && rule?.interactive === true)) checkName(node, tag, names);
   }
 }
 
 function checkName({ name }: JsonObject, tag: string, names: Set<string>): void {
-  if (typeof name !== "string" || name === "") throw new CardProblem("form_name", `name of ${tag} in a form is empty`);
+  if (typeof name !== "string" || name === "") {
+    throw new CardProblem("form_name", `name of ${tag} in a form is empty`);
+  }
   if (names.has(name)) throw new CardProblem("form_name", `name ${name} of ${tag} is used twice`);
   names.add(name);
 }
 
 function checkSubmitButton(form: JsonObject): void {
-  const submits = cardNodes(form).some(({ node, tag }) => tag === "button" && node.form_action_type === "submit");
+  const submits = cardNodes(form).some(
+    ({ node, tag }) => tag === "button" && node.form_action_type === "submit",
+  );
   if (!submits) throw new CardProblem("invalid", "a form needs a submit button");
 }
 
@@ -102,7 +132,10 @@ function checkSubmitButton(form: JsonObject): void {
 function checkLanguages(texts: unknown, tag: string): void {
   for (const [locale, text] of Object.entries(isJsonObject(texts) ? texts : {})) {
     if (locales.has(locale) && typeof text === "string") continue;
-    throw new CardProblem("invalid", `i18n_content of ${tag} must hold texts by locale, not ${locale}`);
+    throw new CardProblem(
+      "invalid",
+      `i18n_content of ${tag} must hold texts by locale, not ${locale}`,
+    );
   }
 }
 
@@ -116,7 +149,10 @@ function textsOf({ content, i18n_content: others }: JsonObject): string[] {
 function checkNode({ node, tag, parents }: CardNode): void {
   const inForm = parents.includes("form");
   if (!inForm && (node.form_action_type !== undefined || node.required !== undefined)) {
-    throw new CardProblem("invalid", `form_action_type and required of ${tag} work inside a form only`);
+    throw new CardProblem(
+      "invalid",
+      `form_action_type and required of ${tag} work inside a form only`,
+    );
   }
   checkBehaviors(node, tag);
   if (tag === "button") checkLength(node.text, maximumButtonTextLength);
@@ -134,7 +170,10 @@ function checkBehaviors(node: JsonObject, tag: string): void {
     if (behavior.type === "callback" && !isJsonObject(behavior.value)) {
       throw new CardProblem("invalid", `the callback value of ${tag} must be an object`);
     }
-    if (behavior.type === "open_url" && typeof (behavior.default_url ?? behavior.url) !== "string") {
+    if (
+      behavior.type === "open_url" &&
+      typeof (behavior.default_url ?? behavior.url) !== "string"
+    ) {
       throw new CardProblem("invalid", `open_url of ${tag} needs default_url`);
     }
   }
@@ -168,23 +207,31 @@ function checkTexts(nodes: readonly CardNode[], facts: CardFacts): void {
     checkPeople([...markdown.flatMap(mentionedIds), ...personsOf(node, tag)], facts);
     checkImages([...markdown.flatMap(imageKeys), ...imagesOf(node)], facts);
   }
-  if (tables > maximumMarkdownTables) throw new CardProblem("too_many_tables", "card table number over limit");
+  if (tables > maximumMarkdownTables) {
+    throw new CardProblem("too_many_tables", "card table number over limit");
+  }
 }
 
 function personsOf(node: JsonObject, tag: string): string[] {
   if (tag === "person") return [String(node.user_id)];
-  if (tag !== "person_list" || !Array.isArray(node.persons) || node.drop_invalid_user_id === true) return [];
+  if (tag !== "person_list" || !Array.isArray(node.persons) || node.drop_invalid_user_id === true) {
+    return [];
+  }
   return node.persons.filter(isJsonObject).map((person) => String(person.id));
 }
 
 function imagesOf(node: JsonObject): string[] {
   const lists = [node.img_list, node.options].flatMap((list) => (Array.isArray(list) ? list : []));
-  return [node, ...lists.filter(isJsonObject)].flatMap(({ img_key: key }) => (typeof key === "string" ? [key] : []));
+  return [node, ...lists.filter(isJsonObject)].flatMap(({ img_key: key }) =>
+    typeof key === "string" ? [key] : [],
+  );
 }
 
 function checkPeople(openIds: readonly string[], facts: CardFacts): void {
   for (const openId of openIds) {
-    if (!facts.isPerson(openId)) throw new CardProblem("unknown_person", `invalid user id ${openId}`);
+    if (!facts.isPerson(openId)) {
+      throw new CardProblem("unknown_person", `invalid user id ${openId}`);
+    }
   }
 }
 
@@ -214,10 +261,14 @@ function checkShape(value: unknown, { properties, required = [] }: Shape, where:
   if (!isJsonObject(value)) throw wrong(where, "must be an object");
   for (const [name, item] of Object.entries(value)) {
     const rule = properties[name];
-    if (rule === undefined) throw new CardProblem("invalid", `unknown property ${name} of ${where}`);
+    if (rule === undefined) {
+      throw new CardProblem("invalid", `unknown property ${name} of ${where}`);
+    }
     checkProperty(item, rule, `${where}.${name}`);
   }
-  for (const name of required) if (value[name] === undefined) throw wrong(`${where}.${name}`, "is required");
+  for (const name of required) {
+    if (value[name] === undefined) throw wrong(`${where}.${name}`, "is required");
+  }
 }
 
 function checkProperty(value: unknown, rule: PropertyRule, where: string): void {
@@ -227,7 +278,9 @@ function checkProperty(value: unknown, rule: PropertyRule, where: string): void 
     return;
   }
   if ("tag" in rule) return checkTagged(value, rule.tag, where);
-  if ("tags" in rule) return eachItem(value, where, (item, place) => checkTagged(item, rule.tags, place));
+  if ("tags" in rule) {
+    return eachItem(value, where, (item, place) => checkTagged(item, rule.tags, place));
+  }
   if ("shape" in rule) return checkShape(value, rule.shape, where);
   eachItem(value, where, (item, place) => checkShape(item, rule.shapes, place));
 }
@@ -259,16 +312,22 @@ function checkTagged(value: unknown, allowed: readonly string[] | undefined, whe
   if (!isJsonObject(value)) throw wrong(where, "must be an object with a tag");
   const tag = String(value.tag);
   const rule = Object.hasOwn(tagRules, tag) ? tagRules[tag] : undefined;
-  const fits = allowed === undefined ? rule !== undefined && rule.place !== "part" : allowed.includes(tag);
+  const fits =
+    allowed === undefined ? rule !== undefined && rule.place !== "part" : allowed.includes(tag);
   if (rule === undefined || !fits) {
-    const message = value.tag === undefined ? `${where} has no tag` : `not support tag: ${tag} at ${where}`;
+    const message =
+      value.tag === undefined ? `${where} has no tag` : `not support tag: ${tag} at ${where}`;
     throw new CardProblem("unknown_tag", message);
   }
   const properties = { ...sharedProperties, ...rule.properties };
   checkShape(value, { properties, required: rule.required ?? [] }, `${where}(${tag})`);
 }
 
-function eachItem(value: unknown, where: string, check: (item: unknown, place: string) => void): void {
+function eachItem(
+  value: unknown,
+  where: string,
+  check: (item: unknown, place: string) => void,
+): void {
   if (!Array.isArray(value)) throw wrong(where, "must be a list");
   for (const [index, item] of value.entries()) check(item, `${where}[${index}]`);
 }
@@ -303,7 +362,9 @@ export function cardNodes(root: unknown): CardNode[] {
     const tag = typeof value.tag === "string" ? value.tag : undefined;
     if (tag !== undefined) found.push({ node: value, tag, path, parents });
     const inside = tag === undefined ? parents : [...parents, tag];
-    for (const [key, item] of Object.entries(value)) if (!opaque.has(key)) visit(item, [...path, key], inside);
+    for (const [key, item] of Object.entries(value)) {
+      if (!opaque.has(key)) visit(item, [...path, key], inside);
+    }
   };
   visit(root, [], []);
   return found;
@@ -333,7 +394,9 @@ function replaced(current: unknown, path: CardPath, value: unknown): unknown {
   const [key, ...rest] = path;
   if (key === undefined) return value;
   if (Array.isArray(current)) {
-    return current.map((item: unknown, index) => (index === key ? replaced(item, rest, value) : item));
+    return current.map((item: unknown, index) =>
+      index === key ? replaced(item, rest, value) : item,
+    );
   }
   const object = isJsonObject(current) ? current : {};
   return { ...object, [String(key)]: replaced(object[String(key)], rest, value) };
@@ -376,13 +439,17 @@ function isDelimiterRow(line: string): boolean {
 function mentionedIds(markdown: string): string[] {
   if (!markdown.includes("<")) return [];
   const tags = outsideCode(markdown).matchAll(/<(?:at|person)\s+ids?\s*=\s*["']?([^"'>\s]+)/g);
-  return [...tags].flatMap(([, ids = ""]) => ids.split(",")).filter((id) => id !== "" && id !== "all");
+  return [...tags]
+    .flatMap(([, ids = ""]) => ids.split(","))
+    .filter((id) => id !== "" && id !== "all");
 }
 
 /** Image keys of `![…](…)` outside of code. */
 function imageKeys(markdown: string): string[] {
   if (!markdown.includes("![")) return [];
-  return [...outsideCode(markdown).matchAll(/!\[[^\]\n]*\]\(([^)\s]+)/g)].map(([, key = ""]) => key);
+  return [...outsideCode(markdown).matchAll(/!\[[^\]\n]*\]\(([^)\s]+)/g)].map(
+    ([, key = ""]) => key,
+  );
 }
 
 function outsideCode(markdown: string): string {
@@ -449,16 +516,25 @@ export function refusedOnSend({ kind, message }: CardProblem): PlatformError {
 
 /** 230099 with a sub-code. */
 export function contentRefusal(subCode: number, message: string): PlatformError {
-  return new PlatformError(230099, `Failed to create card content, ext=ErrCode: ${subCode}; ErrMsg: ${message}; `);
+  return new PlatformError(
+    230099,
+    `Failed to create card content, ext=ErrCode: ${subCode}; ErrMsg: ${message}; `,
+  );
 }
 
 /** The refusal of a card API call; the sub-code is in the text here too. */
 export function refusedByCardKit({ kind, message }: CardProblem): PlatformError {
-  return new PlatformError(codes[kind].cardKit, `ErrCode: ${codes[kind].send}; ErrMsg: ${message};`);
+  return new PlatformError(
+    codes[kind].cardKit,
+    `ErrCode: ${codes[kind].send}; ErrMsg: ${message};`,
+  );
 }
 
 /** Runs a check and turns its problem into the refusal of the caller's API. */
-export function refusing<Result>(refusal: (problem: CardProblem) => PlatformError, check: () => Result): Result {
+export function refusing<Result>(
+  refusal: (problem: CardProblem) => PlatformError,
+  check: () => Result,
+): Result {
   try {
     return check();
   } catch (error) {

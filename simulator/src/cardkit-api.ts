@@ -37,7 +37,9 @@ export function cardKitRoutes(platform: Platform): ApiRoute[] {
     path,
     handle: (call) => runOperation(platform, call, { op, apply }),
   });
-  const edit = (change: (call: ApiCallContext, json: JsonObject) => Edit): CardOperation["apply"] => {
+  const edit = (
+    change: (call: ApiCallContext, json: JsonObject) => Edit,
+  ): CardOperation["apply"] => {
     return (entity, call) => commit(platform, entity, change(call, entity.json));
   };
   return [
@@ -81,7 +83,10 @@ function checkedBytes(platform: Platform, json: JsonObject): number {
 /** Nothing to show: neither a header nor anything in the body. */
 function isBlank({ header, body }: JsonObject): boolean {
   const elements = isJsonObject(body) ? body.elements : undefined;
-  return header === undefined && (elements === undefined || (Array.isArray(elements) && elements.length === 0));
+  return (
+    header === undefined &&
+    (elements === undefined || (Array.isArray(elements) && elements.length === 0))
+  );
 }
 
 function create(platform: Platform, call: ApiCallContext): JsonObject {
@@ -96,7 +101,9 @@ function create(platform: Platform, call: ApiCallContext): JsonObject {
 }
 
 function cardArgument(body: JsonObject): JsonObject {
-  if (body.type === "template") throw new PlatformError(200220, "ErrCode: 200380; ErrMsg: template is not existed;");
+  if (body.type === "template") {
+    throw new PlatformError(200220, "ErrCode: 200380; ErrMsg: template is not existed;");
+  }
   if (body.type !== "card_json") throw parameterError("type must be card_json or template");
   return objectArgument(body, "data");
 }
@@ -107,7 +114,9 @@ function convertId(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = liveMessage(platform, { ...call, params: { message_id: messageId } });
   const entity = platform.cards.ofMessage(message.messageId);
   if (entity === undefined) throw parameterError("the message is not a card");
-  if (entity.appId !== call.app.appId) throw new PlatformError(300311, "the card belongs to another app");
+  if (entity.appId !== call.app.appId) {
+    throw new PlatformError(300311, "the card belongs to another app");
+  }
   if (entity.json.schema !== "2.0") throw new PlatformError(300303, "only schema 2.0 is supported");
   entity.named = true;
   return success({ card_id: entity.cardId });
@@ -134,12 +143,18 @@ function runBatch(call: ApiCallContext, json: JsonObject): Edit {
 
 function addElements(call: ApiCallContext, json: JsonObject): Edit {
   const { type, target_element_id: targetId } = call.body;
-  return { json: withElements(json, { type, targetId, elements: listArgument(call.body, "elements") }), enable: false };
+  return {
+    json: withElements(json, { type, targetId, elements: listArgument(call.body, "elements") }),
+    enable: false,
+  };
 }
 
 function replaceElement(call: ApiCallContext, json: JsonObject): Edit {
   const replacement = objectArgument(call.body, "element");
-  return { json: withReplacedElement(json, call.params.element_id ?? "", replacement), enable: false };
+  return {
+    json: withReplacedElement(json, call.params.element_id ?? "", replacement),
+    enable: false,
+  };
 }
 
 function patchElement(call: ApiCallContext, json: JsonObject): Edit {
@@ -165,11 +180,20 @@ interface CardOperation {
  * Runs an operation of the card API (CardKit pages): own living card, `uuid`, then `sequence` before anything else is
  * looked at, then no click that waits for its answer. Only an operation that is applied uses up its sequence.
  */
-function runOperation(platform: Platform, call: ApiCallContext, { op, apply }: CardOperation): JsonObject {
+function runOperation(
+  platform: Platform,
+  call: ApiCallContext,
+  { op, apply }: CardOperation,
+): JsonObject {
   const entity = ownEntity(platform, call);
   const sequence = typeof call.body.sequence === "number" ? call.body.sequence : undefined;
   const record = (code: number): void => {
-    entity.operations.push({ op, ...(sequence === undefined ? {} : { sequence }), code, at: platform.clock.now() });
+    entity.operations.push({
+      op,
+      ...(sequence === undefined ? {} : { sequence }),
+      code,
+      at: platform.clock.now(),
+    });
   };
   try {
     refusing(refusedByCardKit, () => applyOnce(platform, call, { entity, apply }));
@@ -198,7 +222,9 @@ function applyOnce(platform: Platform, call: ApiCallContext, { entity, apply }: 
   if (sequence <= entity.sequence) {
     throw new PlatformError(300317, `sequence ${sequence} must be greater than ${entity.sequence}`);
   }
-  if (entity.openClicks > 0) throw new PlatformError(200810, "ErrCode: 11310; ErrMsg: card action is lock;");
+  if (entity.openClicks > 0) {
+    throw new PlatformError(200810, "ErrCode: 11310; ErrMsg: card action is lock;");
+  }
   apply(entity, call);
   entity.sequence = sequence;
   if (uuid !== undefined) entity.uuids.set(uuid, request);
@@ -206,24 +232,36 @@ function applyOnce(platform: Platform, call: ApiCallContext, { entity, apply }: 
 
 /** A repeated `uuid` with the same request is applied already; with another request it is a conflict. */
 function isReplay(platform: Platform, sameRequest: boolean): boolean {
-  if (!sameRequest || platform.cards.duplicateUuid === "conflict") throw new PlatformError(200770, "uuid conflict");
+  if (!sameRequest || platform.cards.duplicateUuid === "conflict") {
+    throw new PlatformError(200770, "uuid conflict");
+  }
   return platform.cards.duplicateUuid === "success";
 }
 
 function ownEntity(platform: Platform, call: ApiCallContext): CardEntity {
   const entity = platform.cards.get(call.params.card_id ?? "");
   // What becomes of the entity of a recalled message is not documented; treated as missing, so that no code relies on it.
-  const message = entity?.messageId === undefined ? undefined : platform.messages.get(entity.messageId);
+  const message =
+    entity?.messageId === undefined ? undefined : platform.messages.get(entity.messageId);
   if (entity === undefined || !entity.named || message?.recalled === true) {
     throw new PlatformError(200740, "card entity not exist");
   }
-  if (entity.appId !== call.app.appId) throw new PlatformError(300311, "the card belongs to another app");
+  if (entity.appId !== call.app.appId) {
+    throw new PlatformError(300311, "the card belongs to another app");
+  }
   if (platform.cards.isExpired(entity)) throw new PlatformError(200750, "card entity is expired");
   return entity;
 }
 
 function checkedSequence(value: unknown): number {
-  if (typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= maximumSequence) return value;
+  if (
+    typeof value === "number" &&
+    Number.isInteger(value) &&
+    value >= 1 &&
+    value <= maximumSequence
+  ) {
+    return value;
+  }
   throw parameterError(`sequence must be an integer from 1 to ${maximumSequence}`);
 }
 
@@ -253,7 +291,9 @@ function objectArgument(body: JsonObject, field: string): JsonObject {
 /** A JSON list that the field carries as text. */
 function listArgument(body: JsonObject, field: string): unknown[] {
   const value = parsedJson(textArgument(body, field));
-  if (!Array.isArray(value) || value.length === 0) throw parameterError(`${field} is not a JSON list with entries`);
+  if (!Array.isArray(value) || value.length === 0) {
+    throw parameterError(`${field} is not a JSON list with entries`);
+  }
   return value;
 }
 
@@ -278,7 +318,9 @@ function applyContent(platform: Platform, entity: CardEntity, call: ApiCallConte
   const elementId = call.params.element_id ?? "";
   const target = findElement(entity.json, elementId);
   if (target === undefined) throw new PlatformError(300313, `element ${elementId} not found`);
-  if (!streamable.has(target.tag)) throw new PlatformError(300310, `element ${elementId} is not a text element`);
+  if (!streamable.has(target.tag)) {
+    throw new PlatformError(300310, `element ${elementId} is not a text element`);
+  }
   const shown = typeof target.node.content === "string" ? target.node.content : "";
   const bytes = entity.bytes + jsonBytes(content) - jsonBytes(shown);
   if (isTooLarge(bytes)) throw new PlatformError(200860, "card content exceeds the limit of 30 KB");
@@ -290,7 +332,9 @@ function applyContent(platform: Platform, entity: CardEntity, call: ApiCallConte
 
 /** The first late text gets the error that streaming timed out; from then on streaming is off. */
 function checkStreaming(platform: Platform, entity: CardEntity): void {
-  if (entity.streamingSince === undefined) throw new PlatformError(300309, "streaming mode is closed");
+  if (entity.streamingSince === undefined) {
+    throw new PlatformError(300309, "streaming mode is closed");
+  }
   if (platform.cards.isStreaming(entity)) return;
   const json = withValueAt(entity.json, ["config", "streaming_mode"], false);
   platform.cards.change(entity, json, { enable: true });
@@ -333,13 +377,19 @@ interface Addition {
 function withElements(card: JsonObject, { type, targetId, elements }: Addition): JsonObject {
   if (type === "append" && (targetId === undefined || targetId === "")) {
     const path = ["body", "elements"];
-    return withSplicedList(card, path, { index: listLength(card, path), count: 0, items: elements });
+    return withSplicedList(card, path, {
+      index: listLength(card, path),
+      count: 0,
+      items: elements,
+    });
   }
   if (type !== "append" && type !== "insert_before" && type !== "insert_after") {
     throw parameterError("type must be insert_before, insert_after or append");
   }
   const target = findElement(card, String(targetId));
-  if (target === undefined) throw new PlatformError(300315, `target element ${String(targetId)} not found`);
+  if (target === undefined) {
+    throw new PlatformError(300315, `target element ${String(targetId)} not found`);
+  }
   if (type === "append") return appended(card, target, elements);
   const { list, index } = placeOf(target, 300315);
   return withSplicedList(card, list, {
@@ -349,11 +399,21 @@ function withElements(card: JsonObject, { type, targetId, elements }: Addition):
   });
 }
 
-function appended(card: JsonObject, { node, path }: CardNode, elements: readonly unknown[]): JsonObject {
+function appended(
+  card: JsonObject,
+  { node, path }: CardNode,
+  elements: readonly unknown[],
+): JsonObject {
   const list = Array.isArray(node.columns) ? "columns" : "elements";
-  if (!Array.isArray(node[list])) throw new PlatformError(300315, "the target element is not a container");
+  if (!Array.isArray(node[list])) {
+    throw new PlatformError(300315, "the target element is not a container");
+  }
   const inside = [...path, list];
-  return withSplicedList(card, inside, { index: listLength(card, inside), count: 0, items: elements });
+  return withSplicedList(card, inside, {
+    index: listLength(card, inside),
+    count: 0,
+    items: elements,
+  });
 }
 
 function withoutElement(card: JsonObject, elementId: string): JsonObject {
@@ -380,7 +440,10 @@ function withPatchedElement(card: JsonObject, elementId: string, partial: JsonOb
 }
 
 /** Applies a list of actions in order, all or none. */
-function withActions(card: JsonObject, actions: readonly unknown[]): { card: JsonObject; settings: JsonObject[] } {
+function withActions(
+  card: JsonObject,
+  actions: readonly unknown[],
+): { card: JsonObject; settings: JsonObject[] } {
   let changed = card;
   const settings: JsonObject[] = [];
   for (const action of actions) {
@@ -395,17 +458,22 @@ function withActions(card: JsonObject, actions: readonly unknown[]): { card: Jso
   return { card: changed, settings };
 }
 
-const batchActions: Readonly<Record<string, (card: JsonObject, params: JsonObject) => JsonObject>> = {
-  partial_update_setting: (card, { settings }) => withSettings(card, asObject(settings, "settings")),
-  add_elements: (card, { type, target_element_id: targetId, elements }) =>
-    withElements(card, { type, targetId, elements: asList(elements, "elements") }),
-  delete_elements: (card, { element_ids: ids }) =>
-    asList(ids, "element_ids").reduce((left: JsonObject, id) => withoutElement(left, String(id)), card),
-  partial_update_element: (card, { element_id: id, partial_element: partial }) =>
-    withPatchedElement(card, String(id), asObject(partial, "partial_element")),
-  update_element: (card, { element_id: id, element }) =>
-    withReplacedElement(card, String(id), asObject(element, "element")),
-};
+const batchActions: Readonly<Record<string, (card: JsonObject, params: JsonObject) => JsonObject>> =
+  {
+    partial_update_setting: (card, { settings }) =>
+      withSettings(card, asObject(settings, "settings")),
+    add_elements: (card, { type, target_element_id: targetId, elements }) =>
+      withElements(card, { type, targetId, elements: asList(elements, "elements") }),
+    delete_elements: (card, { element_ids: ids }) =>
+      asList(ids, "element_ids").reduce(
+        (left: JsonObject, id) => withoutElement(left, String(id)),
+        card,
+      ),
+    partial_update_element: (card, { element_id: id, partial_element: partial }) =>
+      withPatchedElement(card, String(id), asObject(partial, "partial_element")),
+    update_element: (card, { element_id: id, element }) =>
+      withReplacedElement(card, String(id), asObject(element, "element")),
+  };
 
 /** Inner values of a batch are objects, not text. */
 function asObject(value: unknown, field: string): JsonObject {
@@ -421,7 +489,9 @@ function asList(value: unknown, field: string): unknown[] {
 /** The list that holds an element; a text inside a component is in none. */
 function placeOf({ path }: CardNode, code: number): { list: CardPath; index: number } {
   const index = path.at(-1);
-  if (typeof index !== "number") throw new PlatformError(code, "the element is a part of a component");
+  if (typeof index !== "number") {
+    throw new PlatformError(code, "the element is a part of a component");
+  }
   return { list: path.slice(0, -1), index };
 }
 

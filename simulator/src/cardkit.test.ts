@@ -53,7 +53,11 @@ const patchElement = (id: string, partial: object): Operation => ({
   path: `elements/${id}`,
   body: { partial_element: text(partial) },
 });
-const deleteElement = (id: string): Operation => ({ method: "DELETE", path: `elements/${id}`, body: {} });
+const deleteElement = (id: string): Operation => ({
+  method: "DELETE",
+  path: `elements/${id}`,
+  body: {},
+});
 const content = (id: string, value: string): Operation => ({
   method: "PUT",
   path: `elements/${id}/content`,
@@ -64,7 +68,10 @@ const batch = (...actions: object[]): Operation => ({
   path: "batch_update",
   body: { actions: text(actions) },
 });
-const addAction = (elements: object[]): object => ({ action: "add_elements", params: { type: "append", elements } });
+const addAction = (elements: object[]): object => ({
+  action: "add_elements",
+  params: { type: "append", elements },
+});
 
 /** One good request of every operation, for a streaming card with `md` and `more`. */
 const operations: [string, Operation][] = [
@@ -88,12 +95,18 @@ test("a card types, is announced with every change, and is final when streaming 
   const shown: string[] = [];
   simulator.on("message", (message) => shown.push(`${message.card?.version}:${message.text}`));
   const final = simulator.waitForCard(question, { timeoutMs: 60_000 });
-  const world = simulator.waitUntil(question, (message) => message.text.includes("world"), { timeoutMs: 60_000 });
+  const world = simulator.waitUntil(question, (message) => message.text.includes("world"), {
+    timeoutMs: 60_000,
+  });
   await told.reply(question, reference(cardId));
   for (const words of ["Hello", "Hello world", "Bye"]) await told.type(cardId, "md", words);
   expect((await simulator.waitForReply(question, { timeoutMs: 1 })).card?.streaming).toBe(true);
   await told.operate(cardId, settings({ streaming_mode: false, summary: { content: "done" } }));
-  expect(await final).toMatchObject({ text: "Bye", parentId: question, card: { cardId, streaming: false } });
+  expect(await final).toMatchObject({
+    text: "Bye",
+    parentId: question,
+    card: { cardId, streaming: false },
+  });
   expect((await world).text).toBe("Hello world");
   expect(shown).toEqual(["1:[card]", "2:Hello", "3:Hello world", "4:Bye", "5:Bye"]);
   expect(simulator.card(cardId)).toMatchObject({
@@ -120,7 +133,9 @@ test("waiting for a card ends with the time given", async () => {
   const told = await scene();
   const question = await told.ask();
   await told.reply(question, reference(await told.create(twoTexts)));
-  await expect(told.simulator.waitForCard(question, { timeoutMs: 20 })).rejects.toThrow("No finished card");
+  await expect(told.simulator.waitForCard(question, { timeoutMs: 20 })).rejects.toThrow(
+    "No finished card",
+  );
 });
 
 test("a card that was announced keeps its text when the card changes", async () => {
@@ -140,10 +155,16 @@ test("an entity is sent once, by the app that made it", async () => {
   const path = `/open-apis/im/v1/messages/${question}/reply`;
   const body = { msg_type: "interactive", content: text(reference(cardId)) };
   const stranger = await told.other.call("POST", path, body);
-  expect(stranger).toMatchObject({ code: 230099, body: { msg: expect.stringContaining("cardid is invalid") } });
+  expect(stranger).toMatchObject({
+    code: 230099,
+    body: { msg: expect.stringContaining("cardid is invalid") },
+  });
   expect((await told.reply(question, reference(cardId))).code).toBe(0);
   const again = await told.reply(question, reference(cardId));
-  expect(again).toMatchObject({ code: 230099, body: { msg: expect.stringContaining("ErrCode: 11310") } });
+  expect(again).toMatchObject({
+    code: 230099,
+    body: { msg: expect.stringContaining("ErrCode: 11310") },
+  });
 });
 
 test("a repeated send with the same uuid answers with the message of the entity", async () => {
@@ -156,7 +177,11 @@ test("a repeated send with the same uuid answers with the message of the entity"
 });
 
 test.each([
-  ["an unknown entity", reference("7000000000000000000"), /ErrCode: 11310; ErrMsg: cardid is invalid/],
+  [
+    "an unknown entity",
+    reference("7000000000000000000"),
+    /ErrCode: 11310; ErrMsg: cardid is invalid/,
+  ],
   ["an entity without the wrapper", { data: { card_id: "7" } }, /ErrCode: 200621/],
   ["a bare card id", { card_id: "7" }, /ErrCode: 200621/],
   ["a template", { type: "template", data: { template_id: "AAq" } }, /ErrCode: 200380/],
@@ -171,31 +196,46 @@ test("an entity can be unknown to the first send after its creation", async () =
   const cardId = await told.create(twoTexts);
   const question = await told.ask();
   const first = await told.reply(question, reference(cardId));
-  expect(first).toMatchObject({ code: 230099, body: { msg: expect.stringContaining("cardid is invalid") } });
+  expect(first).toMatchObject({
+    code: 230099,
+    body: { msg: expect.stringContaining("cardid is invalid") },
+  });
   expect((await told.reply(question, reference(cardId))).code).toBe(0);
 });
 
-test.each(operations)("%s works on an own, living card with a sequence that grows", async (_name, operation) => {
-  const told = await scene();
-  const cardId = await told.create(twoTexts);
-  expect(await told.operate(cardId, operation)).toMatchObject({ status: 200, body: { code: 0, data: {} } });
-  expect(told.simulator.card(cardId)?.sequence).toBe(1);
-});
+test.each(operations)(
+  "%s works on an own, living card with a sequence that grows",
+  async (_name, operation) => {
+    const told = await scene();
+    const cardId = await told.create(twoTexts);
+    expect(await told.operate(cardId, operation)).toMatchObject({
+      status: 200,
+      body: { code: 0, data: {} },
+    });
+    expect(told.simulator.card(cardId)?.sequence).toBe(1);
+  },
+);
 
-test.each(operations)("%s is refused for an unknown card, another app and an old card", async (_name, operation) => {
-  let now = 1_000_000_000;
-  const told = await scene({ clock: { ...systemClock, now: () => now } });
-  const cardId = await told.create(twoTexts);
-  const { method, path, body } = operation;
-  const below = path === "" ? "" : `/${path}`;
-  expect((await told.operate("7000000000000000000", operation)).code).toBe(200740);
-  const stranger = await told.other.call(method, `${cards}/${cardId}${below}`, { ...body, sequence: 1 });
-  expect(stranger.code).toBe(300311);
-  now += 14 * 86_400_000 + 1;
-  const renewed = await connectTestClient(told.simulator.url, cardApp);
-  const late = await renewed.call(method, `${cards}/${cardId}${below}`, { ...body, sequence: 1 });
-  expect(late.code).toBe(200750);
-});
+test.each(operations)(
+  "%s is refused for an unknown card, another app and an old card",
+  async (_name, operation) => {
+    let now = 1_000_000_000;
+    const told = await scene({ clock: { ...systemClock, now: () => now } });
+    const cardId = await told.create(twoTexts);
+    const { method, path, body } = operation;
+    const below = path === "" ? "" : `/${path}`;
+    expect((await told.operate("7000000000000000000", operation)).code).toBe(200740);
+    const stranger = await told.other.call(method, `${cards}/${cardId}${below}`, {
+      ...body,
+      sequence: 1,
+    });
+    expect(stranger.code).toBe(300311);
+    now += 14 * 86_400_000 + 1;
+    const renewed = await connectTestClient(told.simulator.url, cardApp);
+    const late = await renewed.call(method, `${cards}/${cardId}${below}`, { ...body, sequence: 1 });
+    expect(late.code).toBe(200750);
+  },
+);
 
 test.each(operations)(
   "%s needs a sequence above the last accepted one, before anything else",
@@ -204,44 +244,63 @@ test.each(operations)(
     const cardId = await told.create(twoTexts);
     await told.operate(cardId, { ...settings({}), body: { settings: "{}", sequence: 10 } });
     for (const sequence of [9, 10]) {
-      const answer = await told.operate(cardId, { ...operation, body: { ...operation.body, sequence } });
+      const answer = await told.operate(cardId, {
+        ...operation,
+        body: { ...operation.body, sequence },
+      });
       expect(answer.code).toBe(300317);
     }
     const broken = await told.operate(cardId, { ...operation, body: { sequence: 10 } });
     expect(broken.code).toBe(300317);
-    expect((await told.operate(cardId, { ...operation, body: { ...operation.body, sequence: 15 } })).code).toBe(0);
+    expect(
+      (await told.operate(cardId, { ...operation, body: { ...operation.body, sequence: 15 } }))
+        .code,
+    ).toBe(0);
   },
 );
 
-test.each(operations)("%s refuses wrong sequences, uuids and bodies with 10002", async (_name, operation) => {
-  const told = await scene();
-  const cardId = await told.create(twoTexts);
-  const wrong = [
-    { sequence: 0 },
-    { sequence: 1.5 },
-    { sequence: 2_147_483_648 },
-    { sequence: "1" },
-    { uuid: "u".repeat(65) },
-  ];
-  for (const part of wrong) {
-    const answer = await told.operate(cardId, { ...operation, body: { ...operation.body, ...part } });
-    expect(answer.code).toBe(10002);
-  }
-  if (operation.method === "DELETE") return;
-  expect((await told.operate(cardId, { ...operation, body: {} })).code).toBe(10002);
-});
+test.each(operations)(
+  "%s refuses wrong sequences, uuids and bodies with 10002",
+  async (_name, operation) => {
+    const told = await scene();
+    const cardId = await told.create(twoTexts);
+    const wrong = [
+      { sequence: 0 },
+      { sequence: 1.5 },
+      { sequence: 2_147_483_648 },
+      { sequence: "1" },
+      { uuid: "u".repeat(65) },
+    ];
+    for (const part of wrong) {
+      const answer = await told.operate(cardId, {
+        ...operation,
+        body: { ...operation.body, ...part },
+      });
+      expect(answer.code).toBe(10002);
+    }
+    if (operation.method === "DELETE") return;
+    expect((await told.operate(cardId, { ...operation, body: {} })).code).toBe(10002);
+  },
+);
 
 test("a refused operation does not use up its sequence", async () => {
   const told = await scene();
   const cardId = await told.create(twoTexts);
-  expect((await told.operate(cardId, { ...deleteElement("none"), body: { sequence: 5 } })).code).toBe(300314);
-  expect((await told.operate(cardId, { ...deleteElement("more"), body: { sequence: 5 } })).code).toBe(0);
+  expect(
+    (await told.operate(cardId, { ...deleteElement("none"), body: { sequence: 5 } })).code,
+  ).toBe(300314);
+  expect(
+    (await told.operate(cardId, { ...deleteElement("more"), body: { sequence: 5 } })).code,
+  ).toBe(0);
 });
 
 test("a repeated uuid is applied once; with another request it is a conflict", async () => {
   const told = await scene();
   const cardId = await told.create(twoTexts);
-  const once = { ...add([markdown("added")]), body: { ...add([markdown("added")]).body, sequence: 3, uuid: "u1" } };
+  const once = {
+    ...add([markdown("added")]),
+    body: { ...add([markdown("added")]).body, sequence: 3, uuid: "u1" },
+  };
   expect((await told.operate(cardId, once)).code).toBe(0);
   expect((await told.operate(cardId, once)).code).toBe(0);
   expect(told.simulator.card(cardId)?.sequence).toBe(3);
@@ -317,7 +376,10 @@ test("content goes to texts of a streaming card only", async () => {
 });
 
 const huge = "字".repeat(11_000);
-const many = Array.from({ length: 200 }, (_unused, index) => ({ tag: "hr", element_id: `e${index}` }));
+const many = Array.from({ length: 200 }, (_unused, index) => ({
+  tag: "hr",
+  element_id: `e${index}`,
+}));
 
 test.each<[string, Operation, number]>([
   ["content above 30 KB", content("md", huge), 200860],
@@ -340,12 +402,18 @@ test.each<[string, Operation, number]>([
   ["settings that do not share the card", settings({ update_multi: false }), 300302],
   [
     "a batch that does not share the card",
-    batch({ action: "partial_update_setting", params: { settings: { config: { update_multi: false } } } }),
+    batch({
+      action: "partial_update_setting",
+      params: { settings: { config: { update_multi: false } } },
+    }),
     300302,
   ],
   [
     "a 1.0 card",
-    replaceCard({ elements: [markdown("md")], header: { title: { tag: "plain_text", content: "x" } } }),
+    replaceCard({
+      elements: [markdown("md")],
+      header: { title: { tag: "plain_text", content: "x" } },
+    }),
     300303,
   ],
   ["a card with 201 elements", replaceCard(stillCard(markdown("md"), ...many)), 300305],
@@ -369,13 +437,19 @@ test.each<[string, Operation, number]>([
   ["another tag", patchElement("md", { tag: "hr" }), 300312],
   [
     "another tag in a batch",
-    batch({ action: "partial_update_element", params: { element_id: "md", partial_element: { tag: "hr" } } }),
+    batch({
+      action: "partial_update_element",
+      params: { element_id: "md", partial_element: { tag: "hr" } },
+    }),
     300312,
   ],
   ["a patch of an unknown element", patchElement("none", { content: "x" }), 300313],
   [
     "a batch that patches an unknown element",
-    batch({ action: "partial_update_element", params: { element_id: "none", partial_element: {} } }),
+    batch({
+      action: "partial_update_element",
+      params: { element_id: "none", partial_element: {} },
+    }),
     300313,
   ],
   ["a replacement of an unknown element", replaceElement("none", markdown("none")), 300121],
@@ -386,13 +460,20 @@ test.each<[string, Operation, number]>([
   ],
   [
     "settings of another form",
-    { method: "PATCH", path: "settings", body: { settings: '{"config":{"streaming_mode":"yes"}}' } },
+    {
+      method: "PATCH",
+      path: "settings",
+      body: { settings: '{"config":{"streaming_mode":"yes"}}' },
+    },
     300122,
   ],
   ["settings with an unknown key", settings({ colour: "red" }), 300122],
   [
     "a batch with unknown settings",
-    batch({ action: "partial_update_setting", params: { settings: { config: { colour: "red" } } } }),
+    batch({
+      action: "partial_update_setting",
+      params: { settings: { config: { colour: "red" } } },
+    }),
     300122,
   ],
   ["a deletion of an unknown element", deleteElement("none"), 300314],
@@ -406,7 +487,11 @@ test.each<[string, Operation, number]>([
     add([markdown("new")], { type: "insert_before", target_element_id: "none" }),
     300315,
   ],
-  ["an element inside of a text", add([markdown("new")], { type: "append", target_element_id: "md" }), 300315],
+  [
+    "an element inside of a text",
+    add([markdown("new")], { type: "append", target_element_id: "md" }),
+    300315,
+  ],
   [
     "a batch that adds after an unknown element",
     batch({
@@ -417,8 +502,16 @@ test.each<[string, Operation, number]>([
   ],
   ["an unknown way to add", add([markdown("new")], { type: "prepend" }), 10002],
   ["an unknown action", batch({ action: "dance", params: {} }), 10002],
-  ["elements that are no list", { method: "POST", path: "elements", body: { type: "append", elements: "{}" } }, 10002],
-  ["an element that is no JSON", { method: "PUT", path: "elements/md", body: { element: "{" } }, 10002],
+  [
+    "elements that are no list",
+    { method: "POST", path: "elements", body: { type: "append", elements: "{}" } },
+    10002,
+  ],
+  [
+    "an element that is no JSON",
+    { method: "PUT", path: "elements/md", body: { element: "{" } },
+    10002,
+  ],
   ["an unknown tag", add([{ tag: "hologram" }]), 200220],
   ["an unknown property", patchElement("md", { colour: "red" }), 200220],
 ])("%s is refused and changes nothing", async (_name, operation, code) => {
@@ -436,12 +529,19 @@ test.each([
   ["an empty card", { type: "card_json", data: "{}" }, 300307],
   ["a 1.0 card", { type: "card_json", data: text({ elements: [], header: {} }) }, 300303],
   ["an unknown tag", { type: "card_json", data: text(stillCard({ tag: "note" })) }, 200220],
-  ["an id twice", { type: "card_json", data: text(stillCard(markdown("a"), markdown("a"))) }, 300301],
+  [
+    "an id twice",
+    { type: "card_json", data: text(stillCard(markdown("a"), markdown("a"))) },
+    300301,
+  ],
   ["201 elements", { type: "card_json", data: text(stillCard(markdown("a"), ...many)) }, 300305],
   ["more than 30 KB", { type: "card_json", data: text(stillCard(markdown("a", huge))) }, 200860],
   [
     "update_multi false",
-    { type: "card_json", data: text({ ...stillCard(markdown("a")), config: { update_multi: false } }) },
+    {
+      type: "card_json",
+      data: text({ ...stillCard(markdown("a")), config: { update_multi: false } }),
+    },
     300302,
   ],
   ["a template", { type: "template", data: text({ template_id: "AAq" }) }, 200220],
@@ -459,10 +559,19 @@ test("elements are added before, after, at the end and into containers, and go w
     elements: [markdown("inside", "1")],
   };
   const cardId = await told.create(stillCard(markdown("md"), panel));
-  await told.operate(cardId, add([markdown("before")], { type: "insert_before", target_element_id: "md" }));
-  await told.operate(cardId, add([markdown("after")], { type: "insert_after", target_element_id: "md" }));
+  await told.operate(
+    cardId,
+    add([markdown("before")], { type: "insert_before", target_element_id: "md" }),
+  );
+  await told.operate(
+    cardId,
+    add([markdown("after")], { type: "insert_after", target_element_id: "md" }),
+  );
   await told.operate(cardId, add([markdown("last")]));
-  await told.operate(cardId, add([markdown("second")], { type: "append", target_element_id: "panel" }));
+  await told.operate(
+    cardId,
+    add([markdown("second")], { type: "append", target_element_id: "panel" }),
+  );
   const ids = () => text(told.simulator.card(cardId)?.json).match(/(?<="element_id":")\w+/g);
   expect(ids()).toEqual(["before", "md", "after", "panel", "inside", "second", "last"]);
   expect((await told.operate(cardId, deleteElement("panel"))).code).toBe(0);
@@ -473,10 +582,16 @@ test("a batch applies all of its actions in order, or none", async () => {
   const told = await scene();
   const cardId = await told.create(twoTexts);
   const good = batch(
-    { action: "partial_update_setting", params: { settings: { config: { streaming_mode: false } } } },
+    {
+      action: "partial_update_setting",
+      params: { settings: { config: { streaming_mode: false } } },
+    },
     addAction([markdown("added", "new")]),
     { action: "update_element", params: { element_id: "md", element: markdown("renamed", "old") } },
-    { action: "partial_update_element", params: { element_id: "renamed", partial_element: { content: "newer" } } },
+    {
+      action: "partial_update_element",
+      params: { element_id: "renamed", partial_element: { content: "newer" } },
+    },
     { action: "delete_elements", params: { element_ids: ["more"] } },
   );
   expect((await told.operate(cardId, good)).code).toBe(0);
@@ -485,7 +600,10 @@ test("a batch applies all of its actions in order, or none", async () => {
     streaming: false,
     json: { body: { elements: [markdown("renamed", "newer"), markdown("added", "new")] } },
   });
-  const half = batch(addAction([markdown("third")]), { action: "delete_elements", params: { element_ids: ["none"] } });
+  const half = batch(addAction([markdown("third")]), {
+    action: "delete_elements",
+    params: { element_ids: ["none"] },
+  });
   expect((await told.operate(cardId, half)).code).toBe(300314);
   expect(told.simulator.card(cardId)?.json).toEqual(after?.json);
 });
@@ -497,7 +615,9 @@ test("the eleventh operation on a card within any second is refused with 230020"
   const heard: string[] = [];
   told.simulator.on("refusal", ({ api }) => heard.push(api));
   const codes: number[] = [];
-  for (let index = 1; index <= 11; index += 1) codes.push((await told.type(cardId, "md", "x".repeat(index))).code);
+  for (let index = 1; index <= 11; index += 1) {
+    codes.push((await told.type(cardId, "md", "x".repeat(index))).code);
+  }
   expect(codes).toEqual([...Array.from({ length: 10 }, () => 0), 230020]);
   now += 999;
   expect((await told.type(cardId, "md", "late")).code).toBe(230020);
@@ -511,19 +631,32 @@ test("the eleventh operation on a card within any second is refused with 230020"
 });
 
 test("each card operation is limited to 50 a second over all cards", async () => {
-  const told = await scene({ limits: "enforced", clock: { ...systemClock, now: () => 1_000_000_000 } });
+  const told = await scene({
+    limits: "enforced",
+    clock: { ...systemClock, now: () => 1_000_000_000 },
+  });
   const create = () => told.client.call("POST", cards, { type: "card_json", data: text(twoTexts) });
   const answers = await Promise.all(Array.from({ length: 51 }, create));
   expect(answers.filter((answer) => answer.status === 429)).toHaveLength(1);
-  expect(told.simulator.refusals).toMatchObject([{ api: `POST ${cards}`, key: cardApp.appId, code: 99991400 }]);
+  expect(told.simulator.refusals).toMatchObject([
+    { api: `POST ${cards}`, key: cardApp.appId, code: 99991400 },
+  ]);
 });
 
 test("a burst over the boundary of two seconds is refused like one within", async () => {
   let now = 1_000_000_900;
   const told = await scene({ limits: "enforced", clock: { ...systemClock, now: () => now } });
-  const { chatId } = told.simulator.addChat({ type: "group", members: [told.person, cardApp.appId] });
+  const { chatId } = told.simulator.addChat({
+    type: "group",
+    members: [told.person, cardApp.appId],
+  });
   const path = "/open-apis/im/v1/messages?receive_id_type=chat_id";
-  const send = () => told.client.call("POST", path, { receive_id: chatId, msg_type: "text", content: '{"text":"x"}' });
+  const send = () =>
+    told.client.call("POST", path, {
+      receive_id: chatId,
+      msg_type: "text",
+      content: '{"text":"x"}',
+    });
   for (let index = 0; index < 5; index += 1) expect((await send()).code).toBe(0);
   now += 200;
   expect((await send()).code).toBe(230020);
@@ -543,7 +676,8 @@ test("an entity ends with its message", async () => {
 test("the card of a message can be converted into an entity and then streamed", async () => {
   const told = await scene();
   const messageId = await told.post(stillCard(markdown("md", "old")));
-  const convert = (id: string) => told.client.call("POST", `${cards}/id_convert`, { message_id: id });
+  const convert = (id: string) =>
+    told.client.call("POST", `${cards}/id_convert`, { message_id: id });
   const { data } = await convert(messageId);
   const cardId = String(data.card_id);
   expect((await convert(messageId)).data.card_id).toBe(cardId);
@@ -553,7 +687,9 @@ test("the card of a message can be converted into an entity and then streamed", 
   expect((await convert(await told.ask())).code).toBe(10002);
   const old = await told.post({ elements: [{ tag: "hr" }] });
   expect((await convert(old)).code).toBe(300303);
-  expect((await told.other.call("POST", `${cards}/id_convert`, { message_id: messageId })).code).toBe(300311);
+  expect(
+    (await told.other.call("POST", `${cards}/id_convert`, { message_id: messageId })).code,
+  ).toBe(300311);
 });
 
 test("the card of a message is no entity until it is converted", async () => {
@@ -566,17 +702,29 @@ test("the card of a message is no entity until it is converted", async () => {
 
 test("refusals come with HTTP 200 when asked", async () => {
   const told = await scene({ errorStatus: 200 });
-  expect(await told.operate("7000000000000000000", settings({}))).toMatchObject({ status: 200, code: 200740 });
+  expect(await told.operate("7000000000000000000", settings({}))).toMatchObject({
+    status: 200,
+    code: 200740,
+  });
 });
 
 test("a lost response has been applied, and its repetition gets that answer", async () => {
   const told = await scene();
   const cardId = await told.create(twoTexts);
-  told.simulator.faults.add({ match: { path: `${cards}/` }, times: 1, action: { kind: "lose_response" } });
-  const operation = { ...content("md", "once"), body: { content: "once", sequence: 1, uuid: "u1" } };
+  told.simulator.faults.add({
+    match: { path: `${cards}/` },
+    times: 1,
+    action: { kind: "lose_response" },
+  });
+  const operation = {
+    ...content("md", "once"),
+    body: { content: "once", sequence: 1, uuid: "u1" },
+  };
   await expect(told.operate(cardId, operation)).rejects.toThrow("fetch failed");
   expect((await told.operate(cardId, operation)).code).toBe(0);
-  expect((await told.operate(cardId, { ...operation, body: { content: "once", sequence: 1 } })).code).toBe(300317);
+  expect(
+    (await told.operate(cardId, { ...operation, body: { content: "once", sequence: 1 } })).code,
+  ).toBe(300317);
   expect(told.simulator.card(cardId)?.frames).toHaveLength(1);
 });
 
@@ -587,7 +735,11 @@ test("a card that types continues in a later process, with its people, chats and
   await before.type(cardId, "md", "Hello");
   const kept = parseSnapshot(JSON.parse(JSON.stringify(before.simulator.snapshot(10))));
   if (!kept.ok) throw new Error(kept.error);
-  const after = await startFeishuSimulator({ apps: [cardApp], retryDelaysMs: [], restore: kept.value });
+  const after = await startFeishuSimulator({
+    apps: [cardApp],
+    retryDelaysMs: [],
+    restore: kept.value,
+  });
   try {
     expect(after.apps[0]?.openId).toBe(before.simulator.apps[0]?.openId);
     expect(after.messages(before.group)).toEqual(before.simulator.messages(before.group));
@@ -596,7 +748,9 @@ test("a card that types continues in a later process, with its people, chats and
       client.call("PUT", `${cards}/${cardId}/elements/md/content`, { sequence, content: said });
     expect((await typed(1, "an old one")).code).not.toBe(0);
     expect((await typed(2, "Hello, world")).code).toBe(0);
-    expect(after.messages(before.group).find((one) => one.messageId === messageId)?.text).toBe("Hello, world");
+    expect(after.messages(before.group).find((one) => one.messageId === messageId)?.text).toBe(
+      "Hello, world",
+    );
   } finally {
     await after.close();
   }

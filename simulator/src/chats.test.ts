@@ -1,6 +1,13 @@
 import { systemClock } from "@larkline/protocol";
 import { expect, test } from "vitest";
-import { app, objectOf, otherApp, personWorld, typeOf, type PersonWorld } from "./person-world.fixture.ts";
+import {
+  app,
+  objectOf,
+  otherApp,
+  personWorld,
+  typeOf,
+  type PersonWorld,
+} from "./person-world.fixture.ts";
 
 const toChat = "/open-apis/im/v1/messages?receive_id_type=chat_id";
 const text = { msg_type: "text", content: '{"text":"x"}' };
@@ -12,7 +19,8 @@ const chatOf = async ({ client }: PersonWorld, chatId: string) =>
   (await client.call("GET", `/open-apis/im/v1/chats/${chatId}`)).data;
 
 async function write({ simulator, ann, direct }: PersonWorld, chatId = direct): Promise<string> {
-  return (await simulator.sendMessage({ appId: app.appId, chatId, from: ann, text: "x" })).messageId;
+  return (await simulator.sendMessage({ appId: app.appId, chatId, from: ann, text: "x" }))
+    .messageId;
 }
 
 test("a group that changes its form tells its bots, and its facts", async () => {
@@ -26,7 +34,8 @@ test("a group that changes its form tells its bots, and its facts", async () => 
     bot_count: "2",
     restricted_mode_setting: { status: false },
   });
-  const reports = await world.simulator.updateChat(world.group, { groupMessageType: "thread" }).reports;
+  const reports = await world.simulator.updateChat(world.group, { groupMessageType: "thread" })
+    .reports;
   expect(reports.map(({ outcome }) => outcome)).toContain("acknowledged");
   expect(world.newest("im.chat.updated_v1")).toMatchObject({
     chat_id: world.group,
@@ -47,9 +56,15 @@ test("a dissolved chat answers 232009, and still tells its status", async () => 
   const messageId = await write(world, world.group);
   await world.simulator.dissolveChat(world.group).reports;
   expect(world.newest("im.chat.disbanded_v1")).toMatchObject({ chat_id: world.group });
-  const reply = await world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, text);
+  const reply = await world.client.call(
+    "POST",
+    `/open-apis/im/v1/messages/${messageId}/reply`,
+    text,
+  );
   const members = await world.client.call("GET", `/open-apis/im/v1/chats/${world.group}/members`);
-  expect([await sendTo(world, world.group), reply.code, members.code]).toEqual([232009, 232009, 232009]);
+  expect([await sendTo(world, world.group), reply.code, members.code]).toEqual([
+    232009, 232009, 232009,
+  ]);
   expect((await chatOf(world, world.group)).chat_status).toBe("dissolved");
 });
 
@@ -85,7 +100,10 @@ test("removing without a name removes every bot; the others learn of the added o
 
 test("people who join and leave are announced, counted and listed in pages", async () => {
   const world = await personWorld();
-  const joined = Array.from({ length: 3 }, (_, index) => world.simulator.addUser({ name: `P${index}` }).openId);
+  const joined = Array.from(
+    { length: 3 },
+    (_, index) => world.simulator.addUser({ name: `P${index}` }).openId,
+  );
   await world.simulator.addMembers(world.group, joined).reports;
   expect(world.newest("im.chat.member.user.added_v1")).toMatchObject({
     users: [{ name: "P0", user_id: { open_id: joined[0] } }, { name: "P1" }, { name: "P2" }],
@@ -93,8 +111,12 @@ test("people who join and leave are announced, counted and listed in pages", asy
   const path = `/open-apis/im/v1/chats/${world.group}/members?page_size=3`;
   const first = (await world.client.call("GET", path)).data;
   expect(first).toMatchObject({ member_total: 4, has_more: true });
-  const rest = (await world.client.call("GET", `${path}&page_token=${String(first.page_token)}`)).data;
-  expect(rest).toMatchObject({ has_more: false, items: [{ name: "P2", member_id_type: "open_id" }] });
+  const rest = (await world.client.call("GET", `${path}&page_token=${String(first.page_token)}`))
+    .data;
+  expect(rest).toMatchObject({
+    has_more: false,
+    items: [{ name: "P2", member_id_type: "open_id" }],
+  });
   const byUnion = (await world.client.call("GET", `${path}&member_id_type=union_id`)).data.items;
   expect(byUnion).toMatchObject([{ member_id: expect.stringMatching(/^on_/) }, {}, {}]);
   await world.simulator.removeMember(world.group, joined[0] ?? "").reports;
@@ -114,7 +136,12 @@ test("the first time a person opens the chat, the 1.0 event comes before the oth
     type: "event_callback",
     uuid: expect.stringMatching(/^\w{32}$/),
     ts: expect.stringMatching(/^\d{10}\.\d{7}$/),
-    event: { type: "p2p_chat_create", app_id: app.appId, chat_id: chatId, user: { name: "Bob", open_id: bob.openId } },
+    event: {
+      type: "p2p_chat_create",
+      app_id: app.appId,
+      chat_id: chatId,
+      user: { name: "Bob", open_id: bob.openId },
+    },
   });
   const messageId = await write({ ...world, ann: bob.openId }, chatId);
   await world.simulator.enterChat(bob.openId, app.appId).reports;
@@ -131,7 +158,10 @@ test("a menu entry comes with its key and a time in seconds, and without a chat"
   await world.simulator.pressMenu(world.ann, app.appId, "status").reports;
   const event = world.newest("application.bot.menu_v6");
   expect(event).toEqual({
-    operator: { operator_name: "Ann", operator_id: expect.objectContaining({ open_id: world.ann }) },
+    operator: {
+      operator_name: "Ann",
+      operator_id: expect.objectContaining({ open_id: world.ann }),
+    },
     event_key: "status",
     timestamp: 1_700_000_000,
   });
@@ -156,9 +186,15 @@ test("reactions of people and of the bot itself are events, without a chat or re
   const added = await world.client.call("POST", path, { reaction_type: { emoji_type: "Typing" } });
   await expect
     .poll(() => world.newest("im.message.reaction.created_v1"))
-    .toMatchObject({ operator_type: "app", app_id: app.appId, reaction_type: { emoji_type: "Typing" } });
+    .toMatchObject({
+      operator_type: "app",
+      app_id: app.appId,
+      reaction_type: { emoji_type: "Typing" },
+    });
   await world.client.call("DELETE", `${path}/${String(added.data.reaction_id)}`);
-  await expect.poll(() => world.newest("im.message.reaction.deleted_v1")).toMatchObject({ operator_type: "app" });
+  await expect
+    .poll(() => world.newest("im.message.reaction.deleted_v1"))
+    .toMatchObject({ operator_type: "app" });
 });
 
 test("a system message and a recalled one take no reaction, and a person's is not the bot's to remove", async () => {
@@ -167,7 +203,9 @@ test("a system message and a recalled one take no reaction, and a person's is no
   const system = await world.simulator.sendMessage({ ...written, messageType: "system" });
   const react = async (messageId: string) => {
     const body = { reaction_type: { emoji_type: "OK" } };
-    return (await world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/reactions`, body)).code;
+    return (
+      await world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/reactions`, body)
+    ).code;
   };
   const recalled = await write(world);
   await world.simulator.recall(recalled);
@@ -176,7 +214,9 @@ test("a system message and a recalled one take no reaction, and a person's is no
   await world.simulator.react({ messageId, from: world.ann, emojiType: "OK" }).reports;
   const path = `/open-apis/im/v1/messages/${messageId}/reactions`;
   const [theirs] = (await world.client.call("GET", path)).data.items as [Record<string, unknown>];
-  expect((await world.client.call("DELETE", `${path}/${String(theirs.reaction_id)}`)).code).toBe(231007);
+  expect((await world.client.call("DELETE", `${path}/${String(theirs.reaction_id)}`)).code).toBe(
+    231007,
+  );
 });
 
 test("read messages of a p2p chat are events; those of a group are not", async () => {
@@ -196,7 +236,9 @@ test("a recall tells who did it", async () => {
   const world = await personWorld();
   const messageId = await write(world);
   await world.simulator.recall(messageId, { by: "group_owner" });
-  await expect.poll(() => world.received.some(({ body }) => typeOf(body) === "im.message.recalled_v1")).toBe(true);
+  await expect
+    .poll(() => world.received.some(({ body }) => typeOf(body) === "im.message.recalled_v1"))
+    .toBe(true);
   expect(world.newest("im.message.recalled_v1")).toMatchObject({
     message_id: messageId,
     chat_id: world.direct,
@@ -212,11 +254,11 @@ test.each([230006, 230013, 230018, 230022, 230028, 230029, 230035, 230053, 23002
     const reply = async () =>
       (await world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, text)).code;
     world.simulator.refuseSends(world.direct, code);
-    expect([await sendTo(world, world.direct), await reply(), await sendTo(world, world.group)]).toEqual([
-      code,
-      code,
-      0,
-    ]);
+    expect([
+      await sendTo(world, world.direct),
+      await reply(),
+      await sendTo(world, world.group),
+    ]).toEqual([code, code, 0]);
     world.simulator.refuseSends(world.direct, undefined);
     expect([await sendTo(world, world.direct), await reply()]).toEqual([0, 0]);
   },
@@ -243,7 +285,8 @@ test("a hidden message is invisible to every call", async () => {
   const codes = [
     (await world.client.call("GET", path)).code,
     (await world.client.call("POST", `${path}/reply`, text)).code,
-    (await world.client.call("POST", `${path}/reactions`, { reaction_type: { emoji_type: "OK" } })).code,
+    (await world.client.call("POST", `${path}/reactions`, { reaction_type: { emoji_type: "OK" } }))
+      .code,
   ];
   expect(codes).toEqual([230050, 230050, 231018]);
   const list = `/open-apis/im/v1/messages?container_id_type=chat&container_id=${world.direct}`;
@@ -253,7 +296,8 @@ test("a hidden message is invisible to every call", async () => {
 test("names are returned, left out beyond the contact range, or refused without the scope", async () => {
   const world = await personWorld();
   const one = () => world.client.call("GET", `/open-apis/contact/v3/users/${world.ann}`);
-  const batch = () => world.client.call("POST", "/open-apis/contact/v3/users/basic_batch", { user_ids: [world.ann] });
+  const batch = () =>
+    world.client.call("POST", "/open-apis/contact/v3/users/basic_batch", { user_ids: [world.ann] });
   world.simulator.setNameScope(app.appId, "hidden");
   const { user } = (await one()).data;
   expect(objectOf(user)).toMatchObject({ open_id: world.ann });
@@ -283,7 +327,10 @@ test("calls without any of their scopes are refused with their names; each scope
   expect(await codes()).toEqual([0, 99991672, 0, 99991672, 99991672]);
   world.simulator.setConsole(app.appId, { scopes: ["im:message:readonly"] });
   const refused = await world.client.call("POST", toChat, { receive_id: world.direct, ...text });
-  expect(refused).toMatchObject({ code: 99991672, body: { msg: expect.stringContaining("im:message:send_as_bot") } });
+  expect(refused).toMatchObject({
+    code: 99991672,
+    body: { msg: expect.stringContaining("im:message:send_as_bot") },
+  });
 });
 
 test("a thread's history takes no time filter", async () => {
@@ -298,7 +345,9 @@ test("events that the app is not subscribed to do not come", async () => {
   const [report] = await world.simulator.pressMenu(world.ann, app.appId, "status").reports;
   expect(report?.outcome).toBe("not_subscribed");
   await write(world);
-  await expect.poll(() => world.received.map(({ body }) => typeOf(body))).toEqual(["im.message.receive_v1"]);
+  await expect
+    .poll(() => world.received.map(({ body }) => typeOf(body)))
+    .toEqual(["im.message.receive_v1"]);
 });
 
 test("the monthly quota counts messaging calls of all apps, not contact and auth calls, and starts anew", async () => {
@@ -306,7 +355,9 @@ test("the monthly quota counts messaging calls of all apps, not contact and auth
   const world = await personWorld({ monthlyQuota: 2, clock: { ...systemClock, now: () => now } });
   expect((await world.client.call("GET", `/open-apis/contact/v3/users/${world.ann}`)).code).toBe(0);
   expect(await sendTo(world, world.group)).toBe(0);
-  expect((await world.other.call("POST", toChat, { receive_id: world.group, ...text })).code).toBe(0);
+  expect((await world.other.call("POST", toChat, { receive_id: world.group, ...text })).code).toBe(
+    0,
+  );
   expect(await sendTo(world, world.group)).toBe(99991403);
   expect((await world.client.call("POST", "/open-apis/cardkit/v1/cards", {})).code).toBe(99991403);
   expect((await world.client.call("GET", `/open-apis/contact/v3/users/${world.ann}`)).code).toBe(0);
@@ -318,15 +369,22 @@ test("follow-ups stand once below the newest message of the bot in a p2p chat, w
   let now = Date.UTC(2026, 0, 1);
   const world = await personWorld({ clock: { ...systemClock, now: () => now } });
   const send = async (chatId: string): Promise<string> =>
-    String((await world.client.call("POST", toChat, { receive_id: chatId, ...text })).data.message_id);
+    String(
+      (await world.client.call("POST", toChat, { receive_id: chatId, ...text })).data.message_id,
+    );
   const push = async (messageId: string, items: object[] = [{ content: "More?" }]) =>
-    (await world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/push_follow_up`, { follow_ups: items }))
-      .code;
+    (
+      await world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/push_follow_up`, {
+        follow_ups: items,
+      })
+    ).code;
   const first = await send(world.direct);
   const second = await send(world.direct);
   expect(await push(first)).toBe(230006);
   expect(await push(await send(world.group))).toBe(230003);
-  expect([await push(second, []), await push(second, [{ content: "x".repeat(201) }])]).toEqual([99992402, 99992402]);
+  expect([await push(second, []), await push(second, [{ content: "x".repeat(201) }])]).toEqual([
+    99992402, 99992402,
+  ]);
   expect([await push(second), await push(second)]).toEqual([0, 230008]);
   expect(world.simulator.messages(world.direct).at(-1)?.followUps).toEqual(["More?"]);
   const third = await send(world.direct);
@@ -354,7 +412,9 @@ test("shuffled events all arrive, in another order than they were written", asyn
   const world = await personWorld();
   world.simulator.setDeliveryNoise({ shuffleMs: 60 });
   const written = { appId: app.appId, chatId: world.direct, from: world.ann, text: "x" };
-  const sent = await Promise.all(Array.from({ length: 30 }, () => world.simulator.sendMessage(written)));
+  const sent = await Promise.all(
+    Array.from({ length: 30 }, () => world.simulator.sendMessage(written)),
+  );
   await Promise.all(sent.map(({ delivery }) => delivery));
   const ids = sent.map(({ eventId }) => eventId);
   const arrived = world.received.map(({ body }) => objectOf(body.header).event_id);

@@ -80,7 +80,11 @@ export function createChatControls(platform: Platform): ChatControls {
       const chat = knownChat(platform, chatId);
       const before = changeView(chat, change);
       Object.assign(chat, change);
-      const event = { chat_id: chatId, before_change: before, after_change: changeView(chat, change) };
+      const event = {
+        chat_id: chatId,
+        before_change: before,
+        after_change: changeView(chat, change),
+      };
       return tellBots(platform, chat, { eventType: "im.chat.updated_v1", event });
     },
     dissolveChat(chatId) {
@@ -94,7 +98,9 @@ export function createChatControls(platform: Platform): ChatControls {
       else platform.sendRefusals.set(target, { code, left: times });
     },
     hideMessage(messageId, hidden = true) {
-      if (platform.messages.change(messageId, { hidden }) === undefined) throw new Error(`No message ${messageId}`);
+      if (platform.messages.change(messageId, { hidden }) === undefined) {
+        throw new Error(`No message ${messageId}`);
+      }
     },
     setNameScope(appId, scope) {
       if (!platform.apps.has(appId)) throw new Error(`No app ${appId}`);
@@ -108,7 +114,9 @@ function changeView(chat: SimChat, change: ChatChange): JsonObject {
   return {
     ...(change.name === undefined ? {} : { name: chat.name }),
     ...(change.groupMessageType === undefined ? {} : { group_message_type: chat.groupMessageType }),
-    ...(change.restricted === undefined ? {} : { restricted_mode_setting: { status: chat.restricted } }),
+    ...(change.restricted === undefined
+      ? {}
+      : { restricted_mode_setting: { status: chat.restricted } }),
   };
 }
 
@@ -125,7 +133,11 @@ function createMemberControls(platform: Platform): MemberControls {
       chat.bots.add(appId);
       const event = membershipEvent(platform, chat, operatorOf(chat, operator));
       return pushAll(platform, [app], () =>
-        envelope(app, { eventType: "im.chat.member.bot.added_v1", event, createdAt: platform.clock.now() }),
+        envelope(app, {
+          eventType: "im.chat.member.bot.added_v1",
+          event,
+          createdAt: platform.clock.now(),
+        }),
       );
     },
     removeBot(chatId, { appId, operator } = {}) {
@@ -134,21 +146,31 @@ function createMemberControls(platform: Platform): MemberControls {
       for (const app of removed) chat.bots.delete(app.appId);
       const event = membershipEvent(platform, chat, operatorOf(chat, operator));
       return pushAll(platform, removed, (app) =>
-        envelope(app, { eventType: "im.chat.member.bot.deleted_v1", event, createdAt: platform.clock.now() }),
+        envelope(app, {
+          eventType: "im.chat.member.bot.deleted_v1",
+          event,
+          createdAt: platform.clock.now(),
+        }),
       );
     },
     addMembers(chatId, openIds) {
       const chat = knownChat(platform, chatId);
       const users = openIds.map((openId) => knownUser(platform, openId));
       for (const { openId } of users) chat.members.add(openId);
-      const event = { ...membershipEvent(platform, chat, firstMember(platform, chat)), users: views(platform, users) };
+      const event = {
+        ...membershipEvent(platform, chat, firstMember(platform, chat)),
+        users: views(platform, users),
+      };
       return tellBots(platform, chat, { eventType: "im.chat.member.user.added_v1", event });
     },
     removeMember(chatId, openId) {
       const chat = knownChat(platform, chatId);
       const user = knownUser(platform, openId);
       chat.members.delete(openId);
-      const event = { ...membershipEvent(platform, chat, firstMember(platform, chat)), users: views(platform, [user]) };
+      const event = {
+        ...membershipEvent(platform, chat, firstMember(platform, chat)),
+        users: views(platform, [user]),
+      };
       return tellBots(platform, chat, { eventType: "im.chat.member.user.deleted_v1", event });
     },
   };
@@ -163,7 +185,10 @@ function views(platform: Platform, users: readonly SimUser[]): JsonObject[] {
   }));
 }
 
-type PresenceControls = Pick<ChatControls, "enterChat" | "pressMenu" | "react" | "unreact" | "markRead">;
+type PresenceControls = Pick<
+  ChatControls,
+  "enterChat" | "pressMenu" | "react" | "unreact" | "markRead"
+>;
 
 /** What people do in chats besides writing. */
 function createPresenceControls(platform: Platform): PresenceControls {
@@ -176,7 +201,10 @@ function createPresenceControls(platform: Platform): PresenceControls {
       opened.add(chat.chatId);
       const events = first ? [createdEvent(platform, app, { user, chat })] : [];
       events.push(enteredEvent(platform, app, { user, chat }));
-      return { chatId: chat.chatId, reports: Promise.all(events.map((event) => platform.publish(event))) };
+      return {
+        chatId: chat.chatId,
+        reports: Promise.all(events.map((event) => platform.publish(event))),
+      };
     },
     pressMenu(openId, appId, eventKey) {
       const user = knownUser(platform, openId);
@@ -186,7 +214,11 @@ function createPresenceControls(platform: Platform): PresenceControls {
         timestamp: Math.floor(platform.clock.now() / 1000),
       };
       return pushAll(platform, [knownApp(platform, appId)], (app) =>
-        envelope(app, { eventType: "application.bot.menu_v6", event, createdAt: platform.clock.now() }),
+        envelope(app, {
+          eventType: "application.bot.menu_v6",
+          event,
+          createdAt: platform.clock.now(),
+        }),
       );
     },
     react: (reaction) => react(platform, reaction),
@@ -196,7 +228,9 @@ function createPresenceControls(platform: Platform): PresenceControls {
       const messages = messageIds.map((messageId) => knownMessage(platform, messageId));
       const chatIds = new Set(messages.map((message) => message.chatId));
       const [chatId] = chatIds;
-      if (chatId === undefined || chatIds.size > 1) throw new Error("Messages of one chat are read together");
+      if (chatId === undefined || chatIds.size > 1) {
+        throw new Error("Messages of one chat are read together");
+      }
       const reader = {
         reader_id: userIds(user),
         read_time: String(platform.clock.now()),
@@ -222,7 +256,11 @@ function createdEvent(platform: Platform, app: SimApp, { user, chat }: Entry): O
     operator: { open_id: user.openId, user_id: user.userId },
     user: { name: user.name, open_id: user.openId, user_id: user.userId },
   };
-  return legacyEnvelope(app, { eventType: "p2p_chat_create", event, createdAt: platform.clock.now() });
+  return legacyEnvelope(app, {
+    eventType: "p2p_chat_create",
+    event,
+    createdAt: platform.clock.now(),
+  });
 }
 
 function enteredEvent(platform: Platform, app: SimApp, { user, chat }: Entry): OutgoingEvent {
@@ -241,21 +279,33 @@ function react(platform: Platform, { messageId, from, emojiType }: PersonReactio
   const message = knownMessage(platform, messageId);
   const operatorId = knownUser(platform, from).openId;
   const reactionId = newId("ZCaCIjUBVVWSrm5L-");
-  const reaction = { reactionId, emojiType, operatorId, operatorType: "user" as const, at: platform.clock.now() };
+  const reaction = {
+    reactionId,
+    emojiType,
+    operatorId,
+    operatorType: "user" as const,
+    at: platform.clock.now(),
+  };
   setReactions(platform, message, [...message.reactions, reaction]);
   return reactionEvent(platform, message, { reaction, created: true });
 }
 
 function unreact(platform: Platform, { messageId, from, emojiType }: PersonReaction): EventPush {
   const message = knownMessage(platform, messageId);
-  const reaction = message.reactions.find((entry) => entry.operatorId === from && entry.emojiType === emojiType);
+  const reaction = message.reactions.find(
+    (entry) => entry.operatorId === from && entry.emojiType === emojiType,
+  );
   if (reaction === undefined) throw new Error(`${from} has not reacted with ${emojiType}`);
   const left = message.reactions.filter((entry) => entry !== reaction);
   setReactions(platform, message, left);
   return reactionEvent(platform, message, { reaction, created: false });
 }
 
-function setReactions(platform: Platform, message: SimMessage, reactions: SimMessage["reactions"]): void {
+function setReactions(
+  platform: Platform,
+  message: SimMessage,
+  reactions: SimMessage["reactions"],
+): void {
   const changed = platform.messages.change(message.messageId, { reactions });
   if (changed !== undefined) platform.announce(changed);
 }

@@ -52,8 +52,12 @@ export function commandPanelRoutes(): ApiRoute[] {
         const panel = panelOf(app);
         const command = stringField(body, "command");
         if (/[\s/]/.test(command)) throw fieldError("command", "has no slash and no blank");
-        if (panel.some((one) => one.command === command)) throw new PlatformError(40000000, "command already exists");
-        if (panel.length >= maxPanelCommands) throw new PlatformError(40000000, "too many commands");
+        if (panel.some((one) => one.command === command)) {
+          throw new PlatformError(40000000, "command already exists");
+        }
+        if (panel.length >= maxPanelCommands) {
+          throw new PlatformError(40000000, "too many commands");
+        }
         const created = { command_id: newId("cmd_"), command, description: panelDescription(body) };
         panel.push(created);
         return success({ command_id: created.command_id });

@@ -1,5 +1,10 @@
 import { createCipheriv, createHash } from "node:crypto";
-import { Agent as HttpAgent, type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import {
+  Agent as HttpAgent,
+  type ClientRequest,
+  type IncomingMessage,
+  request as httpRequest,
+} from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { type Clock, pause } from "@larkline/protocol";
 import type { SimApp, Transport } from "./apps.ts";
@@ -95,7 +100,8 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
     const attempt = (attemptCounts.get(event) ?? 0) + 1;
     attemptCounts.set(event, attempt);
     const pushed = await pushOver(parts, event);
-    const result = noisy && pushed.acknowledged && (noise.lostAcks ?? 0) > 0 ? lostAck(pushed) : pushed;
+    const result =
+      noisy && pushed.acknowledged && (noise.lostAcks ?? 0) > 0 ? lostAck(pushed) : pushed;
     if (result !== pushed) noise = { ...noise, lostAcks: (noise.lostAcks ?? 0) - 1 };
     parts.onAttempt({
       ...result,
@@ -148,13 +154,21 @@ export function unsubscribed(event: OutgoingEvent): DeliveryReport {
   return report(event, "not_subscribed", []);
 }
 
-function report(event: OutgoingEvent, outcome: DeliveryOutcome, attempts: readonly DeliveryAttempt[]): DeliveryReport {
+function report(
+  event: OutgoingEvent,
+  outcome: DeliveryOutcome,
+  attempts: readonly DeliveryAttempt[],
+): DeliveryReport {
   const message = event.messageId === undefined ? {} : { messageId: event.messageId };
   return { eventId: event.eventId, ...message, outcome, attempts };
 }
 
 async function pushOver(parts: DeliveryParts, event: OutgoingEvent): Promise<DeliveryAttempt> {
-  const transport = chosenTransport(event.app.transport, event.app, parts.isConnected(event.app.appId));
+  const transport = chosenTransport(
+    event.app.transport,
+    event.app,
+    parts.isConnected(event.app.appId),
+  );
   if (transport === "websocket") return parts.websocket(event);
   if (transport === "webhook") return parts.webhook(event);
   return {
@@ -166,7 +180,11 @@ async function pushOver(parts: DeliveryParts, event: OutgoingEvent): Promise<Del
   };
 }
 
-function chosenTransport(setting: Transport, app: SimApp, connected: boolean): "webhook" | "websocket" | "none" {
+function chosenTransport(
+  setting: Transport,
+  app: SimApp,
+  connected: boolean,
+): "webhook" | "websocket" | "none" {
   if (setting !== "webhook" && connected) return "websocket";
   if (setting !== "websocket" && app.webhookUrl !== undefined) return "webhook";
   return "none";
@@ -223,18 +241,34 @@ export function createWebhookSender(clock: Clock, timeouts: WebhookTimeouts): We
     },
     async verify(app) {
       const challenge = randomHex(24);
-      const plain = JSON.stringify({ challenge, token: app.verificationToken, type: "url_verification" });
+      const plain = JSON.stringify({
+        challenge,
+        token: app.verificationToken,
+        type: "url_verification",
+      });
       const body =
-        app.encryptKey === undefined ? plain : JSON.stringify({ encrypt: encryptEvent(app.encryptKey, plain) });
+        app.encryptKey === undefined
+          ? plain
+          : JSON.stringify({ encrypt: encryptEvent(app.encryptKey, plain) });
       const limits = {
         connectTimeoutMs: timeouts.connectTimeoutMs,
         totalTimeoutMs: Math.min(1000, timeouts.totalTimeoutMs),
       };
-      const result = await post({ url: app.webhookUrl ?? "", body, headers: jsonHeaders, timeouts: limits });
+      const result = await post({
+        url: app.webhookUrl ?? "",
+        body,
+        headers: jsonHeaders,
+        timeouts: limits,
+      });
       if (result.error !== undefined) return { verified: false, error: result.error };
       const answer = parseAnswer(result.text);
-      if (result.status === 200 && isJsonObject(answer) && answer.challenge === challenge) return { verified: true };
-      return { verified: false, error: `status ${result.status ?? 0}, the challenge was not returned` };
+      if (result.status === 200 && isJsonObject(answer) && answer.challenge === challenge) {
+        return { verified: true };
+      }
+      return {
+        verified: false,
+        error: `status ${result.status ?? 0}, the challenge was not returned`,
+      };
     },
     close() {
       http.destroy();
@@ -274,7 +308,9 @@ function attemptOf(result: PostResult, at: number, durationMs: number): Delivery
     acknowledged,
     ...(result.status === undefined ? {} : { status: result.status }),
     ...(error === undefined ? {} : { error }),
-    ...(result.text === undefined || result.text === "" ? {} : { response: parseAnswer(result.text) }),
+    ...(result.text === undefined || result.text === ""
+      ? {}
+      : { response: parseAnswer(result.text) }),
   };
 }
 
@@ -291,7 +327,11 @@ interface Agents {
   https: HttpsAgent;
 }
 
-function attemptPost(clock: Clock, post: Post, agents: Agents): Promise<PostResult & { reusedSocketLost?: boolean }> {
+function attemptPost(
+  clock: Clock,
+  post: Post,
+  agents: Agents,
+): Promise<PostResult & { reusedSocketLost?: boolean }> {
   const late = new AbortController();
   const cancelDeadline = clock.after(post.timeouts.totalTimeoutMs, () => late.abort());
   const posted = new Promise<PostResult & { reusedSocketLost?: boolean }>((resolve) => {
@@ -313,7 +353,8 @@ function attemptPost(clock: Clock, post: Post, agents: Agents): Promise<PostResu
     limitConnect(clock, request, post.timeouts.connectTimeoutMs);
     request.on("response", (response) => void readAnswer(response).then(resolve));
     request.on("error", (error) => {
-      const reusedSocketLost = request.reusedSocket && "code" in error && error.code === "ECONNRESET";
+      const reusedSocketLost =
+        request.reusedSocket && "code" in error && error.code === "ECONNRESET";
       resolve({ error: failureText(error), reusedSocketLost });
     });
     request.end(post.body);

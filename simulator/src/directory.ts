@@ -46,7 +46,9 @@ export type ChatStatus = "normal" | "dissolved" | "dissolved_save";
 export type EventLinks = "full" | "root_only";
 
 /** Facts of a chat that can change. */
-export type ChatChange = Partial<Pick<SimChat, "name" | "groupMessageType" | "external" | "restricted" | "eventLinks">>;
+export type ChatChange = Partial<
+  Pick<SimChat, "name" | "groupMessageType" | "external" | "restricted" | "eventLinks">
+>;
 
 export interface NewUser {
   openId?: string;
@@ -126,7 +128,9 @@ export function createDirectory(appIds: readonly string[], listener: DirectoryLi
     },
     addUserGroup({ groupId = newId("og-"), dynamic = false, members }) {
       const stranger = members.find((member) => !users.has(member));
-      if (stranger !== undefined) throw new Error(`No user ${stranger}: add the user before the group`);
+      if (stranger !== undefined) {
+        throw new Error(`No user ${stranger}: add the user before the group`);
+      }
       const group = { groupId, dynamic, members: new Set(members) };
       userGroups.set(groupId, group);
       return group;
@@ -189,7 +193,9 @@ function readUser(platform: Platform, call: ApiCallContext): JsonObject {
   checkNames(platform, call, "contact:user.base:readonly");
   const user = findUser(platform, call, call.params.user_id ?? "");
   const { name, ...ids } = userView(user);
-  return success({ user: platform.nameScopes.get(call.app.appId) === "hidden" ? ids : { ...ids, name } });
+  return success({
+    user: platform.nameScopes.get(call.app.appId) === "hidden" ? ids : { ...ids, name },
+  });
 }
 
 function checkNames(platform: Platform, { app }: ApiCallContext, scope: string): void {
@@ -251,7 +257,11 @@ function groupsOfMember(platform: Platform, call: ApiCallContext): JsonObject {
   const { size, start } = groupPageOf(call);
   const next = start + size;
   const more = next < ids.length;
-  return success({ group_list: ids.slice(start, next), has_more: more, ...(more ? { page_token: `p${next}` } : {}) });
+  return success({
+    group_list: ids.slice(start, next),
+    has_more: more,
+    ...(more ? { page_token: `p${next}` } : {}),
+  });
 }
 
 /** A person outside the app's contact range is refused. */
@@ -286,7 +296,9 @@ function groupPageOf({ query }: ApiCallContext): { size: number; start: number }
     throw new PlatformError(40011, "page size is invalid");
   }
   const token = query.get("page_token") ?? "";
-  if (token !== "" && !/^p\d{1,9}$/.test(token)) throw new PlatformError(40012, "page token is invalid");
+  if (token !== "" && !/^p\d{1,9}$/.test(token)) {
+    throw new PlatformError(40012, "page token is invalid");
+  }
   return { size, start: Number(token.slice(1) || 0) };
 }
 
@@ -307,7 +319,9 @@ export function chatRoutes(platform: Platform): ApiRoute[] {
 /** The chat that `:chat_id` names; else 232006. */
 function pathChat(platform: Platform, call: ApiCallContext): SimChat {
   const chat = platform.directory.chats.get(call.params.chat_id ?? "");
-  if (chat === undefined) throw new PlatformError(232006, "Your request specifies a chat_id which is invalid.");
+  if (chat === undefined) {
+    throw new PlatformError(232006, "Your request specifies a chat_id which is invalid.");
+  }
   return chat;
 }
 
@@ -320,9 +334,13 @@ function chatView(chat: SimChat, call: ApiCallContext): JsonObject {
     bot_count: String(chat.bots.size),
     chat_status: chat.status,
   };
-  const isInside = call.person === undefined ? chat.bots.has(call.app.appId) : chat.members.has(call.person.openId);
+  const isInside =
+    call.person === undefined
+      ? chat.bots.has(call.app.appId)
+      : chat.members.has(call.person.openId);
   if (!isInside) return outside;
-  const group = chat.type === "group" && !chat.topic ? { group_message_type: chat.groupMessageType } : {};
+  const group =
+    chat.type === "group" && !chat.topic ? { group_message_type: chat.groupMessageType } : {};
   const [owner] = chat.members;
   return {
     ...outside,
@@ -356,9 +374,14 @@ export function memberRoutes(platform: Platform): ApiRoute[] {
 function listMembers(platform: Platform, call: ApiCallContext): JsonObject {
   const chat = pathChat(platform, call);
   if (chat.status !== "normal") {
-    throw new PlatformError(232009, "Your request specifies a chat which has already been dissolved.");
+    throw new PlatformError(
+      232009,
+      "Your request specifies a chat which has already been dissolved.",
+    );
   }
-  if (!chat.bots.has(call.app.appId)) throw new PlatformError(232011, "Operator can NOT be out of the chat.");
+  if (!chat.bots.has(call.app.appId)) {
+    throw new PlatformError(232011, "Operator can NOT be out of the chat.");
+  }
   const idType = call.query.get("member_id_type") ?? "open_id";
   const people = [...chat.members].flatMap((openId) => platform.directory.users.get(openId) ?? []);
   const { items, ...page } = pageOf(people, call.query, 100);

@@ -10,7 +10,7 @@ test("encryption matches the vector with a fixed IV", () => {
 
 test("the signature matches the vector", () => {
   const body = '{"encrypt":"P37w+VZImNgPEO1RBhJ6RtKl7n6zymIbEG1pReEzghk="}';
-  expect(signEvent({ timestamp: "1700000000", nonce: "nonce123", encryptKey: "test key", body })).toBe(
-    "669e3ed5328644f71370e3249f96af0fd17e5ed4d7b178c44f11f7997339e344",
-  );
+  expect(
+    signEvent({ timestamp: "1700000000", nonce: "nonce123", encryptKey: "test key", body }),
+  ).toBe("669e3ed5328644f71370e3249f96af0fd17e5ed4d7b178c44f11f7997339e344");
 });

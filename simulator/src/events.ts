@@ -34,7 +34,10 @@ export function envelope(app: SimApp, body: EventBody): OutgoingEvent {
 }
 
 /** Wraps an event in the 1.0 envelope, which has no header (event overview). */
-export function legacyEnvelope(app: SimApp, { eventType, event, createdAt }: EventBody): OutgoingEvent {
+export function legacyEnvelope(
+  app: SimApp,
+  { eventType, event, createdAt }: EventBody,
+): OutgoingEvent {
   const eventId = newId("");
   const body = { type: eventType, app_id: app.appId, tenant_key: app.tenantKey, ...event };
   const ts = `${(createdAt / 1000).toFixed(3)}0000`;
@@ -90,14 +93,20 @@ function senderOf({ sender, app }: ReceivedMessage): JsonObject {
     const tenantKey = sender.tenantKey ?? app.tenantKey;
     return { sender_id: userIds(sender), sender_type: "user", tenant_key: tenantKey };
   }
-  return { sender_id: { open_id: sender.openId }, sender_type: "bot", tenant_key: sender.tenantKey };
+  return {
+    sender_id: { open_id: sender.openId },
+    sender_type: "bot",
+    tenant_key: sender.tenantKey,
+  };
 }
 
 /** Topic groups may leave everything but `root_id` out of the events of replies. */
 function linksOf({ chat, message, eventLinks }: ReceivedMessage): JsonObject {
   const { rootId, threadId } = message;
   const parentId = shownParent(message);
-  if (rootId !== undefined && (eventLinks ?? chat.eventLinks) === "root_only") return { root_id: rootId };
+  if (rootId !== undefined && (eventLinks ?? chat.eventLinks) === "root_only") {
+    return { root_id: rootId };
+  }
   return {
     ...(rootId === undefined ? {} : { root_id: rootId }),
     ...(parentId === undefined ? {} : { parent_id: parentId }),
@@ -110,7 +119,11 @@ export function userIds(user: SimUser): JsonObject {
   return { union_id: user.unionId, user_id: user.userId, open_id: user.openId };
 }
 
-function mentionOf(mention: SimMention, app: SimApp, users: ReadonlyMap<string, SimUser>): JsonObject {
+function mentionOf(
+  mention: SimMention,
+  app: SimApp,
+  users: ReadonlyMap<string, SimUser>,
+): JsonObject {
   const { key, openId, name, bot } = mention;
   const user = users.get(openId);
   const id = user === undefined ? { union_id: "", user_id: "", open_id: openId } : userIds(user);
@@ -147,11 +160,16 @@ export function botsOf(platform: Platform, chat: SimChat): SimApp[] {
 }
 
 /** The fields that all events of chat membership share (group member event pages). */
-export function membershipEvent(platform: Platform, chat: SimChat, operator: SimUser | undefined): JsonObject {
+export function membershipEvent(
+  platform: Platform,
+  chat: SimChat,
+  operator: SimUser | undefined,
+): JsonObject {
   const [app] = platform.apps.values();
   return {
     chat_id: chat.chatId,
-    operator_id: operator === undefined ? { union_id: "", user_id: "", open_id: "" } : userIds(operator),
+    operator_id:
+      operator === undefined ? { union_id: "", user_id: "", open_id: "" } : userIds(operator),
     external: chat.external,
     operator_tenant_key: operator?.tenantKey ?? app?.tenantKey ?? "",
     name: chat.name,

@@ -132,14 +132,19 @@ export async function sendBody(
 function* chunksOf(body: AnswerBody, size: number): Generator<Uint8Array> {
   const total = bodySize(body);
   const bytes = typeof body === "string" ? Buffer.from(body) : body;
-  const zeros = bytes instanceof Uint8Array ? undefined : new Uint8Array(Math.min(size, total, chunkBytes));
+  const zeros =
+    bytes instanceof Uint8Array ? undefined : new Uint8Array(Math.min(size, total, chunkBytes));
   for (let at = 0; at < total; at += zeros?.byteLength ?? size) {
     if (bytes instanceof Uint8Array) yield bytes.subarray(at, at + size);
     else if (zeros !== undefined) yield zeros.subarray(0, total - at);
   }
 }
 
-async function* slowly(clock: Clock, chunks: Iterable<Uint8Array>, everyMs: number): AsyncGenerator<Uint8Array> {
+async function* slowly(
+  clock: Clock,
+  chunks: Iterable<Uint8Array>,
+  everyMs: number,
+): AsyncGenerator<Uint8Array> {
   for (const chunk of chunks) {
     yield chunk;
     if (everyMs > 0) await pause(clock, everyMs);

@@ -35,6 +35,9 @@ test("numbers beyond 32 bits survive", () => {
   expect(decodeFrame(bytes)).toMatchObject({ seqId: 2 ** 45 + 7, logId: 300 });
 });
 
-test.each(["", "08", "ffffffffffffffffffffff", "0a05", "2a030a0161"])("the bytes %j are not a frame", (hex) => {
-  expect(decodeFrame(Buffer.from(hex, "hex"))).toBeUndefined();
-});
+test.each(["", "08", "ffffffffffffffffffffff", "0a05", "2a030a0161"])(
+  "the bytes %j are not a frame",
+  (hex) => {
+    expect(decodeFrame(Buffer.from(hex, "hex"))).toBeUndefined();
+  },
+);

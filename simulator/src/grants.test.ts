@@ -26,20 +26,36 @@ async function scene() {
   const simulator = await startFeishuSimulator({ apps: [app, other], retryDelaysMs: [], clock });
   open.push(simulator);
   const post = async (path: string, fields: Fields, headers: Fields = {}): Promise<Answer> => {
-    const response = await fetch(simulator.url + path, { method: "POST", body: new URLSearchParams(fields), headers });
+    const response = await fetch(simulator.url + path, {
+      method: "POST",
+      body: new URLSearchParams(fields),
+      headers,
+    });
     const text = await response.text();
-    return { status: response.status, body: text.startsWith("{") ? { ...JSON.parse(text) } : { text } };
+    return {
+      status: response.status,
+      body: text.startsWith("{") ? { ...JSON.parse(text) } : { text },
+    };
   };
   const client = { client_id: app.appId, client_secret: app.appSecret };
   const basic = `Basic ${Buffer.from(`${app.appId}:${app.appSecret}`).toString("base64")}`;
   const start = async (scope: string) =>
-    await post("/oauth/v1/device_authorization", { client_id: app.appId, scope }, { authorization: basic });
+    await post(
+      "/oauth/v1/device_authorization",
+      { client_id: app.appId, scope },
+      { authorization: basic },
+    );
   const poll = async (code: unknown) => {
     const grant_type = "urn:ietf:params:oauth:grant-type:device_code";
     return await post(v2, { ...client, grant_type, device_code: String(code) });
   };
   const refresh = async (token: unknown, more: Fields = {}) =>
-    await post(v2, { ...client, grant_type: "refresh_token", refresh_token: String(token), ...more });
+    await post(v2, {
+      ...client,
+      grant_type: "refresh_token",
+      refresh_token: String(token),
+      ...more,
+    });
   const userInfo = async (token: unknown) =>
     await callOpenApi(simulator.url, {
       method: "GET",
@@ -60,11 +76,16 @@ test("a device code waits for the person, is polled every 5 s, and gives its tok
   const { simulator, start, poll, advance, ann, userInfo } = await scene();
   const { body } = await start("task:task:read offline_access");
   expect(body).toMatchObject({ expires_in: 240, interval: 5 });
-  expect(await poll(body.device_code)).toMatchObject({ status: 400, body: { error: "authorization_pending" } });
+  expect(await poll(body.device_code)).toMatchObject({
+    status: 400,
+    body: { error: "authorization_pending" },
+  });
   expect((await poll(body.device_code)).body).toMatchObject({ error: "slow_down" });
   advance(5);
   expect((await poll(body.device_code)).body).toMatchObject({ error: "authorization_pending" });
-  expect(simulator.grants.waiting).toMatchObject([{ appId: app.appId, scopes: ["task:task:read", "offline_access"] }]);
+  expect(simulator.grants.waiting).toMatchObject([
+    { appId: app.appId, scopes: ["task:task:read", "offline_access"] },
+  ]);
   simulator.grants.consent(String(body.verification_uri_complete), ann);
   const tokens = (await poll(body.device_code)).body;
   expect(tokens).toMatchObject({
@@ -85,8 +106,13 @@ test("a code ends by refusal and by time, and a forwarded link gives the token o
   expect((await poll(refused.body.device_code)).body).toMatchObject({ error: "access_denied" });
   const late = await start("task:task:read");
   advance(241);
-  expect((await poll(late.body.device_code)).body).toMatchObject({ error: "expired_token", code: 20004 });
-  expect(() => simulator.grants.consent(String(late.body.verification_uri_complete), "ou_unknown")).toThrow("No user");
+  expect((await poll(late.body.device_code)).body).toMatchObject({
+    error: "expired_token",
+    code: 20004,
+  });
+  expect(() =>
+    simulator.grants.consent(String(late.body.verification_uri_complete), "ou_unknown"),
+  ).toThrow("No user");
   const ben = simulator.addUser({ name: "Ben" }).openId;
   const tokens = await granted("task:task:read", ben);
   expect((await userInfo(tokens.access_token)).data).toMatchObject({ open_id: ben });
@@ -98,7 +124,10 @@ test("a request fails as a whole for one wrong scope, for 51, and for a forbidde
   const many = Array.from({ length: 51 }, (_, at) => `task:t${at}`);
   expect((await start(many.join(" "))).status).toBe(400);
   simulator.grants.forbidPair("task:a", "task:b");
-  expect(await start("task:a task:b")).toMatchObject({ status: 403, body: { text: "<h1>403</h1>" } });
+  expect(await start("task:a task:b")).toMatchObject({
+    status: 403,
+    body: { text: "<h1>403</h1>" },
+  });
   expect((await start("task:b task:a")).status).toBe(200);
   simulator.grants.setUserScopes(app.appId, ["task:a"]);
   expect(await granted("task:b task:a")).toMatchObject({ scope: "task:a" });
@@ -112,7 +141,9 @@ test("a refresh token works once, and what was granted adds up or can be narrowe
   const next = (await refresh(tokens.refresh_token, { scope: "task:b offline_access" })).body;
   expect(next.scope).toBe("task:b offline_access");
   expect((await refresh(tokens.refresh_token)).body).toMatchObject({ code: 20073 });
-  expect((await refresh(next.refresh_token, { scope: "task:c" })).body).toMatchObject({ code: 20068 });
+  expect((await refresh(next.refresh_token, { scope: "task:c" })).body).toMatchObject({
+    code: 20068,
+  });
   expect((await refresh("ur-other")).body).toMatchObject({ code: 20026 });
   advance(604_800);
   expect((await refresh(next.refresh_token)).body).toMatchObject({ code: 20037 });
@@ -162,7 +193,9 @@ test("revoked tokens are 20064 and 99991668, and the app gets the reason", async
   expect((await refresh(first.refresh_token)).body).toMatchObject({ code: 20064 });
   expect((await userInfo(first.access_token)).code).toBe(20005);
   const second = await granted("task:a offline_access");
-  expect((await post("/oauth/v1/revoke", { ...client, token: String(second.refresh_token) })).body.code).toBe(0);
+  expect(
+    (await post("/oauth/v1/revoke", { ...client, token: String(second.refresh_token) })).body.code,
+  ).toBe(0);
   expect((await refresh(second.refresh_token)).body).toMatchObject({ code: 20064 });
   expect(simulator.grants.grantedTo(app.appId, ann)).toEqual([]);
 });
@@ -191,7 +224,8 @@ test("a code of a page is good once, for 5 minutes, with its address and its ver
     return back.searchParams.get("code") ?? "";
   };
   const exchange = async (path: string, code: string, more: Fields = {}) =>
-    (await post(path, { ...client, grant_type: "authorization_code", code, redirect_uri, ...more })).body.code;
+    (await post(path, { ...client, grant_type: "authorization_code", code, redirect_uri, ...more }))
+      .body.code;
   const code = codeOf();
   expect(await exchange(v2, code, { redirect_uri: "https://other.example" })).toBe(20071);
   expect(await exchange(v2, code)).toBe(0);
@@ -204,7 +238,9 @@ test("a code of a page is good once, for 5 minutes, with its address and its ver
   expect(await exchange(v3, codeOf(challenge), { code_verifier: "plain-verifier" })).toBe(0);
   expect(await exchange(v2, codeOf(), { code_verifier: "unasked" })).toBe(0);
   expect(await exchange(v3, codeOf(), { code_verifier: "unasked" })).toBe(20049);
-  expect(new URL(simulator.grants.refuse(page({})).redirect ?? "").searchParams.get("error")).toBe("access_denied");
+  expect(new URL(simulator.grants.refuse(page({})).redirect ?? "").searchParams.get("error")).toBe(
+    "access_denied",
+  );
 });
 
 test("wrong secrets and other apps get no token", async () => {
@@ -212,7 +248,9 @@ test("wrong secrets and other apps get no token", async () => {
   const tokens = await granted("task:a offline_access");
   const foreign = { client_id: other.appId, client_secret: other.appSecret };
   expect((await refresh(tokens.refresh_token, foreign)).body).toMatchObject({ code: 20024 });
-  expect((await refresh(tokens.refresh_token, { client_secret: "wrong" })).body).toMatchObject({ code: 20002 });
+  expect((await refresh(tokens.refresh_token, { client_secret: "wrong" })).body).toMatchObject({
+    code: 20002,
+  });
   expect((await post(v2, { grant_type: "password" })).body).toMatchObject({ code: 20048 });
 });
 

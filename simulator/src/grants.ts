@@ -4,12 +4,25 @@ import { sameSecret, type SimApp } from "./apps.ts";
 import type { DeliveryReport } from "./delivery.ts";
 import type { SimUser } from "./directory.ts";
 import { envelope } from "./events.ts";
-import { type JsonObject, type OpenRoute, type Platform, PlatformError, randomHex, success } from "./platform.ts";
+import {
+  type JsonObject,
+  type OpenRoute,
+  type Platform,
+  PlatformError,
+  randomHex,
+  success,
+} from "./platform.ts";
 
 // Consent of people: device flow and code flow, the tokens of people, and how they end.
 
 /** Why a grant ended, as the event `auth.user_access_token.revoked_v4` names it. */
-export type RevokeReason = "user" | "administrator" | "security" | "restriction" | "left" | "app_withdrawn";
+export type RevokeReason =
+  | "user"
+  | "administrator"
+  | "security"
+  | "restriction"
+  | "left"
+  | "app_withdrawn";
 
 /** A consent page that waits for a person. */
 export interface WaitingConsent {
@@ -63,7 +76,13 @@ export interface Grants extends GrantControls {
 }
 
 /** Lifetimes in seconds ("Get user_access_token", "Refresh user_access_token"; device flow: clients' defaults). */
-const lives = { device: 240, code: 300, access: 7_200, refresh: 604_800, consent: 365 * 86_400 } as const;
+const lives = {
+  device: 240,
+  code: 300,
+  access: 7_200,
+  refresh: 604_800,
+  consent: 365 * 86_400,
+} as const;
 const intervalSeconds = 5;
 const maxScopes = 50;
 
@@ -101,7 +120,10 @@ type Parts = Pick<Platform, "apps" | "directory" | "publish"> & { clock: Clock }
 
 /** A refusal in the form of OAuth. */
 function refusal(code: number, error: string, description: string, status = 400): PlatformError {
-  return new PlatformError(code, description, { status, fields: { error, error_description: description } });
+  return new PlatformError(code, description, {
+    status,
+    fields: { error, error_description: description },
+  });
 }
 
 export class GrantService implements Grants {
@@ -177,7 +199,9 @@ export class GrantService implements Grants {
   async revoke(appId: string, openId: string, reason: RevokeReason): Promise<DeliveryReport> {
     const app = this.#parts.apps.get(appId);
     const person = this.#parts.directory.users.get(openId);
-    if (app === undefined || person === undefined) throw new Error(`No app ${appId} or no user ${openId}`);
+    if (app === undefined || person === undefined) {
+      throw new Error(`No app ${appId} or no user ${openId}`);
+    }
     this.#end(openId, appId);
     const event = {
       revoke_token_type: "user_access_token,refresh_token",
@@ -187,19 +211,27 @@ export class GrantService implements Grants {
       user_id: person.userId,
     };
     const eventType = "auth.user_access_token.revoked_v4";
-    return await this.#parts.publish(envelope(app, { eventType, event, createdAt: this.#parts.clock.now() }));
+    return await this.#parts.publish(
+      envelope(app, { eventType, event, createdAt: this.#parts.clock.now() }),
+    );
   }
 
   async leave(openId: string): Promise<void> {
     this.#personStates.set(openId, "resigned");
     this.#end(openId);
     const person = this.#parts.directory.users.get(openId);
-    const object = { open_id: openId, union_id: person?.unionId, user_id: person?.userId, name: person?.name };
+    const object = {
+      open_id: openId,
+      union_id: person?.unionId,
+      user_id: person?.userId,
+      name: person?.name,
+    };
     const eventType = "contact.user.deleted_v3";
     const createdAt = this.#parts.clock.now();
     await Promise.all(
       [...this.#parts.apps.values()].map(
-        async (app) => await this.#parts.publish(envelope(app, { eventType, event: { object }, createdAt })),
+        async (app) =>
+          await this.#parts.publish(envelope(app, { eventType, event: { object }, createdAt })),
       ),
     );
   }
@@ -233,14 +265,22 @@ export class GrantService implements Grants {
 
   authenticate(token: string): TokenOwner {
     const found = this.#access.get(token);
-    if (found === undefined) throw new PlatformError(99991668, "Invalid access token for authorization.");
-    if (found.expiresAt <= this.#parts.clock.now()) throw new PlatformError(99991677, "token expired");
+    if (found === undefined) {
+      throw new PlatformError(99991668, "Invalid access token for authorization.");
+    }
+    if (found.expiresAt <= this.#parts.clock.now()) {
+      throw new PlatformError(99991677, "token expired");
+    }
     const app = this.#parts.apps.get(found.appId);
     const person = this.#parts.directory.users.get(found.openId);
-    if (app === undefined || person === undefined) throw new PlatformError(99991668, "Invalid access token.");
+    if (app === undefined || person === undefined) {
+      throw new PlatformError(99991668, "Invalid access token.");
+    }
     const challenge = this.#challenges.get(found.openId);
     if (challenge !== undefined) {
-      throw new PlatformError(21000, "access policy", { fields: { data: { challenge_url: challenge } } });
+      throw new PlatformError(21000, "access policy", {
+        fields: { data: { challenge_url: challenge } },
+      });
     }
     return { app, person, scopes: found.scopes };
   }
@@ -267,9 +307,12 @@ export class GrantService implements Grants {
   }
 
   #end(openId: string, appId?: string): void {
-    const isTheirs = (token: Token) => token.openId === openId && (appId === undefined || token.appId === appId);
+    const isTheirs = (token: Token) =>
+      token.openId === openId && (appId === undefined || token.appId === appId);
     for (const [token, owner] of this.#access) if (isTheirs(owner)) this.#access.delete(token);
-    for (const owner of this.#refresh.values()) if (isTheirs(owner) && owner.state === "good") owner.state = "revoked";
+    for (const owner of this.#refresh.values()) {
+      if (isTheirs(owner) && owner.state === "good") owner.state = "revoked";
+    }
     for (const key of this.#granted.keys()) {
       const [app, person] = key.split(" ");
       if (person === openId && (appId === undefined || app === appId)) this.#granted.delete(key);
@@ -279,7 +322,9 @@ export class GrantService implements Grants {
   #client(id: unknown, secret: unknown): SimApp {
     const app = this.#parts.apps.get(String(id));
     if (app === undefined) throw refusal(20048, "invalid_client", "the app does not exist");
-    if (!sameSecret(secret, app.appSecret)) throw refusal(20002, "invalid_client", "the client secret is invalid");
+    if (!sameSecret(secret, app.appSecret)) {
+      throw refusal(20002, "invalid_client", "the client secret is invalid");
+    }
     return app;
   }
 
@@ -287,21 +332,43 @@ export class GrantService implements Grants {
     const basic = /^Basic (.+)$/.exec(authorization ?? "")?.[1] ?? "";
     const [id = "", secret = ""] = Buffer.from(basic, "base64").toString("utf8").split(":");
     const app = this.#client(id, secret);
-    if (body.client_id !== id) throw refusal(20024, "invalid_request", "client_id is of another app");
+    if (body.client_id !== id) {
+      throw refusal(20024, "invalid_request", "client_id is of another app");
+    }
     const scopes = scopesIn(body.scope);
-    if (scopes.length > maxScopes) throw refusal(20067, "invalid_scope", `more than ${maxScopes} scopes`);
-    if (new Set(scopes).size < scopes.length) throw refusal(20067, "invalid_scope", "a scope is named twice");
+    if (scopes.length > maxScopes) {
+      throw refusal(20067, "invalid_scope", `more than ${maxScopes} scopes`);
+    }
+    if (new Set(scopes).size < scopes.length) {
+      throw refusal(20067, "invalid_scope", "a scope is named twice");
+    }
     const unknown = scopes.find((scope) => !/^[a-z_]+([:.][A-Za-z0-9_.:-]+)?$/.test(scope));
-    if (unknown !== undefined) throw refusal(20043, "invalid_scope", `the scope ${unknown} does not exist`);
+    if (unknown !== undefined) {
+      throw refusal(20043, "invalid_scope", `the scope ${unknown} does not exist`);
+    }
     for (const [first, second] of this.#pairs) {
       const [one, other] = [scopes.indexOf(first), scopes.indexOf(second)];
-      if (one >= 0 && other > one) throw new PlatformError(403, "Forbidden", { status: 403, text: "<h1>403</h1>" });
+      if (one >= 0 && other > one) {
+        throw new PlatformError(403, "Forbidden", { status: 403, text: "<h1>403</h1>" });
+      }
     }
-    const [deviceCode, userCode, flowId] = [randomHex(32), randomHex(8).toUpperCase(), randomHex(16)];
+    const [deviceCode, userCode, flowId] = [
+      randomHex(32),
+      randomHex(8).toUpperCase(),
+      randomHex(16),
+    ];
     const page = `http://${host}/page/device`;
     const link = `${page}?flow_id=${flowId}&user_code=${userCode}`;
     const expiresAt = this.#parts.clock.now() + lives.device * 1_000;
-    this.#flows.set(deviceCode, { app, userCode, link, scopes, expiresAt, polledAt: 0, state: "waiting" });
+    this.#flows.set(deviceCode, {
+      app,
+      userCode,
+      link,
+      scopes,
+      expiresAt,
+      polledAt: 0,
+      state: "waiting",
+    });
     return {
       device_code: deviceCode,
       user_code: userCode,
@@ -328,7 +395,9 @@ export class GrantService implements Grants {
 
   #pollDevice(app: SimApp, deviceCode: string): JsonObject {
     const flow = this.#flows.get(deviceCode);
-    if (flow?.app !== app || flow.state === "used") throw refusal(20003, "invalid_grant", "the code is invalid");
+    if (flow?.app !== app || flow.state === "used") {
+      throw refusal(20003, "invalid_grant", "the code is invalid");
+    }
     const now = this.#parts.clock.now();
     const isEarly = now - flow.polledAt < intervalSeconds * 1_000;
     flow.polledAt = now;
@@ -366,10 +435,15 @@ export class GrantService implements Grants {
     const code = this.#codes.get(String(body.code));
     if (code?.appId !== app.appId) throw refusal(20003, "invalid_grant", "the code is invalid");
     if (code.used) throw refusal(20065, "invalid_grant", "the code has been used");
-    if (code.expiresAt <= this.#parts.clock.now()) throw refusal(20004, "invalid_grant", "the code has expired");
-    if (code.redirectUri !== body.redirect_uri) throw refusal(20071, "invalid_grant", "the redirect_uri differs");
+    if (code.expiresAt <= this.#parts.clock.now()) {
+      throw refusal(20004, "invalid_grant", "the code has expired");
+    }
+    if (code.redirectUri !== body.redirect_uri) {
+      throw refusal(20071, "invalid_grant", "the redirect_uri differs");
+    }
     const verifier = typeof body.code_verifier === "string" ? body.code_verifier : undefined;
-    const isAnswered = code.challenge === undefined || (verifier !== undefined && fits(code.challenge, verifier));
+    const isAnswered =
+      code.challenge === undefined || (verifier !== undefined && fits(code.challenge, verifier));
     const isUnasked = version === 3 && code.challenge === undefined && verifier !== undefined;
     if (!isAnswered || isUnasked) throw refusal(20049, "invalid_grant", "PKCE does not fit");
     code.used = true;
@@ -379,10 +453,18 @@ export class GrantService implements Grants {
   #refreshed(app: SimApp, body: JsonObject): JsonObject {
     const token = this.#refresh.get(String(body.refresh_token));
     if (token === undefined) throw refusal(20026, "invalid_grant", "the refresh token is invalid");
-    if (token.appId !== app.appId) throw refusal(20024, "invalid_grant", "the refresh token is of another app");
-    if (this.#refreshOff.has(app.appId)) throw refusal(20074, "unauthorized_client", "refresh is switched off");
-    if (token.state === "used") throw refusal(20073, "invalid_grant", "the refresh token has been used");
-    if (token.state === "revoked") throw refusal(20064, "invalid_grant", "the refresh token has been revoked");
+    if (token.appId !== app.appId) {
+      throw refusal(20024, "invalid_grant", "the refresh token is of another app");
+    }
+    if (this.#refreshOff.has(app.appId)) {
+      throw refusal(20074, "unauthorized_client", "refresh is switched off");
+    }
+    if (token.state === "used") {
+      throw refusal(20073, "invalid_grant", "the refresh token has been used");
+    }
+    if (token.state === "revoked") {
+      throw refusal(20064, "invalid_grant", "the refresh token has been revoked");
+    }
     const now = this.#parts.clock.now();
     const consentedAt = this.#granted.get(`${token.appId} ${token.openId}`)?.at ?? 0;
     if (token.expiresAt <= now || consentedAt + lives.consent * 1_000 <= now) {
@@ -390,7 +472,9 @@ export class GrantService implements Grants {
     }
     const wanted = scopesIn(body.scope);
     const granted = this.grantedTo(token.appId, token.openId);
-    if (wanted.some((scope) => !granted.includes(scope))) throw refusal(20068, "invalid_scope", "never granted");
+    if (wanted.some((scope) => !granted.includes(scope))) {
+      throw refusal(20068, "invalid_scope", "never granted");
+    }
     token.state = "used";
     return this.#issue(token.appId, token.openId, wanted.length === 0 ? undefined : wanted);
   }
@@ -411,7 +495,11 @@ export class GrantService implements Grants {
     };
     if (!scopes.includes("offline_access") || this.#refreshOff.has(appId)) return answer;
     const refreshToken = `ur-${systemRandom.id()}`;
-    this.#refresh.set(refreshToken, { ...owner, expiresAt: now + lives.refresh * 1_000, state: "good" });
+    this.#refresh.set(refreshToken, {
+      ...owner,
+      expiresAt: now + lives.refresh * 1_000,
+      state: "good",
+    });
     return { ...answer, refresh_token: refreshToken, refresh_token_expires_in: lives.refresh };
   }
 
@@ -449,7 +537,10 @@ function scopesIn(text: unknown): string[] {
 
 /** `plain` challenges are the verifier itself. */
 function fits(challenge: string, verifier: string): boolean {
-  return challenge === verifier || challenge === createHash("sha256").update(verifier).digest("base64url");
+  return (
+    challenge === verifier ||
+    challenge === createHash("sha256").update(verifier).digest("base64url")
+  );
 }
 
 function back(link: URL, values: Record<string, string>): string {

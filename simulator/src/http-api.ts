@@ -77,7 +77,11 @@ export function createHttpApi(
     }
     record(answer.status, answer.code);
     const bodyFault = fault?.kind === "trickle" || fault?.kind === "truncate" ? fault : undefined;
-    sendAnswer(response, answer, { clock: parts.platform.clock, logId: exchange.logId, fault: bodyFault });
+    sendAnswer(response, answer, {
+      clock: parts.platform.clock,
+      logId: exchange.logId,
+      fault: bodyFault,
+    });
   };
 }
 
@@ -100,7 +104,10 @@ function refuse({ clock, request, response, fault, exchange, record }: Refusal):
   request.resume();
   if (fault.kind === "respond") {
     const body = fault.body ?? { code: fault.status, msg: "injected fault" };
-    const code = typeof body === "object" && "code" in body && typeof body.code === "number" ? body.code : fault.status;
+    const code =
+      typeof body === "object" && "code" in body && typeof body.code === "number"
+        ? body.code
+        : fault.status;
     record(fault.status, code);
     const text = typeof body === "string" ? body : JSON.stringify(body);
     sendAnswer(
@@ -112,7 +119,10 @@ function refuse({ clock, request, response, fault, exchange, record }: Refusal):
   }
   if (fault.kind === "flood") {
     record(200, 0);
-    response.writeHead(200, { "content-type": "application/octet-stream", "x-tt-logid": exchange.logId });
+    response.writeHead(200, {
+      "content-type": "application/octet-stream",
+      "x-tt-logid": exchange.logId,
+    });
     void sendBody(clock, response, { sizeBytes: fault.sizeBytes ?? Number.MAX_SAFE_INTEGER });
     return;
   }
@@ -139,17 +149,28 @@ async function answerCall(
     exchange.appId = app.appId;
     if (owner !== undefined) exchange.person = owner.person.openId;
     const { route, params } = match;
-    parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
+    parts.platform.limiter.checkApi(
+      { appId: app.appId, api: `${route.method} ${route.path}` },
+      route.limits,
+    );
     parts.platform.quota.check(route.path);
     if (owner === undefined) checkScopes(route, parts.platform.console.entry(app.appId).scopes);
     else checkPersonScopes(route, owner.scopes);
     const files = form === undefined ? {} : { form };
     const person = owner === undefined ? {} : { person: owner.person };
-    return okAnswer(route.handle({ app, ...person, params, query: exchange.url.searchParams, body, ...files }));
+    return okAnswer(
+      route.handle({ app, ...person, params, query: exchange.url.searchParams, body, ...files }),
+    );
   } catch (error) {
-    if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);
+    if (error instanceof PlatformError) {
+      return errorAnswer(error, exchange.logId, parts.errorStatus);
+    }
     const reason = error instanceof Error ? error.message : String(error);
-    return errorAnswer(new PlatformError(1000003, `internal error: ${reason}`, { status: 500 }), exchange.logId, 500);
+    return errorAnswer(
+      new PlatformError(1000003, `internal error: ${reason}`, { status: 500 }),
+      exchange.logId,
+      500,
+    );
   }
 }
 
@@ -161,7 +182,9 @@ function personOf(platform: Platform, authorization = ""): TokenOwner | undefine
 
 function authenticatedApp(platform: Platform, request: IncomingMessage) {
   const app = platform.apps.get(platform.tokens.authenticate(request.headers.authorization));
-  if (app === undefined) throw new PlatformError(99991663, "Invalid access token for authorization.");
+  if (app === undefined) {
+    throw new PlatformError(99991663, "Invalid access token for authorization.");
+  }
   return app;
 }
 
@@ -194,7 +217,9 @@ async function readBody(request: IncomingMessage): Promise<RequestBody> {
   if (withFiles) return { body: {}, form: formOf(bytes, mediaType) };
   const text = bytes.toString("utf8");
   const isForm = mediaType.startsWith("application/x-www-form-urlencoded");
-  return { body: isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {}) };
+  return {
+    body: isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {}),
+  };
 }
 
 async function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
@@ -203,7 +228,9 @@ async function readBytes(request: IncomingMessage, limitBytes: number): Promise<
   for await (const chunk of request) {
     if (!Buffer.isBuffer(chunk)) continue;
     size += chunk.length;
-    if (size > limitBytes) throw new PlatformError(99992402, "request body is too large", { status: 413 });
+    if (size > limitBytes) {
+      throw new PlatformError(99992402, "request body is too large", { status: 413 });
+    }
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
@@ -211,7 +238,9 @@ async function readBytes(request: IncomingMessage, limitBytes: number): Promise<
 
 function formOf(bytes: Buffer, mediaType: string): FormParts {
   const form = parseMultipart(bytes, mediaType);
-  if (form === undefined) throw new PlatformError(234001, "Invalid request param: the form cannot be read.");
+  if (form === undefined) {
+    throw new PlatformError(234001, "Invalid request param: the form cannot be read.");
+  }
   return form;
 }
 
@@ -221,8 +250,15 @@ function newLogId(): string {
 }
 
 function okAnswer(body: JsonObject | FileAnswer): Answer {
-  if (body instanceof FileAnswer) return { status: 200, code: 0, body: body.body, headers: body.headers };
-  return { status: 200, code: typeof body.code === "number" ? body.code : 0, body: JSON.stringify(body), headers: {} };
+  if (body instanceof FileAnswer) {
+    return { status: 200, code: 0, body: body.body, headers: body.headers };
+  }
+  return {
+    status: 200,
+    code: typeof body.code === "number" ? body.code : 0,
+    body: JSON.stringify(body),
+    headers: {},
+  };
 }
 
 /** The answer to a refusal: `{code, msg, error: {log_id, troubleshooter}}`. */
@@ -233,8 +269,11 @@ function errorAnswer(error: PlatformError, logId: string, defaultStatus: number)
   return {
     status: error.status ?? defaultStatus,
     code: error.code,
-    body: error.text ?? JSON.stringify({ code: error.code, msg: error.message, ...fields, error: known }),
-    headers: error.text === undefined ? error.headers : { ...error.headers, "content-type": "text/html" },
+    body:
+      error.text ??
+      JSON.stringify({ code: error.code, msg: error.message, ...fields, error: known }),
+    headers:
+      error.text === undefined ? error.headers : { ...error.headers, "content-type": "text/html" },
   };
 }
 
@@ -291,7 +330,9 @@ export class RouteTable {
   #add(found: Found): void {
     const { method, path } = found.route;
     const known = methods.find((one) => one === method);
-    if (known === undefined) throw new Error(`no operation of the platform has the method ${method}`);
+    if (known === undefined) {
+      throw new Error(`no operation of the platform has the method ${method}`);
+    }
     this.#router.on(known, path, () => {}, found);
   }
 }

@@ -1,5 +1,10 @@
 export { startFeishuSimulator } from "./start.ts";
-export type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
+export type {
+  AppConnection,
+  FeishuSimulator,
+  SimulatorEvents,
+  SimulatorOptions,
+} from "./simulator.ts";
 export type { ApiCall } from "./http-api.ts";
 export type { AppOptions, GroupScope, Transport } from "./apps.ts";
 export type { ConsoleOptions } from "./apps.ts";
@@ -17,7 +22,13 @@ export type {
   SimCardView,
 } from "./card-store.ts";
 export type { ChatControls, EventPush, NameScope, PersonReaction } from "./chats.ts";
-export type { DeliveryAttempt, DeliveryNoise, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
+export type {
+  DeliveryAttempt,
+  DeliveryNoise,
+  DeliveryOutcome,
+  DeliveryRecord,
+  DeliveryReport,
+} from "./delivery.ts";
 export type {
   ChatChange,
   ChatStatus,
@@ -35,7 +46,13 @@ export type { ConnectionOptions } from "./long-connection.ts";
 export type { RecallType } from "./person-message.ts";
 export type { SimFile } from "./media.ts";
 export type { SimMention, SimMessage, SimReaction } from "./message-store.ts";
-export type { CustomEvent, PersonMessage, PersonPost, PersonPostElement, SentMessage } from "./person-message.ts";
+export type {
+  CustomEvent,
+  PersonMessage,
+  PersonPost,
+  PersonPostElement,
+  SentMessage,
+} from "./person-message.ts";
 export type { LimitRefusal } from "./rate-limiter.ts";
 export { parseSnapshot, type SimulatorSnapshot } from "./snapshot.ts";
 export type { DuplicateUuid } from "./platform.ts";

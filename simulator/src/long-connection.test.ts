@@ -26,7 +26,11 @@ async function start(options: Partial<SimulatorOptions> = {}): Promise<FeishuSim
 }
 
 function endpoint(simulator: FeishuSimulator, secret = appSecret) {
-  const call = { method: "POST", path: "/callback/ws/endpoint", body: { AppID: appId, AppSecret: secret } };
+  const call = {
+    method: "POST",
+    path: "/callback/ws/endpoint",
+    body: { AppID: appId, AppSecret: secret },
+  };
   return callOpenApi(simulator.url, call);
 }
 
@@ -60,7 +64,9 @@ async function connect(
     });
   await once(socket, "open");
   const pong = next((frame) => frame.method === 0);
-  socket.send(encodeFrame({ seqId: 0, logId: 0, service: 33, method: 0, headers: [["type", "ping"]] }));
+  socket.send(
+    encodeFrame({ seqId: 0, logId: 0, service: 33, method: 0, headers: [["type", "ping"]] }),
+  );
   await pong;
   return { socket, frames, next };
 }
@@ -77,12 +83,19 @@ async function send(simulator: FeishuSimulator, text = "hi") {
 }
 
 test("the endpoint answers with an address whose first parameter may be lost, and the client settings", async () => {
-  const simulator = await start({ connection: { reconnectIntervalSeconds: 1, reconnectNonceSeconds: 0 } });
+  const simulator = await start({
+    connection: { reconnectIntervalSeconds: 1, reconnectNonceSeconds: 0 },
+  });
   const { data, code } = await endpoint(simulator);
   const parameters = [...new URL(String(data.URL)).searchParams.keys()];
   expect(code).toBe(0);
   expect(parameters.slice(1)).toEqual(expect.arrayContaining(["device_id", "service_id"]));
-  expect(data.ClientConfig).toEqual({ ReconnectCount: -1, ReconnectInterval: 1, ReconnectNonce: 0, PingInterval: 120 });
+  expect(data.ClientConfig).toEqual({
+    ReconnectCount: -1,
+    ReconnectInterval: 1,
+    ReconnectNonce: 0,
+    PingInterval: 120,
+  });
 });
 
 test("a wrong secret is refused with 514 and a data object", async () => {
@@ -114,7 +127,11 @@ test("a ping is answered with all four client settings", async () => {
 
 test("an event goes to exactly one connection and its ack settles the delivery", async () => {
   const simulator = await start();
-  const clients = [await connect(simulator, ack), await connect(simulator, ack), await connect(simulator, ack)];
+  const clients = [
+    await connect(simulator, ack),
+    await connect(simulator, ack),
+    await connect(simulator, ack),
+  ];
   const sent = await send(simulator);
   expect(await sent.delivery).toMatchObject({
     outcome: "acknowledged",
@@ -122,7 +139,9 @@ test("an event goes to exactly one connection and its ack settles the delivery",
   });
   const frames = clients.flatMap((client) => client.frames.filter((frame) => frame.method === 1));
   expect(frames).toHaveLength(1);
-  expect(JSON.parse(String(frames[0]?.payload))).toMatchObject({ header: { event_id: sent.eventId } });
+  expect(JSON.parse(String(frames[0]?.payload))).toMatchObject({
+    header: { event_id: sent.eventId },
+  });
 });
 
 test("a callback's answer comes back from the ack", async () => {
@@ -144,7 +163,11 @@ test("code 500 and a missing ack are retried on the schedule", async () => {
   });
   const report = await (await send(simulator)).delivery;
   expect(report.outcome).toBe("acknowledged");
-  expect(report.attempts.map((attempt) => attempt.error)).toEqual(["ack code 500", "timeout", undefined]);
+  expect(report.attempts.map((attempt) => attempt.error)).toEqual([
+    "ack code 500",
+    "timeout",
+    undefined,
+  ]);
 });
 
 test("a connection that is cut before the ack fails the attempt at once", async () => {

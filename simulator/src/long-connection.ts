@@ -71,7 +71,11 @@ interface State {
 }
 
 export function createLongConnections(parts: LongConnectionParts): LongConnections {
-  const server = new WebSocketServer({ noServer: true, maxPayload: frameLimitBytes, perMessageDeflate: false });
+  const server = new WebSocketServer({
+    noServer: true,
+    maxPayload: frameLimitBytes,
+    perMessageDeflate: false,
+  });
   const state: State = {
     parts,
     connections: new Set(),
@@ -105,7 +109,9 @@ export function createLongConnections(parts: LongConnectionParts): LongConnectio
 }
 
 function ready(state: State, appId: string): Connection[] {
-  return [...state.connections].filter((connection) => connection.ready && connection.appId === appId);
+  return [...state.connections].filter(
+    (connection) => connection.ready && connection.appId === appId,
+  );
 }
 
 function count(state: State, appId: string): number {
@@ -133,7 +139,9 @@ function endpoint(state: State, body: JsonObject, host: string): JsonObject {
     return { code: 1000040350, msg: "the number of connections exceeded the limit", data: {} };
   }
   const now = state.parts.clock.now();
-  for (const [ticket, entry] of state.tickets) if (entry.expiresAt <= now) state.tickets.delete(ticket);
+  for (const [ticket, entry] of state.tickets) {
+    if (entry.expiresAt <= now) state.tickets.delete(ticket);
+  }
   const ticket = systemRandom.uuid();
   state.tickets.set(ticket, { appId: app.appId, expiresAt: now + ticketLifetimeMs });
   // The official SDK loses the first query parameter, so it must not be one that it needs.
@@ -145,7 +153,11 @@ function endpoint(state: State, body: JsonObject, host: string): JsonObject {
     ticket,
   });
   const url = `ws://${host}/ws/v2?${query.toString()}`;
-  return { code: 0, msg: "ok", data: { URL: url, ClientConfig: clientConfig(state.parts.options) } };
+  return {
+    code: 0,
+    msg: "ok",
+    data: { URL: url, ClientConfig: clientConfig(state.parts.options) },
+  };
 }
 
 type Admission =
@@ -167,10 +179,14 @@ function admit(state: State, request: IncomingMessage): Admission {
   return { appId: ticket.appId };
 }
 
-function refuseHandshake(socket: Duplex, refusal: { status: number; message: string; authCode?: number }): void {
+function refuseHandshake(
+  socket: Duplex,
+  refusal: { status: number; message: string; authCode?: number },
+): void {
   socket.on("error", () => socket.destroy());
   const httpStatus = refusal.status === 404 ? "404 Not Found" : "403 Forbidden";
-  const auth = refusal.authCode === undefined ? "" : `Handshake-Autherrcode: ${refusal.authCode}\r\n`;
+  const auth =
+    refusal.authCode === undefined ? "" : `Handshake-Autherrcode: ${refusal.authCode}\r\n`;
   const headers = `Handshake-Status: ${refusal.status}\r\nHandshake-Msg: ${refusal.message}\r\n${auth}`;
   socket.end(`HTTP/1.1 ${httpStatus}\r\nConnection: close\r\nContent-Length: 0\r\n${headers}\r\n`);
 }
@@ -206,14 +222,23 @@ function receive(state: State, socket: WebSocket, data: RawData): void {
   if (state.frozen) return;
   const frame = Buffer.isBuffer(data) ? decodeFrame(data) : undefined;
   if (frame === undefined) return;
-  if (frame.method === 0 && frameHeader(frame, "type") === "ping") return pong(state, socket, frame);
+  if (frame.method === 0 && frameHeader(frame, "type") === "ping") {
+    return pong(state, socket, frame);
+  }
   if (frame.method === 1) settleAck(state, frame);
 }
 
 function pong(state: State, socket: WebSocket, ping: Frame): void {
   const payload = Buffer.from(JSON.stringify(clientConfig(state.parts.options)));
   socket.send(
-    encodeFrame({ seqId: 0, logId: 0, service: ping.service, method: 0, headers: [["type", "pong"]], payload }),
+    encodeFrame({
+      seqId: 0,
+      logId: 0,
+      service: ping.service,
+      method: 0,
+      headers: [["type", "pong"]],
+      payload,
+    }),
   );
 }
 
@@ -243,7 +268,9 @@ async function push(state: State, event: OutgoingEvent): Promise<DeliveryAttempt
   const candidates = ready(state, event.app.appId);
   const chosen = candidates[Math.floor(randomFraction() * candidates.length)];
   const attempt = { transport: "websocket" as const, at };
-  if (chosen === undefined) return { ...attempt, durationMs: 0, acknowledged: false, error: "not connected" };
+  if (chosen === undefined) {
+    return { ...attempt, durationMs: 0, acknowledged: false, error: "not connected" };
+  }
   const ack = await sendEvent(state, chosen.socket, event);
   const acknowledged = ack.code === 200;
   const error = ack.error ?? (acknowledged ? undefined : `ack code ${ack.code ?? 0}`);
@@ -350,7 +377,9 @@ export function encodeFrame(frame: Frame): Buffer {
 /** Decodes a frame, or gives undefined when the bytes are not one. */
 export function decodeFrame(buffer: Buffer): Frame | undefined {
   try {
-    const { headers = [], ...fields } = frameType.toObject(frameType.decode(buffer), { longs: Number }) as WireFrame;
+    const { headers = [], ...fields } = frameType.toObject(frameType.decode(buffer), {
+      longs: Number,
+    }) as WireFrame;
     return { ...fields, headers: headers.map(({ key, value }) => [key, value]) };
   } catch {
     return undefined;

@@ -15,8 +15,15 @@ function pictureOf(width: number, height: number): Uint8Array {
 
 /** A person sends it in the p2p chat; tells the message and the key in its content. */
 async function write(world: PersonWorld, written: Partial<PersonMessage>, chatId = world.direct) {
-  const { messageId } = await world.simulator.sendMessage({ appId: app.appId, chatId, from: world.ann, ...written });
-  const message = world.simulator.messages(chatId).find((candidate) => candidate.messageId === messageId);
+  const { messageId } = await world.simulator.sendMessage({
+    appId: app.appId,
+    chatId,
+    from: world.ann,
+    ...written,
+  });
+  const message = world.simulator
+    .messages(chatId)
+    .find((candidate) => candidate.messageId === messageId);
   const content = JSON.parse(message?.content ?? "{}") as { image_key?: string; file_key?: string };
   return { messageId, key: content.file_key ?? content.image_key ?? "", ...content };
 }
@@ -38,7 +45,11 @@ async function codeOf(world: PersonWorld, path: string, client = world.client): 
   return ((await response.json()) as { code: unknown }).code;
 }
 
-async function upload(world: PersonWorld, path: "images" | "files", fields: Record<string, string | Uint8Array>) {
+async function upload(
+  world: PersonWorld,
+  path: "images" | "files",
+  fields: Record<string, string | Uint8Array>,
+) {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) {
     if (typeof value === "string") form.append(name, value);
@@ -50,7 +61,10 @@ async function upload(world: PersonWorld, path: "images" | "files", fields: Reco
     body: form,
     signal: AbortSignal.timeout(60_000),
   });
-  const body = (await response.json()) as { code: number; data?: { image_key?: string; file_key?: string } };
+  const body = (await response.json()) as {
+    code: number;
+    data?: { image_key?: string; file_key?: string };
+  };
   return { code: body.code, key: body.data?.image_key ?? body.data?.file_key ?? "" };
 }
 
@@ -69,7 +83,9 @@ test("an image is downloaded with its type and length", async () => {
 
 test("a file is downloaded with its name, and audio and video as files", async () => {
   const world = await personWorld();
-  const file = await write(world, { file: { bytes: png, name: "报告 1.pdf", mediaType: "application/pdf" } });
+  const file = await write(world, {
+    file: { bytes: png, name: "报告 1.pdf", mediaType: "application/pdf" },
+  });
   const response = await get(world, resource(file.messageId, file.key, "file"));
   expect(response.headers.get("content-type")).toBe("application/pdf");
   expect(response.headers.get("content-disposition")).toBe(
@@ -87,7 +103,9 @@ test("a file is downloaded with its name, and audio and video as files", async (
 
 test("pictures of a post are downloaded by the post", async () => {
   const world = await personWorld();
-  const { messageId } = await write(world, { post: { content: [[{ tag: "img", image: { bytes: png } }]] } });
+  const { messageId } = await write(world, {
+    post: { content: [[{ tag: "img", image: { bytes: png } }]] },
+  });
   const content = world.simulator.messages(world.direct)[0]?.content ?? "";
   const key = /img_[\w-]+/.exec(content)?.[0] ?? "";
   expect((await get(world, resource(messageId, key, "image"))).status).toBe(200);
@@ -158,7 +176,10 @@ const downloads = { path: /\/resources\// };
 test("a trickling download comes in pieces, and whole", async () => {
   const world = await personWorld();
   const { messageId, key } = await write(world, { file: { bytes: png, name: "a" } });
-  world.simulator.faults.add({ match: downloads, action: { kind: "trickle", chunkBytes: 10, everyMs: 15 } });
+  world.simulator.faults.add({
+    match: downloads,
+    action: { kind: "trickle", chunkBytes: 10, everyMs: 15 },
+  });
   const response = await get(world, resource(messageId, key, "file"));
   const sizes: number[] = [];
   for await (const chunk of response.body ?? []) sizes.push(chunk.length);
@@ -179,7 +200,11 @@ test("a flood has no length and ends where it is set to, or never", async () => 
   const world = await personWorld();
   const { messageId, key } = await write(world, { file: { bytes: png, name: "a" } });
   const path = resource(messageId, key, "file");
-  world.simulator.faults.add({ match: downloads, times: 1, action: { kind: "flood", sizeBytes: 3_000_000 } });
+  world.simulator.faults.add({
+    match: downloads,
+    times: 1,
+    action: { kind: "flood", sizeBytes: 3_000_000 },
+  });
   const bounded = await get(world, path);
   expect(bounded.headers.get("content-length")).toBeNull();
   expect((await bounded.arrayBuffer()).byteLength).toBe(3_000_000);
@@ -197,7 +222,11 @@ test("an uploaded image is sent, and read back by its app only", async () => {
   const world = await personWorld();
   const { code, key } = await upload(world, "images", { image_type: "message", image: png });
   expect(code).toBe(0);
-  const body = { receive_id: world.group, msg_type: "image", content: JSON.stringify({ image_key: key }) };
+  const body = {
+    receive_id: world.group,
+    msg_type: "image",
+    content: JSON.stringify({ image_key: key }),
+  };
   expect((await world.client.call("POST", toChat, body)).code).toBe(0);
   const path = `/open-apis/im/v1/images/${key}`;
   expect((await get(world, path)).headers.get("content-type")).toBe("image/png");
@@ -208,7 +237,12 @@ test("an uploaded image is sent, and read back by its app only", async () => {
 
 test("an uploaded file keeps its name and bytes", async () => {
   const world = await personWorld();
-  const { key } = await upload(world, "files", { file_type: "pdf", file_name: "报告.pdf", duration: "5", file: png });
+  const { key } = await upload(world, "files", {
+    file_type: "pdf",
+    file_name: "报告.pdf",
+    duration: "5",
+    file: png,
+  });
   const response = await get(world, `/open-apis/im/v1/files/${key}`);
   expect(response.headers.get("content-disposition")).toContain(encodeURIComponent("报告.pdf"));
   expect(new Uint8Array(await response.arrayBuffer())).toEqual(new Uint8Array(png));
@@ -219,15 +253,45 @@ test.each<[string, "images" | "files", Record<string, string | Uint8Array>, numb
   ["an image without a type", "images", { image: png }, 234001],
   ["an image that is text", "images", { image_type: "message", image: "text" }, 234011],
   ["an empty image", "images", { image_type: "message", image: new Uint8Array(0) }, 234010],
-  ["an image over 10 MB", "images", { image_type: "message", image: sized(10 * 1024 * 1024 + 1) }, 234006],
+  [
+    "an image over 10 MB",
+    "images",
+    { image_type: "message", image: sized(10 * 1024 * 1024 + 1) },
+    234006,
+  ],
   ["an image of no known format", "images", { image_type: "message", image: sized(10) }, 234011],
-  ["an image over 12,000 pixels", "images", { image_type: "message", image: pictureOf(12_001, 1) }, 234039],
-  ["an avatar over 4,096 pixels", "images", { image_type: "avatar", image: pictureOf(1, 4097) }, 234039],
+  [
+    "an image over 12,000 pixels",
+    "images",
+    { image_type: "message", image: pictureOf(12_001, 1) },
+    234039,
+  ],
+  [
+    "an avatar over 4,096 pixels",
+    "images",
+    { image_type: "avatar", image: pictureOf(1, 4097) },
+    234039,
+  ],
   ["a file of an unknown type", "files", { file_type: "exe", file_name: "a", file: png }, 234001],
   ["a file without a name", "files", { file_type: "stream", file: png }, 234001],
-  ["a duration that is no number", "files", { file_type: "opus", file_name: "a", duration: "x", file: png }, 234001],
-  ["an empty file", "files", { file_type: "stream", file_name: "a", file: new Uint8Array(0) }, 234010],
-  ["a file over 30 MB", "files", { file_type: "stream", file_name: "a", file: sized(30 * 1024 * 1024 + 1) }, 234006],
+  [
+    "a duration that is no number",
+    "files",
+    { file_type: "opus", file_name: "a", duration: "x", file: png },
+    234001,
+  ],
+  [
+    "an empty file",
+    "files",
+    { file_type: "stream", file_name: "a", file: new Uint8Array(0) },
+    234010,
+  ],
+  [
+    "a file over 30 MB",
+    "files",
+    { file_type: "stream", file_name: "a", file: sized(30 * 1024 * 1024 + 1) },
+    234006,
+  ],
 ])("%s is refused", async (...[, path, fields, code]) => {
   const world = await personWorld();
   expect((await upload(world, path, fields)).code).toBe(code);
@@ -241,11 +305,17 @@ test("a form that cannot be read is refused", async () => {
   const world = await personWorld();
   const response = await fetch(`${world.simulator.url}/open-apis/im/v1/images`, {
     method: "POST",
-    headers: { authorization: `Bearer ${world.client.token}`, "content-type": "multipart/form-data; boundary=x" },
+    headers: {
+      authorization: `Bearer ${world.client.token}`,
+      "content-type": "multipart/form-data; boundary=x",
+    },
     body: "no parts here",
   });
   expect(await response.json()).toMatchObject({ code: 234001 });
-  const json = await world.client.call("POST", "/open-apis/im/v1/files", { file_type: "stream", file_name: "a" });
+  const json = await world.client.call("POST", "/open-apis/im/v1/files", {
+    file_type: "stream",
+    file_name: "a",
+  });
   expect(json.code).toBe(234001);
 });
 
@@ -260,7 +330,11 @@ test.each([
   const world = await personWorld();
   const { key } = await uploadFile(world, fileType);
   const content = JSON.stringify({ file_key: key });
-  const answer = await world.client.call("POST", toChat, { receive_id: world.group, msg_type: messageType, content });
+  const answer = await world.client.call("POST", toChat, {
+    receive_id: world.group,
+    msg_type: messageType,
+    content,
+  });
   expect(answer.code).toBe(code);
 });
 
@@ -268,11 +342,17 @@ test("unknown keys are not sent, stickers of others are", async () => {
   const world = await personWorld();
   const sticker = await write(world, { messageType: "sticker" });
   const send = async (messageType: string, content: object) => {
-    const body = { receive_id: world.group, msg_type: messageType, content: JSON.stringify(content) };
+    const body = {
+      receive_id: world.group,
+      msg_type: messageType,
+      content: JSON.stringify(content),
+    };
     return (await world.client.call("POST", toChat, body)).code;
   };
   const image = await upload(world, "images", { image_type: "message", image: png });
-  const post = (key: string) => ({ zh_cn: { title: "", content: [[{ tag: "img", image_key: key }]] } });
+  const post = (key: string) => ({
+    zh_cn: { title: "", content: [[{ tag: "img", image_key: key }]] },
+  });
   const codes = [
     await send("image", { image_key: "img_unknown" }),
     await send("file", { file_key: "file_unknown" }),

@@ -98,18 +98,25 @@ const longestSide = { message: 12_000, avatar: 4096, gif: 2000 };
 /** Images that a bot uploads and reads back (image create and get pages). */
 export function imageRoutes(platform: Platform): ApiRoute[] {
   return [
-    { method: "POST", path: "/open-apis/im/v1/images", handle: (call) => uploadImage(platform, call) },
+    {
+      method: "POST",
+      path: "/open-apis/im/v1/images",
+      handle: (call) => uploadImage(platform, call),
+    },
     {
       method: "GET",
       path: "/open-apis/im/v1/images/:image_key",
-      handle: (call) => new FileAnswer(ownUpload(platform, call, { kind: "image", param: "image_key" })),
+      handle: (call) =>
+        new FileAnswer(ownUpload(platform, call, { kind: "image", param: "image_key" })),
     },
   ];
 }
 
 function uploadImage(platform: Platform, call: ApiCallContext): JsonObject {
   const use = formText(call, "image_type");
-  if (use !== "message" && use !== "avatar") throw new PlatformError(234001, "Invalid request param: image_type");
+  if (use !== "message" && use !== "avatar") {
+    throw new PlatformError(234001, "Invalid request param: image_type");
+  }
   const file = uploadedFile(call, "image", imageLimitBytes);
   checkImage(file.bytes, use);
   const { key } = platform.media.add({ kind: "image", file, ownerAppId: call.app.appId });
@@ -118,7 +125,9 @@ function uploadImage(platform: Platform, call: ApiCallContext): JsonObject {
 
 function checkImage(bytes: Uint8Array, use: "message" | "avatar"): void {
   const mediaType = mediaTypeOf(bytes);
-  if (mediaType?.startsWith("image/") !== true) throw new PlatformError(234011, "Can't recognize the image format.");
+  if (mediaType?.startsWith("image/") !== true) {
+    throw new PlatformError(234011, "Can't recognize the image format.");
+  }
   const size = imageSize(bytes, mediaType);
   const longest = mediaType === "image/gif" ? longestSide.gif : longestSide[use];
   if (size !== undefined && Math.max(size.width, size.height) > longest) {
@@ -140,11 +149,16 @@ const mediaTypes: ReadonlyMap<string, string> = new Map([
 /** Files that a bot uploads and reads back (file create and get pages). */
 export function fileRoutes(platform: Platform): ApiRoute[] {
   return [
-    { method: "POST", path: "/open-apis/im/v1/files", handle: (call) => uploadFile(platform, call) },
+    {
+      method: "POST",
+      path: "/open-apis/im/v1/files",
+      handle: (call) => uploadFile(platform, call),
+    },
     {
       method: "GET",
       path: "/open-apis/im/v1/files/:file_key",
-      handle: (call) => new FileAnswer(ownUpload(platform, call, { kind: "file", param: "file_key" })),
+      handle: (call) =>
+        new FileAnswer(ownUpload(platform, call, { kind: "file", param: "file_key" })),
     },
   ];
 }
@@ -181,11 +195,17 @@ export function resourceRoutes(platform: Platform): ApiRoute[] {
 
 function download(platform: Platform, call: ApiCallContext): FileAnswer {
   const kind = call.query.get("type");
-  if (kind !== "image" && kind !== "file") throw new PlatformError(234001, "Invalid request param: type");
+  if (kind !== "image" && kind !== "file") {
+    throw new PlatformError(234001, "Invalid request param: type");
+  }
   const message = resourceMessage(platform, call);
   const key = call.params.file_key ?? "";
   const media = platform.media.get(key);
-  if (media === undefined || media.kind !== kind || !message.content.includes(JSON.stringify(key))) {
+  if (
+    media === undefined ||
+    media.kind !== kind ||
+    !message.content.includes(JSON.stringify(key))
+  ) {
     throw new PlatformError(234003, "File not in msg.");
   }
   return new FileAnswer(downloadable(media));
@@ -195,9 +215,13 @@ function download(platform: Platform, call: ApiCallContext): FileAnswer {
 function resourceMessage(platform: Platform, call: ApiCallContext): SimMessage {
   const held = platform.messages.get(call.params.message_id ?? "");
   if (held?.upperMessageId !== undefined) throw unsupported();
-  if (held?.hidden === true) throw new PlatformError(234040, "The message is invisible to the operator.");
+  if (held?.hidden === true) {
+    throw new PlatformError(234040, "The message is invisible to the operator.");
+  }
   const { message, chat } = pathMessage(platform, call);
-  if (message.recalled) throw new PlatformError(230110, "The message does not exist or is deleted.");
+  if (message.recalled) {
+    throw new PlatformError(230110, "The message does not exist or is deleted.");
+  }
   if (closedTypes.has(message.messageType)) throw unsupported();
   if (chat.restricted) throw new PlatformError(234038, "The chat is in restricted mode.");
   return message;
@@ -214,13 +238,19 @@ function ownUpload(
   { kind, param }: { kind: MediaKind; param: string },
 ): StoredMedia {
   const media = platform.media.get(call.params[param] ?? "");
-  if (media === undefined || media.kind !== kind) throw new PlatformError(234001, `Invalid request param: ${param}`);
-  if (media.ownerAppId !== call.app.appId) throw new PlatformError(234008, "The app is not the resource sender.");
+  if (media === undefined || media.kind !== kind) {
+    throw new PlatformError(234001, `Invalid request param: ${param}`);
+  }
+  if (media.ownerAppId !== call.app.appId) {
+    throw new PlatformError(234008, "The app is not the resource sender.");
+  }
   return downloadable(media);
 }
 
 function downloadable(media: StoredMedia): StoredMedia {
-  if (media.sizeBytes > downloadLimitBytes) throw new PlatformError(234037, "Downloaded file size exceeds limit.");
+  if (media.sizeBytes > downloadLimitBytes) {
+    throw new PlatformError(234037, "Downloaded file size exceeds limit.");
+  }
   return media;
 }
 
@@ -230,14 +260,26 @@ function formText(call: ApiCallContext, field: string): string | undefined {
 }
 
 /** The file of an upload; refuses with 234001 (absent), 234010 (nothing in it) or 234006 (too large). */
-function uploadedFile(call: ApiCallContext, field: string, limitBytes: number): SimFile & { bytes: Uint8Array } {
+function uploadedFile(
+  call: ApiCallContext,
+  field: string,
+  limitBytes: number,
+): SimFile & { bytes: Uint8Array } {
   const part = call.form?.get(field);
   if (part === undefined) {
-    throw new PlatformError(234001, `Invalid request param: ${field} must be a file of a multipart form`);
+    throw new PlatformError(
+      234001,
+      `Invalid request param: ${field} must be a file of a multipart form`,
+    );
   }
   if (part.bytes.length === 0) throw new PlatformError(234010, "File's size can't be 0.");
-  if (part.bytes.length > limitBytes) throw new PlatformError(234006, "The file size exceed the max value.");
-  return { bytes: new Uint8Array(part.bytes), ...(part.fileName === undefined ? {} : { name: part.fileName }) };
+  if (part.bytes.length > limitBytes) {
+    throw new PlatformError(234006, "The file size exceed the max value.");
+  }
+  return {
+    bytes: new Uint8Array(part.bytes),
+    ...(part.fileName === undefined ? {} : { name: part.fileName }),
+  };
 }
 
 /** A field of a multipart form. Whether it is a file is the reader's matter: clients send buffers without a name. */
@@ -250,7 +292,10 @@ export type FormParts = ReadonlyMap<string, FormPart>;
 
 /** The fields of a `multipart/form-data` body (RFC 7578); undefined when it is cut off or has another form. */
 export function parseMultipart(body: Buffer, contentType: string): FormParts | undefined {
-  const boundary = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType)?.slice(1).find(Boolean);
+  const boundary = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i
+    .exec(contentType)
+    ?.slice(1)
+    .find(Boolean);
   if (boundary === undefined) return undefined;
   const parts = new Map<string, FormPart>();
   const delimiter = Buffer.from(`--${boundary}`);
@@ -277,7 +322,10 @@ function parsePart(bytes: Buffer): { name: string; part: FormPart } | undefined 
   const name = parameter(disposition, "name");
   if (name === undefined) return undefined;
   const fileName = parameter(disposition, "filename");
-  const part = { bytes: bytes.subarray(headEnd + 4), ...(fileName === undefined ? {} : { fileName }) };
+  const part = {
+    bytes: bytes.subarray(headEnd + 4),
+    ...(fileName === undefined ? {} : { fileName }),
+  };
   return { name, part };
 }
 
@@ -286,11 +334,20 @@ function parameter(disposition: string, name: string): string | undefined {
 }
 
 /** Width and height in pixels from the header of a PNG, GIF or BMP; undefined for others. */
-function imageSize(bytes: Uint8Array, mediaType: string): { width: number; height: number } | undefined {
+function imageSize(
+  bytes: Uint8Array,
+  mediaType: string,
+): { width: number; height: number } | undefined {
   const head = Buffer.from(bytes.subarray(0, 32));
   if (head.length < 26) return undefined;
-  if (mediaType === "image/png") return { width: head.readUInt32BE(16), height: head.readUInt32BE(20) };
-  if (mediaType === "image/gif") return { width: head.readUInt16LE(6), height: head.readUInt16LE(8) };
-  if (mediaType === "image/bmp") return { width: head.readInt32LE(18), height: Math.abs(head.readInt32LE(22)) };
+  if (mediaType === "image/png") {
+    return { width: head.readUInt32BE(16), height: head.readUInt32BE(20) };
+  }
+  if (mediaType === "image/gif") {
+    return { width: head.readUInt16LE(6), height: head.readUInt16LE(8) };
+  }
+  if (mediaType === "image/bmp") {
+    return { width: head.readInt32LE(18), height: Math.abs(head.readInt32LE(22)) };
+  }
   return undefined;
 }

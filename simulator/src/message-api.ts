@@ -51,7 +51,9 @@ export function messageRoutes(platform: Platform): ApiRoute[] {
       path: "/open-apis/im/v1/messages",
       ...personTalkScopes.history,
       handle: (call) =>
-        call.person === undefined ? list(platform, call) : historyOfPerson(platform, call, call.person.openId),
+        call.person === undefined
+          ? list(platform, call)
+          : historyOfPerson(platform, call, call.person.openId),
     },
   ];
 }
@@ -62,7 +64,9 @@ function read(platform: Platform, call: ApiCallContext): JsonObject {
       ? pathMessage(platform, call).message
       : messageOfPerson(platform, call, call.person.openId);
   const held = message.recalled ? [] : forwardedMessages(platform, message.messageId);
-  return success({ items: [message, ...held].map((item) => messageView(item, call.app, { cards: cardForm(call) })) });
+  return success({
+    items: [message, ...held].map((item) => messageView(item, call.app, { cards: cardForm(call) })),
+  });
 }
 
 /** Text and posts of the caller, at most 20 times each (message update page). */
@@ -72,24 +76,41 @@ function edit(platform: Platform, call: ApiCallContext): JsonObject {
   if (!["text", "post"].includes(messageType) || !["text", "post"].includes(message.messageType)) {
     throw new PlatformError(230054, "This operation is not supported for this message type.");
   }
-  if (message.senderId !== call.app.appId) throw new PlatformError(230071, "The operator is not the message sender.");
+  if (message.senderId !== call.app.appId) {
+    throw new PlatformError(230071, "The operator is not the message sender.");
+  }
   if (message.edits >= maximumEdits) {
     throw new PlatformError(230072, "The message has reached the number of edits limit.");
   }
-  const rendered = renderContent(messageType, stringField(call.body, "content"), mentionLookup(platform, chat));
-  return changed(platform, call, { message, change: { ...rendered, messageType, edits: message.edits + 1 } });
+  const rendered = renderContent(
+    messageType,
+    stringField(call.body, "content"),
+    mentionLookup(platform, chat),
+  );
+  return changed(platform, call, {
+    message,
+    change: { ...rendered, messageType, edits: message.edits + 1 },
+  });
 }
 
 /** Cards of the caller: shared before and after, up to 14 days old, 5 a second each (card patch page). */
 function patchCard(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = liveMessage(platform, call);
-  if (message.messageType !== "interactive") throw new PlatformError(230001, "This message is NOT a card.");
-  if (message.senderId !== call.app.appId) throw new PlatformError(230027, "Lack of necessary permissions.");
+  if (message.messageType !== "interactive") {
+    throw new PlatformError(230001, "This message is NOT a card.");
+  }
+  if (message.senderId !== call.app.appId) {
+    throw new PlatformError(230027, "Lack of necessary permissions.");
+  }
   if (platform.clock.now() - message.createdAt > patchLifetimeMs) {
     throw new PlatformError(230031, "The message is too old to update.");
   }
   platform.limiter.checkBusiness(`patch ${message.messageId}`, patchesPerSecond);
-  const { entity, json, content } = patchedCard(platform, message, stringField(call.body, "content"));
+  const { entity, json, content } = patchedCard(
+    platform,
+    message,
+    stringField(call.body, "content"),
+  );
   platform.messages.change(message.messageId, { content, patches: message.patches + 1 });
   platform.cards.change(entity, json, { enable: true });
   return success({});
@@ -97,7 +118,9 @@ function patchCard(platform: Platform, call: ApiCallContext): JsonObject {
 
 function recall(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = liveMessage(platform, call);
-  if (message.senderId !== call.app.appId) throw new PlatformError(230026, "No permission to recall this message.");
+  if (message.senderId !== call.app.appId) {
+    throw new PlatformError(230026, "No permission to recall this message.");
+  }
   changed(platform, call, { message, change: { recalled: true } });
   return success({});
 }
@@ -108,7 +131,8 @@ function changed(
   { message, change }: { message: SimMessage; change: MessageChange },
 ): JsonObject {
   const updated =
-    platform.messages.change(message.messageId, { ...change, updatedAt: platform.clock.now() }) ?? message;
+    platform.messages.change(message.messageId, { ...change, updatedAt: platform.clock.now() }) ??
+    message;
   platform.announce(updated);
   return success(messageView(updated, call.app));
 }
@@ -116,14 +140,20 @@ function changed(
 /** History of a chat or a thread; start and end are seconds (message list page). */
 function list(platform: Platform, call: ApiCallContext): JsonObject {
   const found = containerMessages(platform, call);
-  const [start, end] = [secondsOf(call, "start_time", 0), secondsOf(call, "end_time", Number.POSITIVE_INFINITY)];
+  const [start, end] = [
+    secondsOf(call, "start_time", 0),
+    secondsOf(call, "end_time", Number.POSITIVE_INFINITY),
+  ];
   const ordered = found
     .filter(({ createdAt }) => createdAt >= start * 1000 && createdAt <= end * 1000)
     .toSorted((left, right) => left.createdAt - right.createdAt);
   if (call.query.get("sort_type") === "ByCreateTimeDesc") ordered.reverse();
   const { items, ...page } = pageOf(ordered, call.query, 50);
   const options = { cards: cardForm(call), recalledText: "This message was recalled" };
-  return success({ ...page, items: items.map((message) => messageView(message, call.app, options)) });
+  return success({
+    ...page,
+    items: items.map((message) => messageView(message, call.app, options)),
+  });
 }
 
 function containerMessages(platform: Platform, call: ApiCallContext): readonly SimMessage[] {
@@ -217,8 +247,10 @@ function addMessage(
   checkRefusals(platform, chat, links.parentId);
   const messageType = stringField(call.body, "msg_type");
   const content = stringField(call.body, "content");
-  const card = messageType === "interactive" ? sendableCard(platform, call.app, content) : undefined;
-  const rendered = card?.fields ?? renderContent(messageType, content, mentionLookup(platform, chat));
+  const card =
+    messageType === "interactive" ? sendableCard(platform, call.app, content) : undefined;
+  const rendered =
+    card?.fields ?? renderContent(messageType, content, mentionLookup(platform, chat));
   if (card === undefined) checkMediaKeys(platform, call.app, { messageType, content });
   const [person] = chat.members;
   const limited = chat.type === "p2p" ? `user ${person ?? ""}` : `chat ${chat.chatId}`;
@@ -252,7 +284,9 @@ function receivingChat(platform: Platform, call: ApiCallContext): SimChat {
   }
   const id = stringField(call.body, "receive_id");
   if (type === "chat_id") {
-    if (!/^oc_[\w-]+$/.test(id)) throw new PlatformError(230034, `The receive_id is invalid: ${id}`);
+    if (!/^oc_[\w-]+$/.test(id)) {
+      throw new PlatformError(230034, `The receive_id is invalid: ${id}`);
+    }
     return memberChat(platform, call.app, id);
   }
   return platform.directory.p2pChat(personOf(platform, type, id), call.app.appId);
@@ -260,12 +294,19 @@ function receivingChat(platform: Platform, call: ApiCallContext): SimChat {
 
 function personOf(platform: Platform, type: string, id: string): string {
   if (type === "open_id") {
-    if (!/^ou_[\w-]+$/.test(id)) throw new PlatformError(99992351, "The request you send is not a valid {open_id}.");
+    if (!/^ou_[\w-]+$/.test(id)) {
+      throw new PlatformError(99992351, "The request you send is not a valid {open_id}.");
+    }
     if (!platform.directory.users.has(id)) throw new PlatformError(99992361, "open_id cross app");
     return id;
   }
   for (const user of platform.directory.users.values()) {
-    if ((type === "union_id" && user.unionId === id) || (type === "user_id" && user.userId === id)) return user.openId;
+    if (
+      (type === "union_id" && user.unionId === id) ||
+      (type === "user_id" && user.userId === id)
+    ) {
+      return user.openId;
+    }
   }
   throw new PlatformError(230034, `The receive_id is invalid: ${id}`);
 }
@@ -274,7 +315,9 @@ function personOf(platform: Platform, type: string, id: string): string {
 function replyTarget(platform: Platform, call: ApiCallContext): Target {
   const { message, chat } = liveMessage(platform, call);
   const inThread = booleanField(call.body, "reply_in_thread");
-  if (inThread && chat.type === "p2p") throw new PlatformError(230071, "The chat does not support reply in thread.");
+  if (inThread && chat.type === "p2p") {
+    throw new PlatformError(230071, "The chat does not support reply in thread.");
+  }
   const threadId = message.threadId ?? (inThread || opensThreads(chat) ? newId("omt_") : undefined);
   const rootId = message.rootId ?? message.messageId;
   if (threadId === undefined) return { chat, links: { rootId, parentId: message.messageId } };
@@ -317,7 +360,11 @@ function checkRefusals(platform: Platform, chat: SimChat, repliedTo: string | un
 }
 
 /** Images and files to send must be uploads of the caller, of the type that the message needs. */
-function checkMediaKeys(platform: Platform, app: SimApp, message: { messageType: string; content: string }): void {
+function checkMediaKeys(
+  platform: Platform,
+  app: SimApp,
+  message: { messageType: string; content: string },
+): void {
   const parsed = parseJsonObject(message.content) ?? {};
   if (message.messageType === "post") return checkPost({ platform, app }, parsed);
   if (message.messageType === "sticker") {
@@ -328,9 +375,14 @@ function checkMediaKeys(platform: Platform, app: SimApp, message: { messageType:
   if (!["file", "audio", "media"].includes(message.messageType)) return;
   const { fileType } = own({ platform, app }, "file", parsed);
   if (messageTypeFor(fileType) !== message.messageType) {
-    throw new PlatformError(230055, "The type of file upload does not match the type of message being sent.");
+    throw new PlatformError(
+      230055,
+      "The type of file upload does not match the type of message being sent.",
+    );
   }
-  if (message.messageType === "media" && parsed.image_key !== undefined) own({ platform, app }, "image", parsed);
+  if (message.messageType === "media" && parsed.image_key !== undefined) {
+    own({ platform, app }, "image", parsed);
+  }
 }
 
 interface Sender {
@@ -343,7 +395,9 @@ function own({ platform, app }: Sender, kind: MediaKind, element: JsonObject): S
   const key = element[field];
   const media = typeof key === "string" ? platform.media.get(key) : undefined;
   if (media === undefined || media.kind !== kind) throw invalidKey(field);
-  if (media.ownerAppId !== app.appId) throw new PlatformError(230017, "Bot is NOT the owner of the resource.");
+  if (media.ownerAppId !== app.appId) {
+    throw new PlatformError(230017, "Bot is NOT the owner of the resource.");
+  }
   return media;
 }
 
@@ -361,12 +415,19 @@ function checkPost(sender: Sender, post: JsonObject): void {
 
 function elementsOf(post: JsonObject): JsonObject[] {
   const bodies = Object.values(post).filter(isJsonObject);
-  const paragraphs = bodies.flatMap((body): unknown[] => (Array.isArray(body.content) ? body.content : []));
-  return paragraphs.flatMap((paragraph): unknown[] => (Array.isArray(paragraph) ? paragraph : [])).filter(isJsonObject);
+  const paragraphs = bodies.flatMap((body): unknown[] =>
+    Array.isArray(body.content) ? body.content : [],
+  );
+  return paragraphs
+    .flatMap((paragraph): unknown[] => (Array.isArray(paragraph) ? paragraph : []))
+    .filter(isJsonObject);
 }
 
 function invalidKey(field: string): PlatformError {
-  return new PlatformError(230001, `Your request contains an invalid request parameter, ext=invalid ${field}.`);
+  return new PlatformError(
+    230001,
+    `Your request contains an invalid request parameter, ext=invalid ${field}.`,
+  );
 }
 
 const maximumCount = 3;
@@ -388,15 +449,21 @@ export function followUpRoutes(platform: Platform): ApiRoute[] {
 function push(platform: Platform, call: ApiCallContext): JsonObject {
   const { message, chat } = liveMessage(platform, call);
   const followUps = contents(call.body.follow_ups);
-  if (chat.type !== "p2p") throw new PlatformError(230003, "Follow-ups are supported in p2p chats only.");
-  const newest = platform.messages.inChat(chat.chatId).findLast(({ senderId }) => senderId === call.app.appId);
+  if (chat.type !== "p2p") {
+    throw new PlatformError(230003, "Follow-ups are supported in p2p chats only.");
+  }
+  const newest = platform.messages
+    .inChat(chat.chatId)
+    .findLast(({ senderId }) => senderId === call.app.appId);
   if (newest?.messageId !== message.messageId) {
     throw new PlatformError(230006, "The message is not the newest one of the bot.");
   }
   if (platform.clock.now() - message.createdAt > lifetimeMs) {
     throw new PlatformError(230002, "The message has expired.");
   }
-  if (message.followUps !== undefined) throw new PlatformError(230008, "The message has follow-ups already.");
+  if (message.followUps !== undefined) {
+    throw new PlatformError(230008, "The message has follow-ups already.");
+  }
   const answered = platform.messages.change(message.messageId, { followUps });
   if (answered !== undefined) platform.announce(answered);
   return success({});
@@ -416,7 +483,11 @@ function contents(items: unknown): string[] {
 }
 
 /** A bot's message reaches the bots that it mentions and that ask for other bots' messages; never its sender. */
-function tellMentionedBots(platform: Platform, chat: SimChat, sent: { sender: SimApp; message: SimMessage }): void {
+function tellMentionedBots(
+  platform: Platform,
+  chat: SimChat,
+  sent: { sender: SimApp; message: SimMessage },
+): void {
   const { users } = platform.directory;
   const mentioned = [...platform.apps.values()].filter(
     (app) =>

@@ -62,7 +62,10 @@ export interface SimReaction {
   at: number;
 }
 
-export type NewMessage = Omit<SimMessage, "messageId" | "updatedAt" | "edits" | "patches" | "recalled" | "reactions">;
+export type NewMessage = Omit<
+  SimMessage,
+  "messageId" | "updatedAt" | "edits" | "patches" | "recalled" | "reactions"
+>;
 export type MessageChange = Partial<
   Pick<
     SimMessage,
@@ -100,10 +103,13 @@ export function createMessageStore(): MessageStore {
   const byChat = new Map<string, string[]>();
   const byParent = new Map<string, string[]>();
   const byUpper = new Map<string, string[]>();
-  const found = (ids: readonly string[] | undefined): SimMessage[] => (ids ?? []).flatMap((id) => byId.get(id) ?? []);
+  const found = (ids: readonly string[] | undefined): SimMessage[] =>
+    (ids ?? []).flatMap((id) => byId.get(id) ?? []);
   const keep = (message: SimMessage): void => {
     byId.set(message.messageId, message);
-    if (message.upperMessageId !== undefined) return append(byUpper, message.upperMessageId, message.messageId);
+    if (message.upperMessageId !== undefined) {
+      return append(byUpper, message.upperMessageId, message.messageId);
+    }
     append(byChat, message.chatId, message.messageId);
     if (message.parentId !== undefined) append(byParent, message.parentId, message.messageId);
   };
@@ -166,7 +172,11 @@ export interface RenderedContent {
 }
 
 /** Checks the size and shape of content to send; refuses with 230001, 230025 or 230099. */
-export function renderContent(messageType: string, content: string, lookup: MentionLookup): RenderedContent {
+export function renderContent(
+  messageType: string,
+  content: string,
+  lookup: MentionLookup,
+): RenderedContent {
   checkSize(messageType, content);
   const parsed = parseJsonObject(content);
   if (parsed === undefined) throw badContent("content is not a string in json format");
@@ -176,7 +186,10 @@ export function renderContent(messageType: string, content: string, lookup: Ment
   }
   const field = keyFields[messageType];
   if (field === undefined) {
-    throw new PlatformError(230001, `Your request contains an invalid request parameter: msg_type ${messageType}`);
+    throw new PlatformError(
+      230001,
+      `Your request contains an invalid request parameter: msg_type ${messageType}`,
+    );
   }
   if (typeof parsed[field] !== "string") throw badContent(`${field} is required`);
   return { content, text: `[${messageType}]`, mentions: [] };
@@ -190,21 +203,33 @@ function checkSize(messageType: string, content: string): void {
 }
 
 function badContent(reason: string): PlatformError {
-  return new PlatformError(230001, `Your request contains an invalid request parameter, ext=${reason}.`);
+  return new PlatformError(
+    230001,
+    `Your request contains an invalid request parameter, ext=${reason}.`,
+  );
 }
 
 function renderText(parsed: JsonObject, lookup: MentionLookup): RenderedContent {
-  if (typeof parsed.text !== "string" || parsed.text === "") throw badContent("text content is required");
+  if (typeof parsed.text !== "string" || parsed.text === "") {
+    throw badContent("text content is required");
+  }
   const mentions: SimMention[] = [];
-  const numbered = parsed.text.replace(/<at user_id="([^"]*)">[^<]*<\/at>/g, (_tag, openId: string) => {
-    if (openId === "all") return "@_all";
-    const found = lookup(openId);
-    if (found === undefined) throw badContent(`invalid user id in at tag: ${openId}`);
-    const key = `@_user_${mentions.length + 1}`;
-    mentions.push({ key, openId, name: found.name, bot: found.bot });
-    return key;
-  });
-  return { content: JSON.stringify({ text: numbered }), text: withNames(numbered, mentions), mentions };
+  const numbered = parsed.text.replace(
+    /<at user_id="([^"]*)">[^<]*<\/at>/g,
+    (_tag, openId: string) => {
+      if (openId === "all") return "@_all";
+      const found = lookup(openId);
+      if (found === undefined) throw badContent(`invalid user id in at tag: ${openId}`);
+      const key = `@_user_${mentions.length + 1}`;
+      mentions.push({ key, openId, name: found.name, bot: found.bot });
+      return key;
+    },
+  );
+  return {
+    content: JSON.stringify({ text: numbered }),
+    text: withNames(numbered, mentions),
+    mentions,
+  };
 }
 
 function withNames(text: string, mentions: readonly SimMention[]): string {
@@ -237,7 +262,9 @@ function checkedParagraph(paragraph: unknown): JsonObject[] {
   if (!Array.isArray(paragraph)) throw badContent("a post paragraph must be an array");
   const elements = paragraph.map((element: unknown) => {
     if (!isJsonObject(element)) throw badContent("a post element must be an object");
-    if (!postTags.has(String(element.tag))) throw badContent(`post tag ${String(element.tag)} is unknown`);
+    if (!postTags.has(String(element.tag))) {
+      throw badContent(`post tag ${String(element.tag)} is unknown`);
+    }
     return element;
   });
   if (elements.length > 1 && elements.some((element) => element.tag === "md")) {
@@ -261,7 +288,10 @@ function elementText(element: JsonObject): string {
 function postMentions(parsed: JsonObject, lookup: MentionLookup): SimMention[] {
   const ids = checkedPost(parsed)
     .paragraphs.flat()
-    .filter((element) => element.tag === "at" && typeof element.user_id === "string" && element.user_id !== "all")
+    .filter(
+      (element) =>
+        element.tag === "at" && typeof element.user_id === "string" && element.user_id !== "all",
+    )
     .map((element) => String(element.user_id));
   return ids.map((openId, index) => {
     const found = lookup(openId);
@@ -320,7 +350,9 @@ function bodyView(message: SimMessage, options: ReadOptions | undefined): JsonOb
   }
   const card = message.card?.json;
   if (options === undefined || card === undefined) return { body: { content: message.content } };
-  return { body: { content: JSON.stringify(options.cards === "sent" ? card : receivedCard(card)) } };
+  return {
+    body: { content: JSON.stringify(options.cards === "sent" ? card : receivedCard(card)) },
+  };
 }
 
 /** Inside a thread the parent is shown as the thread's first message (message reply and list pages). */
@@ -343,9 +375,14 @@ export function memberChat(platform: Platform, app: SimApp, chatId: string): Sim
   const chat = platform.directory.chats.get(chatId);
   if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
   if (chat.status !== "normal") {
-    throw new PlatformError(232009, "Your request specifies a chat which has already been dissolved.");
+    throw new PlatformError(
+      232009,
+      "Your request specifies a chat which has already been dissolved.",
+    );
   }
-  if (!chat.bots.has(app.appId)) throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  if (!chat.bots.has(app.appId)) {
+    throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  }
   return chat;
 }
 
@@ -366,16 +403,24 @@ export function pathMessage(
     throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
   }
   const message = platform.messages.get(messageId);
-  if (message === undefined) throw new PlatformError(missing, "The message does not exist or is deleted.");
+  if (message === undefined) {
+    throw new PlatformError(missing, "The message does not exist or is deleted.");
+  }
   const chat = memberChat(platform, call.app, message.chatId);
   if (message.hidden === true) {
-    throw new PlatformError(invisibleCodes[missing] ?? 230050, "The message is invisible to the operator.");
+    throw new PlatformError(
+      invisibleCodes[missing] ?? 230050,
+      "The message is invisible to the operator.",
+    );
   }
   return { message, chat };
 }
 
 /** The same, refusing recalled messages with 230011. */
-export function liveMessage(platform: Platform, call: ApiCallContext): { message: SimMessage; chat: SimChat } {
+export function liveMessage(
+  platform: Platform,
+  call: ApiCallContext,
+): { message: SimMessage; chat: SimChat } {
   const found = pathMessage(platform, call);
   if (found.message.recalled) throw new PlatformError(230011, "The message was recalled.");
   return found;
@@ -390,7 +435,11 @@ export function openThread(platform: Platform, { parentId, threadId }: SimMessag
 }
 
 /** Copies messages into a merged-forward message, with what those hold themselves. */
-export function copyForwarded(platform: Platform, upperMessageId: string, messageIds: readonly string[]): void {
+export function copyForwarded(
+  platform: Platform,
+  upperMessageId: string,
+  messageIds: readonly string[],
+): void {
   for (const messageId of messageIds) {
     const original = platform.messages.get(messageId);
     if (original === undefined) throw new Error(`No message ${messageId} to forward`);
@@ -413,14 +462,20 @@ const tooNewForReaders = "请升级至最新版本客户端，以查看内容";
 
 /** A card as bots receive it: title and rows of texts, pictures and buttons, not its JSON (message content guide). */
 function receivedCard(card: JsonObject): JsonObject {
-  if (card.schema === "2.0") return { title: "", elements: [[{ tag: "text", text: tooNewForReaders }]] };
+  if (card.schema === "2.0") {
+    return { title: "", elements: [[{ tag: "text", text: tooNewForReaders }]] };
+  }
   const header = isJsonObject(card.header) ? card.header : {};
-  const rows = cardNodes({ elements: card.elements, body: card.body }).flatMap((found) => row(found) ?? []);
+  const rows = cardNodes({ elements: card.elements, body: card.body }).flatMap(
+    (found) => row(found) ?? [],
+  );
   return { title: textOf(header.title), elements: rows.map((element) => [element]) };
 }
 
 function row({ node, tag, parents }: CardNode): JsonObject | undefined {
-  if (tag === "button") return { tag, text: textOf(node.text), type: String(node.type ?? "default") };
+  if (tag === "button") {
+    return { tag, text: textOf(node.text), type: String(node.type ?? "default") };
+  }
   if (tag === "img") return { tag, image_key: String(node.img_key ?? "") };
   if (tag === "hr") return { tag };
   const isText = tag === "markdown" || tag === "plain_text" || tag === "lark_md";

@@ -13,7 +13,10 @@ export interface TestAnswer {
 }
 
 /** Gets a token for the app and calls with it. */
-export async function connectTestClient(url: string, app: { appId: string; appSecret: string }): Promise<TestClient> {
+export async function connectTestClient(
+  url: string,
+  app: { appId: string; appSecret: string },
+): Promise<TestClient> {
   const answer = await callOpenApi(url, {
     method: "POST",
     path: "/open-apis/auth/v3/tenant_access_token/internal",

@@ -20,18 +20,29 @@ interface Scene {
 
 /** A group with a person and the bot; `other` is a bot outside of it. */
 async function scene(options: Partial<SimulatorOptions> = {}): Promise<Scene> {
-  const simulator = await startFeishuSimulator({ apps: [app, other], retryDelaysMs: [], ...options });
+  const simulator = await startFeishuSimulator({
+    apps: [app, other],
+    retryDelaysMs: [],
+    ...options,
+  });
   open.push(simulator);
   const { openId } = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "group", members: [openId, app.appId] });
-  return { simulator, client: await connectTestClient(simulator.url, app), person: openId, group: chatId };
+  return {
+    simulator,
+    client: await connectTestClient(simulator.url, app),
+    person: openId,
+    group: chatId,
+  };
 }
 
 const text = (value: string) => ({ msg_type: "text", content: JSON.stringify({ text: value }) });
 const toChat = "/open-apis/im/v1/messages?receive_id_type=chat_id";
 
 async function personWrites({ simulator, person, group }: Scene, words = "hi"): Promise<string> {
-  return (await simulator.sendMessage({ appId: app.appId, chatId: group, from: person, text: words })).messageId;
+  return (
+    await simulator.sendMessage({ appId: app.appId, chatId: group, from: person, text: words })
+  ).messageId;
 }
 
 test("a token is the same while it has 30 minutes left, then a new one, and the old one lasts to its end", async () => {
@@ -73,7 +84,11 @@ test.each([
   ["an unknown token", "t-unknown", 99991663],
 ])("a call with %s is refused", async (_name, token, code) => {
   const { simulator } = await scene();
-  const call = { method: "GET", path: "/open-apis/bot/v3/info", ...(token === undefined ? {} : { token }) };
+  const call = {
+    method: "GET",
+    path: "/open-apis/bot/v3/info",
+    ...(token === undefined ? {} : { token }),
+  };
   expect(await callOpenApi(simulator.url, call)).toMatchObject({ status: 400, code });
 });
 
@@ -82,7 +97,9 @@ test("expired tokens are refused until a new one is fetched", async () => {
   simulator.expireTokens(app.appId);
   expect((await client.call("GET", "/open-apis/bot/v3/info")).code).toBe(99991663);
   const renewed = await connectTestClient(simulator.url, app);
-  expect((await renewed.call("GET", "/open-apis/bot/v3/info")).body.bot).toMatchObject({ app_name: "Larkline" });
+  expect((await renewed.call("GET", "/open-apis/bot/v3/info")).body.bot).toMatchObject({
+    app_name: "Larkline",
+  });
 });
 
 test("an error body carries code, msg and the log id of the header", async () => {
@@ -94,18 +111,30 @@ test("an error body carries code, msg and the log id of the header", async () =>
 
 test("refusals come with HTTP 200 when asked", async () => {
   const { client } = await scene({ errorStatus: 200 });
-  expect(await client.call("GET", "/open-apis/im/v1/messages/om_unknown")).toMatchObject({ status: 200, code: 230110 });
+  expect(await client.call("GET", "/open-apis/im/v1/messages/om_unknown")).toMatchObject({
+    status: 200,
+    code: 230110,
+  });
 });
 
 test("unknown paths and methods are refused as the gateway does", async () => {
   const { client } = await scene();
-  expect(await client.call("POST", "/open-apis/cardkit/v1/decks", {})).toMatchObject({ status: 404, code: 99991201 });
-  expect(await client.call("PUT", "/open-apis/bot/v3/info", {})).toMatchObject({ status: 405, code: 99991301 });
+  expect(await client.call("POST", "/open-apis/cardkit/v1/decks", {})).toMatchObject({
+    status: 404,
+    code: 99991201,
+  });
+  expect(await client.call("PUT", "/open-apis/bot/v3/info", {})).toMatchObject({
+    status: 405,
+    code: 99991301,
+  });
 });
 
 test("a sent message is visible in the chat, with mentions resolved", async () => {
   const { simulator, client, person, group } = await scene();
-  const body = { receive_id: group, ...text(`hi <at user_id="${person}">A</at> and <at user_id="all"></at>`) };
+  const body = {
+    receive_id: group,
+    ...text(`hi <at user_id="${person}">A</at> and <at user_id="all"></at>`),
+  };
   const answer = await client.call("POST", toChat, body);
   expect(answer.data).toMatchObject({
     chat_id: group,
@@ -128,7 +157,8 @@ test("sending to a person opens the p2p chat once", async () => {
 test("a reply names its parent and root, and a thread stays a thread", async () => {
   const told = await scene();
   const root = await personWrites(told);
-  const reply = (id: string, body: object) => told.client.call("POST", `/open-apis/im/v1/messages/${id}/reply`, body);
+  const reply = (id: string, body: object) =>
+    told.client.call("POST", `/open-apis/im/v1/messages/${id}/reply`, body);
   const plain = await reply(root, text("plain"));
   expect(plain.data).toMatchObject({ root_id: root, parent_id: root });
   expect(plain.data.thread_id).toBeUndefined();
@@ -140,7 +170,8 @@ test("a reply names its parent and root, and a thread stays a thread", async () 
 test("a uuid sends once an hour and answers with the first message", async () => {
   let now = 1_000_000_000;
   const { simulator, client, group } = await scene({ clock: { ...systemClock, now: () => now } });
-  const send = (uuid: string) => client.call("POST", toChat, { receive_id: group, ...text("x"), uuid });
+  const send = (uuid: string) =>
+    client.call("POST", toChat, { receive_id: group, ...text("x"), uuid });
   const first = await send("u1");
   const repeated = await send("u1");
   expect(repeated).toMatchObject({ code: 0, data: { message_id: first.data.message_id } });
@@ -159,13 +190,25 @@ test("a repeated uuid is still being sent in the other mode", async () => {
 
 test("a refused send does not use up its uuid", async () => {
   const { client, group } = await scene();
-  await client.call("POST", toChat, { receive_id: group, msg_type: "text", content: "no json", uuid: "u1" });
-  expect((await client.call("POST", toChat, { receive_id: group, ...text("x"), uuid: "u1" })).code).toBe(0);
+  await client.call("POST", toChat, {
+    receive_id: group,
+    msg_type: "text",
+    content: "no json",
+    uuid: "u1",
+  });
+  expect(
+    (await client.call("POST", toChat, { receive_id: group, ...text("x"), uuid: "u1" })).code,
+  ).toBe(0);
 });
 
 test.each([
   ["a text of 150 KB", "text", { text: "x".repeat(150 * 1024) }, 230025],
-  ["a post over 30 KB", "post", { zh_cn: { content: [[{ tag: "md", text: "x".repeat(31_000) }]] } }, 230025],
+  [
+    "a post over 30 KB",
+    "post",
+    { zh_cn: { content: [[{ tag: "md", text: "x".repeat(31_000) }]] } },
+    230025,
+  ],
   ["a post without a locale", "post", { content: [[{ tag: "md", text: "x" }]] }, 230001],
   [
     "an md element with neighbours",
@@ -210,8 +253,12 @@ test("a bot outside the chat can neither send nor reply", async () => {
   const told = await scene();
   const outside = await connectTestClient(told.simulator.url, other);
   const messageId = await personWrites(told);
-  expect((await outside.call("POST", toChat, { receive_id: told.group, ...text("x") })).code).toBe(230002);
-  expect((await outside.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, text("x"))).code).toBe(230002);
+  expect((await outside.call("POST", toChat, { receive_id: told.group, ...text("x") })).code).toBe(
+    230002,
+  );
+  expect(
+    (await outside.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, text("x"))).code,
+  ).toBe(230002);
 });
 
 test("recalled, unknown and wrongly named messages cannot be answered", async () => {
@@ -220,15 +267,24 @@ test("recalled, unknown and wrongly named messages cannot be answered", async ()
   await told.simulator.recall(messageId);
   const reply = async (id: string) =>
     (await told.client.call("POST", `/open-apis/im/v1/messages/${id}/reply`, text("x"))).code;
-  expect([await reply(messageId), await reply("om_unknown"), await reply("omt_1")]).toEqual([230011, 230110, 99992354]);
+  expect([await reply(messageId), await reply("om_unknown"), await reply("omt_1")]).toEqual([
+    230011, 230110, 99992354,
+  ]);
 });
 
 test("replying in a thread is refused in a p2p chat", async () => {
   const { simulator, client, person } = await scene();
   const chat = simulator.addChat({ type: "p2p", members: [person, app.appId] });
-  const { messageId } = await simulator.sendMessage({ appId: app.appId, chatId: chat.chatId, from: person, text: "x" });
+  const { messageId } = await simulator.sendMessage({
+    appId: app.appId,
+    chatId: chat.chatId,
+    from: person,
+    text: "x",
+  });
   const body = { ...text("x"), reply_in_thread: true };
-  expect((await client.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, body)).code).toBe(230071);
+  expect(
+    (await client.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, body)).code,
+  ).toBe(230071);
 });
 
 test("every message of a topic group opens a thread", async () => {
@@ -236,7 +292,9 @@ test("every message of a topic group opens a thread", async () => {
   const topic = simulator.addChat({ type: "group", topic: true, members: [person, app.appId] });
   const sent = await client.call("POST", toChat, { receive_id: topic.chatId, ...text("x") });
   expect(sent.data.thread_id).toMatch(/^omt_/);
-  expect((await client.call("GET", `/open-apis/im/v1/chats/${topic.chatId}`)).data.chat_mode).toBe("topic");
+  expect((await client.call("GET", `/open-apis/im/v1/chats/${topic.chatId}`)).data.chat_mode).toBe(
+    "topic",
+  );
 });
 
 test("a sixth message to a chat in one second is refused with 230020", async () => {
@@ -266,7 +324,9 @@ test("the 1,001st call of an API in one minute is refused", async () => {
   let now = 1_020_000_000;
   const { client } = await scene({ clock: { ...systemClock, now: () => now } });
   for (let second = 0; second < 20; second += 1) {
-    await Promise.all(Array.from({ length: 50 }, () => client.call("GET", "/open-apis/bot/v3/info")));
+    await Promise.all(
+      Array.from({ length: 50 }, () => client.call("GET", "/open-apis/bot/v3/info")),
+    );
     now += 1000;
   }
   const refused = await client.call("GET", "/open-apis/bot/v3/info");
@@ -297,7 +357,9 @@ test("only the sender edits, and only text and posts", async () => {
   const messageId = await personWrites(told);
   const path = `/open-apis/im/v1/messages/${messageId}`;
   expect((await told.client.call("PUT", path, text("x"))).code).toBe(230071);
-  expect((await told.client.call("PUT", path, { msg_type: "image", content: "{}" })).code).toBe(230054);
+  expect((await told.client.call("PUT", path, { msg_type: "image", content: "{}" })).code).toBe(
+    230054,
+  );
 });
 
 const card = (title: string, shared = true) =>
@@ -310,9 +372,15 @@ const card = (title: string, shared = true) =>
 test("a shared card is patched up to 5 times a second and for 14 days", async () => {
   let now = 1_000_000_000;
   const { client, simulator, group } = await scene({ clock: { ...systemClock, now: () => now } });
-  const sent = await client.call("POST", toChat, { receive_id: group, msg_type: "interactive", content: card("a") });
+  const sent = await client.call("POST", toChat, {
+    receive_id: group,
+    msg_type: "interactive",
+    content: card("a"),
+  });
   const patch = () =>
-    client.call("PATCH", `/open-apis/im/v1/messages/${String(sent.data.message_id)}`, { content: card("b") });
+    client.call("PATCH", `/open-apis/im/v1/messages/${String(sent.data.message_id)}`, {
+      content: card("b"),
+    });
   const codes: number[] = [];
   for (let index = 0; index < 6; index += 1) codes.push((await patch()).code);
   expect(codes).toEqual([0, 0, 0, 0, 0, 230020]);
@@ -332,7 +400,9 @@ test("a text, and a card that is not shared, cannot be patched", async () => {
     content: card("a", false),
   });
   for (const id of [sent.data.message_id, own.data.message_id]) {
-    const answer = await client.call("PATCH", `/open-apis/im/v1/messages/${String(id)}`, { content: card("b") });
+    const answer = await client.call("PATCH", `/open-apis/im/v1/messages/${String(id)}`, {
+      content: card("b"),
+    });
     expect(answer.code).toBe(230001);
   }
 });
@@ -342,7 +412,9 @@ test("a bot recalls its own messages only; a recalled one has no content", async
   const theirs = await personWrites(told);
   const sent = await told.client.call("POST", toChat, { receive_id: told.group, ...text("x") });
   const path = `/open-apis/im/v1/messages/${String(sent.data.message_id)}`;
-  expect((await told.client.call("DELETE", `/open-apis/im/v1/messages/${theirs}`)).code).toBe(230026);
+  expect((await told.client.call("DELETE", `/open-apis/im/v1/messages/${theirs}`)).code).toBe(
+    230026,
+  );
   expect((await told.client.call("DELETE", path)).code).toBe(0);
   const [item] = (await told.client.call("GET", path)).data.items as [Record<string, unknown>];
   expect(item.deleted).toBe(true);
@@ -384,15 +456,22 @@ test("reactions are added, listed and removed", async () => {
   const one = `${path}/${String(added.data.reaction_id)}`;
   expect((await told.client.call("DELETE", one)).code).toBe(0);
   expect((await told.client.call("DELETE", one)).code).toBe(231010);
-  expect((await told.client.call("POST", path, { reaction_type: { emoji_type: "Nonsense" } })).code).toBe(231001);
-  expect((await told.client.call("POST", "/open-apis/im/v1/messages/om_1/reactions", {})).code).toBe(231003);
+  expect(
+    (await told.client.call("POST", path, { reaction_type: { emoji_type: "Nonsense" } })).code,
+  ).toBe(231001);
+  expect(
+    (await told.client.call("POST", "/open-apis/im/v1/messages/om_1/reactions", {})).code,
+  ).toBe(231003);
 });
 
 test("chat facts, members and names are returned; an outsider sees little", async () => {
   const { simulator, client, person, group } = await scene();
   const outside = await connectTestClient(simulator.url, other);
   const path = `/open-apis/im/v1/chats/${group}`;
-  expect((await client.call("GET", path)).data).toMatchObject({ chat_mode: "group", group_message_type: "chat" });
+  expect((await client.call("GET", path)).data).toMatchObject({
+    chat_mode: "group",
+    group_message_type: "chat",
+  });
   expect((await outside.call("GET", path)).data.chat_mode).toBeUndefined();
   expect((await client.call("GET", `${path}/members`)).data).toMatchObject({
     member_total: 1,
@@ -409,7 +488,9 @@ test("names come in batches of up to 10, five calls a second", async () => {
   const { client, person } = await scene({ clock: { ...systemClock, now: () => 1_000_000_000 } });
   const path = "/open-apis/contact/v3/users/basic_batch?user_id_type=open_id";
   const batch = (ids: string[]) => client.call("POST", path, { user_ids: ids });
-  expect((await batch([person, "ou_unknown"])).data.users).toEqual([{ user_id: person, name: "Ann" }]);
+  expect((await batch([person, "ou_unknown"])).data.users).toEqual([
+    { user_id: person, name: "Ann" },
+  ]);
   expect((await batch(Array.from({ length: 11 }, () => person))).code).toBe(99992402);
   for (let index = 0; index < 3; index += 1) await batch([person]);
   expect((await batch([person])).code).toBe(99991400);
@@ -443,7 +524,9 @@ test("a hanging call ends with the simulator, and removed faults do nothing", as
   remove();
   expect((await client.call("GET", "/open-apis/bot/v3/info")).code).toBe(0);
   simulator.faults.add({ match: { path: /info$/ }, action: { kind: "hang" } });
-  const hanging = expect(client.call("GET", "/open-apis/bot/v3/info")).rejects.toThrow("fetch failed");
+  const hanging = expect(client.call("GET", "/open-apis/bot/v3/info")).rejects.toThrow(
+    "fetch failed",
+  );
   await simulator.close();
   await hanging;
 });
@@ -473,5 +556,7 @@ test("a person outside the chat cannot write, and a wrong app id is refused at t
   const stranger = simulator.addUser({ name: "Eve" });
   const message = { appId: app.appId, chatId: group, from: stranger.openId, text: "x" };
   await expect(simulator.sendMessage(message)).rejects.toThrow("not a member");
-  await expect(startFeishuSimulator({ apps: [{ appId: "cli_x", appSecret: "s" }] })).rejects.toThrow("16 hex digits");
+  await expect(
+    startFeishuSimulator({ apps: [{ appId: "cli_x", appSecret: "s" }] }),
+  ).rejects.toThrow("16 hex digits");
 });

@@ -1,6 +1,11 @@
 import { LRUCache } from "lru-cache";
 import type { SimApp } from "./apps.ts";
-import { type DeliveryReport, type DeliveryService, type OutgoingEvent, unsubscribed } from "./delivery.ts";
+import {
+  type DeliveryReport,
+  type DeliveryService,
+  type OutgoingEvent,
+  unsubscribed,
+} from "./delivery.ts";
 import { type EventLinks, opensThreads, type SimChat, type SimUser } from "./directory.ts";
 import { envelope, knownChat, messageEvent, tellBots } from "./events.ts";
 import type { NewMedia, SimFile } from "./media.ts";
@@ -45,15 +50,24 @@ interface MessageControls {
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;
 }
 
-export function createMessageControls(platform: Platform, deliveries: DeliveryService): MessageControls {
+export function createMessageControls(
+  platform: Platform,
+  deliveries: DeliveryService,
+): MessageControls {
   const events = new LRUCache<string, OutgoingEvent>({ max: keptEvents });
   const sendNow = (message: PersonMessage): SentMessage => {
     const written = writeMessage(platform, message);
-    const event = messageEvent({ ...written, users: platform.directory.users, ...eventFacts(message) });
+    const event = messageEvent({
+      ...written,
+      users: platform.directory.users,
+      ...eventFacts(message),
+    });
     const { messageId } = written.message;
     events.set(messageId, event);
     platform.announce(written.message);
-    const delivery = isSubscribed(written) ? platform.publish(event) : Promise.resolve(unsubscribed(event));
+    const delivery = isSubscribed(written)
+      ? platform.publish(event)
+      : Promise.resolve(unsubscribed(event));
     return { messageId, eventId: event.eventId, delivery };
   };
   return {
@@ -114,8 +128,14 @@ function recall(platform: Platform, messageId: string, recallType: RecallType): 
   tellBots(platform, chat, { eventType: "im.message.recalled_v1", event, messageId });
 }
 
-function eventFacts({ eventLinks, userAgent }: PersonMessage): Pick<PersonMessage, "eventLinks" | "userAgent"> {
-  return { ...(eventLinks === undefined ? {} : { eventLinks }), ...(userAgent === undefined ? {} : { userAgent }) };
+function eventFacts({
+  eventLinks,
+  userAgent,
+}: PersonMessage): Pick<PersonMessage, "eventLinks" | "userAgent"> {
+  return {
+    ...(eventLinks === undefined ? {} : { eventLinks }),
+    ...(userAgent === undefined ? {} : { userAgent }),
+  };
 }
 
 /**
@@ -236,11 +256,17 @@ interface WrittenContent extends RenderedContent {
 /** The content of a message in the received form of its kind (message content guide). */
 function writtenContent(writing: Writing, written: PersonMessage): WrittenContent {
   const { platform } = writing;
-  const add = (kind: NewMedia["kind"], file: NewMedia["file"]): string => platform.media.add({ kind, file }).key;
+  const add = (kind: NewMedia["kind"], file: NewMedia["file"]): string =>
+    platform.media.add({ kind, file }).key;
   if (written.post !== undefined) {
-    return { messageType: "post", ...postContent(writing, written.post, mentionedIds(writing, written)) };
+    return {
+      messageType: "post",
+      ...postContent(writing, written.post, mentionedIds(writing, written)),
+    };
   }
-  if (written.image !== undefined) return plain("image", { image_key: add("image", written.image) });
+  if (written.image !== undefined) {
+    return plain("image", { image_key: add("image", written.image) });
+  }
   if (written.file !== undefined) {
     return plain("file", { file_key: add("file", written.file), file_name: written.file.name });
   }
@@ -253,8 +279,12 @@ function writtenContent(writing: Writing, written: PersonMessage): WrittenConten
     return plain("audio", { file_key: add("file", file), duration: written.audio.durationMs });
   }
   if (written.media !== undefined) return video(written.media, add);
-  if (written.forward !== undefined) return plain("merge_forward", { content: "Merged and Forwarded Message" });
-  if (written.content !== undefined) return rawContent(written.messageType ?? "text", written.content);
+  if (written.forward !== undefined) {
+    return plain("merge_forward", { content: "Merged and Forwarded Message" });
+  }
+  if (written.content !== undefined) {
+    return rawContent(written.messageType ?? "text", written.content);
+  }
   if (written.messageType !== undefined && written.messageType !== "text") {
     return plain(written.messageType, sampleContent(writing, written.messageType));
   }
@@ -280,13 +310,18 @@ function plain(messageType: string, content: JsonObject): WrittenContent {
 function rawContent(messageType: string, given: string | JsonObject): WrittenContent {
   const content = typeof given === "string" ? given : JSON.stringify(given);
   const parsed: unknown = JSON.parse(content);
-  const text = typeof parsed === "object" && parsed !== null && "text" in parsed ? parsed.text : undefined;
+  const text =
+    typeof parsed === "object" && parsed !== null && "text" in parsed ? parsed.text : undefined;
   return { messageType, content, text: typeof text === "string" ? text : content, mentions: [] };
 }
 
 /** Everybody, people and bots to mention in front, in this order. */
-function mentionedIds({ app }: Writing, { text = "", mention, mentions = [], mentionAll }: PersonMessage): string[] {
-  const bot = mention === true && !text.includes(`<at user_id="${app.openId}"></at>`) ? [app.openId] : [];
+function mentionedIds(
+  { app }: Writing,
+  { text = "", mention, mentions = [], mentionAll }: PersonMessage,
+): string[] {
+  const bot =
+    mention === true && !text.includes(`<at user_id="${app.openId}"></at>`) ? [app.openId] : [];
   return [...(mentionAll === undefined ? [] : ["all"]), ...bot, ...mentions];
 }
 
@@ -327,10 +362,15 @@ function postContent(writing: Writing, post: PersonPost, ids: readonly string[])
   return { content: JSON.stringify({ title, content }), text: textOf(title, content), mentions };
 }
 
-function withKeys({ platform }: Writing, { image, file, ...element }: PersonPostElement): JsonObject {
+function withKeys(
+  { platform }: Writing,
+  { image, file, ...element }: PersonPostElement,
+): JsonObject {
   return {
     ...element,
-    ...(image === undefined ? {} : { image_key: platform.media.add({ kind: "image", file: image }).key }),
+    ...(image === undefined
+      ? {}
+      : { image_key: platform.media.add({ kind: "image", file: image }).key }),
     ...(file === undefined ? {} : { file_key: platform.media.add({ kind: "file", file }).key }),
   };
 }
@@ -349,10 +389,16 @@ function elementText(element: JsonObject): string {
 /** Content of a kind as the message content guide shows it; unknown kinds are empty objects. */
 function sampleContent({ platform, chat, sender }: Writing, messageType: string): JsonObject {
   const startMs = platform.clock.now();
-  const event = { summary: "Weekly review", start_time: String(startMs), end_time: String(startMs + 3_600_000) };
+  const event = {
+    summary: "Weekly review",
+    start_time: String(startMs),
+    end_time: String(startMs + 3_600_000),
+  };
   switch (messageType) {
     case "sticker":
-      return { file_key: platform.media.add({ kind: "file", file: { bytes: new Uint8Array(0) } }).key };
+      return {
+        file_key: platform.media.add({ kind: "file", file: { bytes: new Uint8Array(0) } }).key,
+      };
     case "interactive":
       return receivedCard;
     case "share_chat":
@@ -376,7 +422,11 @@ function sampleContent({ platform, chat, sender }: Writing, messageType: string)
     case "video_chat":
       return { topic: "Stand-up", start_time: String(startMs) };
     case "todo":
-      return { task_id: "bdbcdd25-6fe6-4f65-9bb3-3a7a9b2f2a6a", summary: todoSummary, due_time: String(startMs) };
+      return {
+        task_id: "bdbcdd25-6fe6-4f65-9bb3-3a7a9b2f2a6a",
+        summary: todoSummary,
+        due_time: String(startMs),
+      };
     case "vote":
       return { topic: "Lunch?", options: ["Noodles", "Rice"] };
     default:
@@ -395,10 +445,15 @@ const receivedCard = {
   ],
 };
 
-const todoSummary = { title: "", content: [[{ tag: "text", text: "Write the report", style: [] }]] };
+const todoSummary = {
+  title: "",
+  content: [[{ tag: "text", text: "Write the report", style: [] }]],
+};
 
 function withoutBytes(messageType: string): JsonObject {
-  if (["image", "file", "folder", "audio", "media", "post", "merge_forward"].includes(messageType)) {
+  if (
+    ["image", "file", "folder", "audio", "media", "post", "merge_forward"].includes(messageType)
+  ) {
     throw new Error(`A message of type ${messageType} needs its own field or content`);
   }
   return {};

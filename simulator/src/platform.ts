@@ -187,9 +187,15 @@ interface Page<Item> {
 }
 
 /** Cuts one page of a list by `page_size` (at most `maximum`) and `page_token`. */
-export function pageOf<Item>(all: readonly Item[], query: URLSearchParams, maximum: number): Page<Item> {
+export function pageOf<Item>(
+  all: readonly Item[],
+  query: URLSearchParams,
+  maximum: number,
+): Page<Item> {
   const size = Number(query.get("page_size") ?? 20);
-  if (!Number.isInteger(size) || size < 1 || size > maximum) throw fieldError("page_size", `must be 1 to ${maximum}`);
+  if (!Number.isInteger(size) || size < 1 || size > maximum) {
+    throw fieldError("page_size", `must be 1 to ${maximum}`);
+  }
   const start = Number(query.get("page_token") || 0);
   if (!Number.isInteger(start) || start < 0) throw fieldError("page_token", "is invalid");
   const next = start + size;
@@ -215,7 +221,10 @@ export function createUuidTable(clock: Clock, duplicate: DuplicateUuid): UuidTab
   return {
     find(appId, uuid) {
       if (uuid.length > maximumLength) {
-        throw new PlatformError(99992402, `field validation failed: uuid the max len is ${maximumLength}`);
+        throw new PlatformError(
+          99992402,
+          `field validation failed: uuid the max len is ${maximumLength}`,
+        );
       }
       const entry = sent.get(`${appId} ${uuid}`);
       if (entry === undefined || clock.now() - entry.at >= windowMs) return undefined;

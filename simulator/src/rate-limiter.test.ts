@@ -27,7 +27,9 @@ test("no second, aligned or not, holds more than the limit, and nothing below it
   const calls = run(5000, 5);
   const admitted = calls.filter((call) => call.admitted).map((call) => call.at);
   const aligned = new Map<number, number>();
-  for (const at of admitted) aligned.set(Math.floor(at / 1000), (aligned.get(Math.floor(at / 1000)) ?? 0) + 1);
+  for (const at of admitted) {
+    aligned.set(Math.floor(at / 1000), (aligned.get(Math.floor(at / 1000)) ?? 0) + 1);
+  }
   expect(Math.max(...aligned.values())).toBeLessThanOrEqual(5);
   for (const [index, at] of admitted.entries()) {
     const sixthBefore = admitted[index - 5] ?? 0;

@@ -51,7 +51,9 @@ export function createRateLimiter({ clock, enforced, onRefusal }: RateLimiterPar
   let sweepAt = sweepSize;
 
   const sweep = (time: number): void => {
-    for (const [key, window] of windows) if (window.lastAt + longestWindowMs <= time) windows.delete(key);
+    for (const [key, window] of windows) {
+      if (window.lastAt + longestWindowMs <= time) windows.delete(key);
+    }
     sweepAt = Math.max(sweepSize, windows.size * 2);
   };
 
@@ -59,7 +61,11 @@ export function createRateLimiter({ clock, enforced, onRefusal }: RateLimiterPar
     const window = windows.get(key);
     if (window !== undefined) return window;
     if (windows.size >= sweepAt) sweep(time);
-    const fresh = { times: new Float64Array(limit).fill(Number.NEGATIVE_INFINITY), next: 0, lastAt: time };
+    const fresh = {
+      times: new Float64Array(limit).fill(Number.NEGATIVE_INFINITY),
+      next: 0,
+      lastAt: time,
+    };
     windows.set(key, fresh);
     return fresh;
   };
@@ -76,7 +82,11 @@ export function createRateLimiter({ clock, enforced, onRefusal }: RateLimiterPar
     return undefined;
   };
 
-  const checkGateway = (call: { appId: string; api: string }, limit: number | undefined, lengthMs: number): void => {
+  const checkGateway = (
+    call: { appId: string; api: string },
+    limit: number | undefined,
+    lengthMs: number,
+  ): void => {
     if (limit === undefined) return;
     const waitMs = take(`${call.appId} ${call.api}`, limit, lengthMs);
     if (waitMs === undefined) return;
@@ -98,7 +108,9 @@ export function createRateLimiter({ clock, enforced, onRefusal }: RateLimiterPar
       const code = 230020;
       const [api = key, id = key] = key.split(" ");
       onRefusal({ api, key: id, code, at: clock.now() });
-      throw new PlatformError(code, "This operation triggers the frequency limit.", { status: 400 });
+      throw new PlatformError(code, "This operation triggers the frequency limit.", {
+        status: 400,
+      });
     },
   };
 }

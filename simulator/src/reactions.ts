@@ -33,9 +33,15 @@ export function reactionRoutes(platform: Platform): ApiRoute[] {
 
 function add(platform: Platform, call: ApiCallContext): JsonObject {
   const message = reactable(platform, call);
-  const type = isJsonObject(call.body.reaction_type) ? call.body.reaction_type.emoji_type : undefined;
-  if (typeof type !== "string" || !emojiTypes.has(type)) throw new PlatformError(231001, "reaction type is invalid.");
-  const mine = message.reactions.find((entry) => entry.emojiType === type && entry.operatorId === call.app.appId);
+  const type = isJsonObject(call.body.reaction_type)
+    ? call.body.reaction_type.emoji_type
+    : undefined;
+  if (typeof type !== "string" || !emojiTypes.has(type)) {
+    throw new PlatformError(231001, "reaction type is invalid.");
+  }
+  const mine = message.reactions.find(
+    (entry) => entry.emojiType === type && entry.operatorId === call.app.appId,
+  );
   if (mine !== undefined) return success(reactionView(mine));
   const reaction: SimReaction = {
     reactionId: newId("ZCaCIjUBVVWSrm5L-"),
@@ -53,7 +59,9 @@ function remove(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = pathMessage(platform, call, 231003);
   const reaction = message.reactions.find((entry) => entry.reactionId === call.params.reaction_id);
   if (reaction === undefined) throw new PlatformError(231010, "the reaction does not exist.");
-  if (reaction.operatorId !== call.app.appId) throw new PlatformError(231007, "the reaction belongs to another user.");
+  if (reaction.operatorId !== call.app.appId) {
+    throw new PlatformError(231007, "the reaction belongs to another user.");
+  }
   setReactions(
     platform,
     message,
@@ -80,7 +88,11 @@ function reactable(platform: Platform, call: ApiCallContext): SimMessage {
   return message;
 }
 
-function setReactions(platform: Platform, message: SimMessage, reactions: readonly SimReaction[]): void {
+function setReactions(
+  platform: Platform,
+  message: SimMessage,
+  reactions: readonly SimReaction[],
+): void {
   const changed = platform.messages.change(message.messageId, { reactions });
   if (changed !== undefined) platform.announce(changed);
 }

@@ -27,7 +27,9 @@ export function createReplyWatch(
   const waiters = new Map<string, Set<Waiter>>();
   notifier.on("message", ({ senderType, messageId, parentId }) => {
     if (senderType !== "app") return;
-    for (const id of [messageId, parentId ?? ""]) for (const waiter of waiters.get(id) ?? []) waiter.look();
+    for (const id of [messageId, parentId ?? ""]) {
+      for (const waiter of waiters.get(id) ?? []) waiter.look();
+    }
   });
 
   const wait = (wanted: Wanted, timeoutMs: number): Promise<SimMessage> =>

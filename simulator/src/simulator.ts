@@ -18,7 +18,14 @@ import type {
   WebhookTimeouts,
   WebhookVerification,
 } from "./delivery.ts";
-import type { NewChat, NewUser, NewUserGroup, SimChat, SimUser, SimUserGroup } from "./directory.ts";
+import type {
+  NewChat,
+  NewUser,
+  NewUserGroup,
+  SimChat,
+  SimUser,
+  SimUserGroup,
+} from "./directory.ts";
 import type { PersonMessage, RecallType, CustomEvent, SentMessage } from "./person-message.ts";
 import type { FaultTable } from "./faults.ts";
 import type { GrantControls } from "./grants.ts";
@@ -142,7 +149,10 @@ export interface FeishuSimulator extends ChatControls {
    */
   replayClick(messageId: string): Promise<CardClickResult>;
   /** Returns a function that stops listening. */
-  on<Name extends keyof SimulatorEvents>(name: Name, listener: (event: SimulatorEvents[Name]) => void): () => void;
+  on<Name extends keyof SimulatorEvents>(
+    name: Name,
+    listener: (event: SimulatorEvents[Name]) => void,
+  ): () => void;
 
   /** Where a person confirms an app that a setup registers. */
   readonly registrations: RegistrationControls;

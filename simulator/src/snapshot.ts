@@ -98,11 +98,17 @@ export function parseSnapshot(input: unknown): ParseResult<SimulatorSnapshot> {
 /** The latest messages of each chat, with everything that they need. */
 export function snapshotOf(platform: Platform, messagesOfChat: number): SimulatorSnapshot {
   const chats = [...platform.directory.chats.values()];
-  const messages = chats.flatMap(({ chatId }) => platform.messages.inChat(chatId).slice(-messagesOfChat));
+  const messages = chats.flatMap(({ chatId }) =>
+    platform.messages.inChat(chatId).slice(-messagesOfChat),
+  );
   const cards = messages.flatMap(({ messageId }) => cardOf(platform, messageId));
   return {
     v: 1,
-    apps: [...platform.apps.values()].map(({ appId, openId, tenantKey }) => ({ appId, openId, tenantKey })),
+    apps: [...platform.apps.values()].map(({ appId, openId, tenantKey }) => ({
+      appId,
+      openId,
+      tenantKey,
+    })),
     users: [...platform.directory.users.values()],
     chats: chats.map((chat) => ({ ...chat, members: [...chat.members], bots: [...chat.bots] })),
     messages: messages.map(({ card: _card, ...message }) => message),
@@ -116,7 +122,9 @@ export function snapshotOf(platform: Platform, messagesOfChat: number): Simulato
 
 /** What these texts name, in the order in which they do. */
 function mediaIn(texts: readonly string[], { media }: Platform): KeptMedia[] {
-  const keys = new Set(texts.flatMap((text) => text.match(/\b(?:img|file)_v3_[0-9A-Za-z_-]+/g) ?? []));
+  const keys = new Set(
+    texts.flatMap((text) => text.match(/\b(?:img|file)_v3_[0-9A-Za-z_-]+/g) ?? []),
+  );
   return [...keys].flatMap((key) => {
     const { bytes: _bytes, ...kept } = media.get(key) ?? { bytes: undefined };
     return "key" in kept ? [kept] : [];
@@ -132,10 +140,17 @@ function cardOf({ cards }: Platform, messageId: string): KeptCard[] {
 }
 
 /** The apps under the ids that they had. */
-export function appsAsBefore(apps: readonly AppOptions[], { apps: before }: SimulatorSnapshot): AppOptions[] {
+export function appsAsBefore(
+  apps: readonly AppOptions[],
+  { apps: before }: SimulatorSnapshot,
+): AppOptions[] {
   return apps.map((app) => {
     const { openId, tenantKey } = before.find(({ appId }) => appId === app.appId) ?? {};
-    return { ...app, ...(openId === undefined ? {} : { openId }), ...(tenantKey === undefined ? {} : { tenantKey }) };
+    return {
+      ...app,
+      ...(openId === undefined ? {} : { openId }),
+      ...(tenantKey === undefined ? {} : { tenantKey }),
+    };
   });
 }
 
@@ -153,7 +168,9 @@ export function restore(
     users,
     chats.map((chat) => ({ ...chat, members: new Set(chat.members), bots: new Set(chat.bots) })),
   );
-  const shown = new Map(cards.map((card) => [card.messageId, platform.cards.view(platform.cards.restore(card))]));
+  const shown = new Map(
+    cards.map((card) => [card.messageId, platform.cards.view(platform.cards.restore(card))]),
+  );
   for (const message of messages) {
     const card = shown.get(message.messageId);
     platform.messages.restore(card === undefined ? message : { ...message, card });

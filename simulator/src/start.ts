@@ -24,7 +24,13 @@ import {
   unsubscribed,
   type WebhookSender,
 } from "./delivery.ts";
-import { chatRoutes, contactRoutes, createDirectory, memberRoutes, userGroupRoutes } from "./directory.ts";
+import {
+  chatRoutes,
+  contactRoutes,
+  createDirectory,
+  memberRoutes,
+  userGroupRoutes,
+} from "./directory.ts";
 import { createFaultTable, type FaultSource } from "./faults.ts";
 import { type ApiCall, createHttpApi, RouteTable } from "./http-api.ts";
 import { GrantService } from "./grants.ts";
@@ -38,7 +44,12 @@ import { type ApiRoute, createUuidTable, type OpenRoute, type Platform } from ".
 import { createMonthlyQuota, createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { reactionRoutes } from "./reactions.ts";
 import { appsAsBefore, restore, snapshotOf } from "./snapshot.ts";
-import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
+import type {
+  AppConnection,
+  FeishuSimulator,
+  SimulatorEvents,
+  SimulatorOptions,
+} from "./simulator.ts";
 import { createWork } from "./work/index.ts";
 
 const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
@@ -46,8 +57,12 @@ const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
 /** Starts a simulated open platform. Rejects when the port is taken or an app is configured wrongly. */
 export async function startFeishuSimulator(options: SimulatorOptions): Promise<FeishuSimulator> {
   const { restore: before } = options;
-  const parts = assemble(before === undefined ? options : { ...options, apps: appsAsBefore(options.apps, before) });
-  if (before !== undefined) restore(parts.platform, before, options.restoredBytes ?? (() => undefined));
+  const parts = assemble(
+    before === undefined ? options : { ...options, apps: appsAsBefore(options.apps, before) },
+  );
+  if (before !== undefined) {
+    restore(parts.platform, before, options.restoredBytes ?? (() => undefined));
+  }
   const { server, platform, connections, webhook, deliveries, replies } = parts;
   await listen(server, options);
   const address = server.address() as AddressInfo; // A TCP server that listens has an address of this form.
@@ -150,13 +165,28 @@ function assemble(options: SimulatorOptions) {
   );
   server.on("upgrade", connections.upgrade);
   const replies = createReplyWatch(platform.clock, platform.messages, notifier);
-  return { notifier, platform, calls, records, refusals, faults, connections, webhook, deliveries, server, replies };
+  return {
+    notifier,
+    platform,
+    calls,
+    records,
+    refusals,
+    faults,
+    connections,
+    webhook,
+    deliveries,
+    server,
+    replies,
+  };
 }
 
 function createPlatform(
   options: SimulatorOptions,
   notifier: Notifier<SimulatorEvents>,
-  { onRefusal, publish }: { onRefusal: (refusal: LimitRefusal) => void; publish: Platform["publish"] },
+  {
+    onRefusal,
+    publish,
+  }: { onRefusal: (refusal: LimitRefusal) => void; publish: Platform["publish"] },
 ): Platform {
   const clock = options.clock ?? systemClock;
   const apps = createApps(options.apps);
@@ -182,7 +212,12 @@ function createPlatform(
     registrations,
     directory,
     messages,
-    cards: createCardStore({ rules: cardRules(options, { apps, directory, media }), clock, messages, announce }),
+    cards: createCardStore({
+      rules: cardRules(options, { apps, directory, media }),
+      clock,
+      messages,
+      announce,
+    }),
     cardTokens: createCardTokens(clock),
     media,
     tokens: createTokenStore(clock),
@@ -207,7 +242,8 @@ function cardRules(
     duplicateUuid: options.duplicateCardUuid ?? "success",
     invalidOnce: options.cardInvalidOnce ?? false,
     facts: {
-      isPerson: (openId) => directory.users.has(openId) || [...apps.values()].some((app) => app.openId === openId),
+      isPerson: (openId) =>
+        directory.users.has(openId) || [...apps.values()].some((app) => app.openId === openId),
       isImage: (imageKey) => media.get(imageKey)?.kind === "image",
     },
   };
@@ -221,7 +257,13 @@ interface ListenerParts {
   onCall: (call: ApiCall) => void;
 }
 
-function requestListener({ options, platform, connections, faults, onCall }: ListenerParts): RequestListener {
+function requestListener({
+  options,
+  platform,
+  connections,
+  faults,
+  onCall,
+}: ListenerParts): RequestListener {
   const connect: OpenRoute = {
     method: "POST",
     path: "/callback/ws/endpoint",
@@ -233,7 +275,13 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
     ...platform.grants.routes,
     connect,
   ]);
-  const api = createHttpApi({ platform, faults, routes, errorStatus: options.errorStatus ?? 400, onCall });
+  const api = createHttpApi({
+    platform,
+    faults,
+    routes,
+    errorStatus: options.errorStatus ?? 400,
+    onCall,
+  });
   return (request, response) => {
     const platformPath = /^\/(open-apis|callback|oauth)\//.test(request.url ?? "");
     if (!platformPath && options.serve !== undefined) return options.serve(request, response);

@@ -36,7 +36,10 @@ export async function startTestWebhook(
       const entry = { headers: request.headers, raw, body: { ...JSON.parse(raw) }, at: Date.now() };
       const { status = 200, body = {}, after } = answer(entry, received.length);
       received.push(entry);
-      const send = () => response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+      const send = () =>
+        response
+          .writeHead(status, { "content-type": "application/json" })
+          .end(JSON.stringify(body));
       if (after === undefined) send();
       else void after.finally(send);
     });

@@ -25,7 +25,10 @@ interface Scene {
 
 async function scene(
   answer: (request: ReceivedWebhook, index: number) => WebhookAnswer,
-  { app = {}, options = {} }: { app?: Partial<AppOptions>; options?: Partial<SimulatorOptions> } = {},
+  {
+    app = {},
+    options = {},
+  }: { app?: Partial<AppOptions>; options?: Partial<SimulatorOptions> } = {},
 ): Promise<Scene> {
   const webhook = await startTestWebhook(answer);
   const simulator = await startFeishuSimulator({
@@ -50,10 +53,20 @@ test("an event is posted in the 2.0 envelope and acknowledged with 200", async (
   });
   expect(received[0]?.body).toMatchObject({
     schema: "2.0",
-    header: { event_id: sent.eventId, event_type: "im.message.receive_v1", token: "vtoken", app_id: appId },
+    header: {
+      event_id: sent.eventId,
+      event_type: "im.message.receive_v1",
+      token: "vtoken",
+      app_id: appId,
+    },
     event: {
       sender: { sender_type: "user" },
-      message: { message_id: sent.messageId, chat_type: "p2p", message_type: "text", content: '{"text":"hi"}' },
+      message: {
+        message_id: sent.messageId,
+        chat_type: "p2p",
+        message_type: "text",
+        content: '{"text":"hi"}',
+      },
     },
   });
   expect(received[0]?.headers["x-lark-signature"]).toBeUndefined();
@@ -85,7 +98,9 @@ function decrypted(encryptKey: string, wire: string): string {
 }
 
 test("a refused event is retried after each wait with the same ids until it is acknowledged", async () => {
-  const { received, send, simulator } = await scene((_request, index) => ({ status: index < 2 ? 500 : 200 }));
+  const { received, send, simulator } = await scene((_request, index) => ({
+    status: index < 2 ? 500 : 200,
+  }));
   const sent = await send();
   const report = await sent.delivery;
   expect(report.outcome).toBe("acknowledged");
@@ -113,14 +128,20 @@ test("an answer that takes too long counts as a failure", async () => {
 test("an address that refuses connections counts as a failure", async () => {
   const { simulator, send } = await scene(() => ({}), { options: { retryDelaysMs: [] } });
   simulator.setWebhookUrl(appId, "http://127.0.0.1:1/feishu/events");
-  expect(await (await send()).delivery).toMatchObject({ outcome: "exhausted", attempts: [{ error: "ECONNREFUSED" }] });
+  expect(await (await send()).delivery).toMatchObject({
+    outcome: "exhausted",
+    attempts: [{ error: "ECONNREFUSED" }],
+  });
 });
 
 test("a message is redelivered on demand with the same ids", async () => {
   const { received, send, simulator } = await scene(() => ({}));
   const sent = await send();
   await sent.delivery;
-  expect(await simulator.redeliver(sent.messageId)).toMatchObject({ eventId: sent.eventId, outcome: "acknowledged" });
+  expect(await simulator.redeliver(sent.messageId)).toMatchObject({
+    eventId: sent.eventId,
+    outcome: "acknowledged",
+  });
   expect(received).toHaveLength(2);
   expect(received[1]?.raw).toBe(received[0]?.raw);
   const fresh = await simulator.redeliver(sent.messageId, { freshEventId: true });
@@ -133,25 +154,39 @@ test("a message is redelivered on demand with the same ids", async () => {
 
 test("a callback is attempted once and its answer is reported", async () => {
   const toast = { toast: { type: "success", content: "ok" } };
-  const { simulator, received } = await scene((_request, index) => (index === 0 ? { body: toast } : { status: 500 }));
-  const click = { appId, eventType: "card.action.trigger", event: { action: { value: {} } }, callback: true };
-  expect(await simulator.sendEvent(click)).toMatchObject({ outcome: "acknowledged", attempts: [{ response: toast }] });
+  const { simulator, received } = await scene((_request, index) =>
+    index === 0 ? { body: toast } : { status: 500 },
+  );
+  const click = {
+    appId,
+    eventType: "card.action.trigger",
+    event: { action: { value: {} } },
+    callback: true,
+  };
+  expect(await simulator.sendEvent(click)).toMatchObject({
+    outcome: "acknowledged",
+    attempts: [{ response: toast }],
+  });
   expect(await simulator.sendEvent(click)).toMatchObject({ outcome: "exhausted" });
   expect(received).toHaveLength(2);
 });
 
-test.each([undefined, "test key"])("the challenge verifies a request address (encrypt key: %s)", async (encryptKey) => {
-  const app = encryptKey === undefined ? {} : { encryptKey };
-  const { simulator, received } = await scene(
-    ({ body }) => {
-      const plain = encryptKey === undefined ? body : JSON.parse(decrypted(encryptKey, String(body.encrypt)));
-      return { body: { challenge: plain.challenge } };
-    },
-    { app },
-  );
-  expect(await simulator.verifyWebhook(appId)).toEqual({ verified: true });
-  expect(received[0]?.headers["x-lark-signature"]).toBeUndefined();
-});
+test.each([undefined, "test key"])(
+  "the challenge verifies a request address (encrypt key: %s)",
+  async (encryptKey) => {
+    const app = encryptKey === undefined ? {} : { encryptKey };
+    const { simulator, received } = await scene(
+      ({ body }) => {
+        const plain =
+          encryptKey === undefined ? body : JSON.parse(decrypted(encryptKey, String(body.encrypt)));
+        return { body: { challenge: plain.challenge } };
+      },
+      { app },
+    );
+    expect(await simulator.verifyWebhook(appId)).toEqual({ verified: true });
+    expect(received[0]?.headers["x-lark-signature"]).toBeUndefined();
+  },
+);
 
 test("an address that does not return the challenge is not verified", async () => {
   const { simulator } = await scene(() => ({ body: { challenge: "wrong" } }));
@@ -159,7 +194,9 @@ test("an address that does not return the challenge is not verified", async () =
 });
 
 test("closing abandons waiting retries", async () => {
-  const { simulator, send } = await scene(() => ({ status: 500 }), { options: { retryDelaysMs: [3_600_000] } });
+  const { simulator, send } = await scene(() => ({ status: 500 }), {
+    options: { retryDelaysMs: [3_600_000] },
+  });
   const attempted = new Promise((resolve) => simulator.on("delivery", resolve));
   const sent = await send();
   await attempted;
@@ -170,7 +207,10 @@ test("closing abandons waiting retries", async () => {
 test("an app without a connection and an address gets nothing yet", async () => {
   const { simulator, send } = await scene(() => ({}), { options: { retryDelaysMs: [] } });
   simulator.setTransport(appId, "websocket");
-  expect(await (await send()).delivery).toMatchObject({ outcome: "exhausted", attempts: [{ transport: "none" }] });
+  expect(await (await send()).delivery).toMatchObject({
+    outcome: "exhausted",
+    attempts: [{ transport: "none" }],
+  });
 });
 
 test("group messages reach an app that is mentioned, or all of them when it asked for all", async () => {
@@ -201,7 +241,13 @@ test("a message keeps its own time, and a reply its links", async () => {
   const old = { appId, chatId, from: openId, text: "old", createdAtMs: 1_700_000_000_000 };
   const first = await simulator.sendMessage(old);
   await first.delivery;
-  const second = await simulator.sendMessage({ appId, chatId, from: openId, text: "more", rootId: first.messageId });
+  const second = await simulator.sendMessage({
+    appId,
+    chatId,
+    from: openId,
+    text: "more",
+    rootId: first.messageId,
+  });
   await second.delivery;
   expect(received[0]?.body).toMatchObject({ event: { message: { create_time: "1700000000000" } } });
   expect(received[1]?.body).toMatchObject({

@@ -34,16 +34,25 @@ async function plain(system: ProcessSystem, turns: number): Promise<ApprovalNumb
   const startMs = performance.now();
   await Promise.all(
     people.map(async (person, index) => {
-      await answerTo(system, await write(system, person, `p\ncall note_pure {"key":"p${index}"}`), 120_000);
+      await answerTo(
+        system,
+        await write(system, person, `p\ncall note_pure {"key":"p${index}"}`),
+        120_000,
+      );
     }),
   );
-  return { name: "no person is asked", turnsPerSecond: (turns * 1_000) / (performance.now() - startMs) };
+  return {
+    name: "no person is asked",
+    turnsPerSecond: (turns * 1_000) / (performance.now() - startMs),
+  };
 }
 
 async function approved(system: ProcessSystem, turns: number): Promise<ApprovalNumbers> {
   const people = peopleOf(system, turns, "asked");
   const written = await Promise.all(
-    people.map(async (person, index) => await write(system, person, `a\ncall ask_pure {"key":"a${index}"}`)),
+    people.map(
+      async (person, index) => await write(system, person, `a\ncall ask_pure {"key":"a${index}"}`),
+    ),
   );
   for (const { chatId } of people) await untilAsked(system, chatId);
   const clicks: number[] = [];
@@ -75,7 +84,11 @@ async function approved(system: ProcessSystem, turns: number): Promise<ApprovalN
 export async function measureApprovals(turns: number): Promise<ApprovalNumbers[]> {
   const system = await startProcesses({
     env: { LOG_LEVEL: "error", RUNNER_TOOLS: tools },
-    config: { agents: { default: { reply: "text" } }, feishu: { rateLimits: false }, approvals: { learnAfter: 0 } },
+    config: {
+      agents: { default: { reply: "text" } },
+      feishu: { rateLimits: false },
+      approvals: { learnAfter: 0 },
+    },
   });
   try {
     await plain(system, turns); // every process runs compiled code from then on

@@ -67,7 +67,9 @@ async function burst(
   const startMs = performance.now();
   while (talks.length < total) {
     const due = Math.floor(((performance.now() - startMs) / 1_000) * perSecond);
-    for (const webhook of webhooks.slice(talks.length, due)) talks.push(talk(vendors, sender, webhook));
+    for (const webhook of webhooks.slice(talks.length, due)) {
+      talks.push(talk(vendors, sender, webhook));
+    }
     await delay(tickMs);
   }
   const sentMs = performance.now() - startMs;
@@ -80,7 +82,9 @@ async function burst(
     perSecond: (total * 1_000) / sentMs,
     ackMs: spread(trips.filter(({ ackedMs }) => ackedMs > 0).map(partsOfTrip.ack)),
     repeated: trips.filter(({ tries }) => tries > 1).length,
-    answeredSeconds: (answered.reduce((last, { repliedMs }) => Math.max(last, repliedMs), startMs) - startMs) / 1_000,
+    answeredSeconds:
+      (answered.reduce((last, { repliedMs }) => Math.max(last, repliedMs), startMs) - startMs) /
+      1_000,
     lost: total - answered.length,
   };
 }
@@ -105,7 +109,10 @@ export async function measureBursts(
       name: running.name,
       sent: options.perSecond * options.seconds,
       perSecond: median(warm.map(({ perSecond }) => perSecond)),
-      ackMs: { p50: median(warm.map(({ ackMs }) => ackMs.p50)), p99: median(warm.map(({ ackMs }) => ackMs.p99)) },
+      ackMs: {
+        p50: median(warm.map(({ ackMs }) => ackMs.p50)),
+        p99: median(warm.map(({ ackMs }) => ackMs.p99)),
+      },
       coldAckMs: cold.ackMs,
       repeated: { cold: cold.repeated, warm: median(warm.map((one) => one.repeated)) },
       answeredSeconds: median(warm.map(({ answeredSeconds }) => answeredSeconds)),

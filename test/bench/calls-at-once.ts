@@ -40,7 +40,9 @@ function descendants(of: number): number[] {
 function pssMb(pids: readonly number[]): number {
   const sizes = pids.map((pid) => {
     try {
-      return Number(/^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8"))?.[1] ?? 0);
+      return Number(
+        /^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8"))?.[1] ?? 0,
+      );
     } catch {
       return 0; // it has ended
     }
@@ -117,7 +119,10 @@ async function measure(tool: string, load: Load, rounds: number): Promise<CallsA
 }
 
 /** Ten calls of 1.5 s, and 32 that wait for long, in a child for each and in shared ones. */
-export async function measureCallsAtOnce(rounds: number, tools: readonly string[]): Promise<CallsAtOnce[]> {
+export async function measureCallsAtOnce(
+  rounds: number,
+  tools: readonly string[],
+): Promise<CallsAtOnce[]> {
   const numbers: CallsAtOnce[] = [];
   for (const tool of tools) {
     numbers.push(await measure(tool, { calls: 10, waitMs: 1_500 }, rounds));

@@ -17,9 +17,12 @@ export interface MemoryNumbers {
   bounded: number;
 }
 
-const question = "What does the report of last week say about the incident on Tuesday, and who was on call? ";
+const question =
+  "What does the report of last week say about the incident on Tuesday, and who was on call? ";
 const answer =
-  "The incident began at 09:12 and was over at 09:47; the cause was a certificate that had expired. ".repeat(6);
+  "The incident began at 09:12 and was over at 09:47; the cause was a certificate that had expired. ".repeat(
+    6,
+  );
 /** What the stream of an answer is written in. */
 const deltas = 12;
 
@@ -42,7 +45,11 @@ async function talk(store: SessionStore, session: string, turn: number): Promise
   const runId = `${session}-${seq}`;
   const piece = answer.slice(0, Math.ceil(answer.length / deltas));
   for (let at = 0; at < deltas; at += 1) {
-    await store.emit({ session, epoch, events: [{ runId, event: { type: "text_delta", text: piece } }] });
+    await store.emit({
+      session,
+      epoch,
+      events: [{ runId, event: { type: "text_delta", text: piece } }],
+    });
   }
   const history: Message[] = [
     { role: "user", content: [{ type: "text", text }] },
@@ -68,11 +75,15 @@ async function measure(redis: RedisConnection, turns: number): Promise<MemoryNum
   const texts = messages.map(textOf);
   const all = await bytesOf(redis, `{${namespace}:*`);
   const history = await bytesOf(redis, `{${namespace}:*}:h:*`);
-  for (const kind of ["ev", "seen"]) await redis.del(...(await redis.keys(`{${namespace}:*}:${kind}:*`)));
+  for (const kind of ["ev", "seen"]) {
+    await redis.del(...(await redis.keys(`{${namespace}:*}:${kind}:*`)));
+  }
   const dayLater = await bytesOf(redis, `{${namespace}:*`);
   await bound(store, session);
   await new SessionRetention({ redis, namespace }).trim(session, { keep: 100 });
-  for (const kind of ["ev", "seen"]) await redis.del(...(await redis.keys(`{${namespace}:*}:${kind}:*`)), "none");
+  for (const kind of ["ev", "seen"]) {
+    await redis.del(...(await redis.keys(`{${namespace}:*}:${kind}:*`)), "none");
+  }
   const bounded = await bytesOf(redis, `{${namespace}:*`);
   return { turns, texts: Buffer.byteLength(texts.join("")), all, history, dayLater, bounded };
 }

@@ -78,7 +78,11 @@ export function webhookOf(to: Recipient, { chatId, openId }: Chat, before: Befor
   };
   const plain = JSON.stringify({ schema: "2.0", header, event });
   const body = JSON.stringify({ encrypt: encryptEvent(to.encryptKey, plain) });
-  const signed = { timestamp: String(Math.floor(Date.now() / 1_000)), nonce: messageId, encryptKey: to.encryptKey };
+  const signed = {
+    timestamp: String(Math.floor(Date.now() / 1_000)),
+    nonce: messageId,
+    encryptKey: to.encryptKey,
+  };
   const head = [
     "POST /feishu/events HTTP/1.1",
     `Host: ${new URL(to.url).host}`,
@@ -152,7 +156,9 @@ export class WebhookSender {
   #take(): Line {
     const newest = this.#free.pop();
     if (newest !== undefined && performance.now() - newest.freeSinceMs < idleMs) return newest;
-    for (const { socket } of [newest, ...this.#free].flatMap((line) => line ?? [])) socket.destroy();
+    for (const { socket } of [newest, ...this.#free].flatMap((line) => line ?? [])) {
+      socket.destroy();
+    }
     this.#free = [];
     return this.#open();
   }
@@ -225,7 +231,11 @@ export interface Talk {
 }
 
 /** Sends a message until it is acknowledged, and follows it until its reply. */
-export function talk(vendors: BenchVendors, sender: WebhookSender, { messageId, bytes }: Webhook): Talk {
+export function talk(
+  vendors: BenchVendors,
+  sender: WebhookSender,
+  { messageId, bytes }: Webhook,
+): Talk {
   const { promise: replied, resolve, reject } = Promise.withResolvers<void>();
   const trip: Trip = {
     messageId,
@@ -272,7 +282,9 @@ function conversations({
   const all: Webhook[][] = [];
   for (let left = messages; left > 0; left -= perChat) {
     const place = nextChat();
-    all.push(Array.from({ length: Math.min(left, perChat) }, () => webhookOf(recipient, place, before)));
+    all.push(
+      Array.from({ length: Math.min(left, perChat) }, () => webhookOf(recipient, place, before)),
+    );
   }
   return all;
 }
@@ -291,5 +303,9 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
   const cpu = process.cpuUsage();
   await Promise.all(Array.from({ length: options.inFlight }, lane));
   const { user, system } = process.cpuUsage(cpu);
-  return { trips, seconds: (performance.now() - startedMs) / 1_000, harnessMs: (user + system) / 1_000 };
+  return {
+    trips,
+    seconds: (performance.now() - startedMs) / 1_000,
+    harnessMs: (user + system) / 1_000,
+  };
 }

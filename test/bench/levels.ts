@@ -47,7 +47,10 @@ async function callOnce(levels: Levels, tool: Tool, n: number): Promise<number> 
   return performance.now() - startMs;
 }
 
-async function measured(call: (n: number) => Promise<number>, calls: number): Promise<Omit<LevelNumbers, "name">> {
+async function measured(
+  call: (n: number) => Promise<number>,
+  calls: number,
+): Promise<Omit<LevelNumbers, "name">> {
   for (let n = 0; n < calls / 10; n += 1) await call(n);
   const trips: number[] = [];
   for (let n = 0; n < calls; n += 1) trips.push(await call(n));
@@ -60,7 +63,10 @@ async function measured(call: (n: number) => Promise<number>, calls: number): Pr
     }
   };
   await Promise.all(Array.from({ length: atOnce }, lane));
-  return { roundTripMs: spread(trips), callsPerSecond: (calls * 1_000) / (performance.now() - startMs) };
+  return {
+    roundTripMs: spread(trips),
+    callsPerSecond: (calls * 1_000) / (performance.now() - startMs),
+  };
 }
 
 /** The plain call of a function, which no level can beat. */
@@ -98,7 +104,10 @@ export async function measureLevels(): Promise<LevelNumbers[]> {
     ];
     for (const { tool, name, calls } of rows) {
       const found = loaded.value.registry.get(tool);
-      numbers.push({ name, ...(await measured(async (n) => await callOnce(levels, found, n), calls)) });
+      numbers.push({
+        name,
+        ...(await measured(async (n) => await callOnce(levels, found, n), calls)),
+      });
     }
     return numbers;
   } finally {

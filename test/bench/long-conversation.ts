@@ -1,5 +1,13 @@
 import { freshChat, type Chat } from "./driver.ts";
-import { median, partsOfTrip, redisUse, startSubject, warmUp, type Running, type Subject } from "./measure.ts";
+import {
+  median,
+  partsOfTrip,
+  redisUse,
+  startSubject,
+  warmUp,
+  type Running,
+  type Subject,
+} from "./measure.ts";
 import type { BenchVendors, Trip } from "./vendors.ts";
 
 /** The parts of a turn with one tool call, p50 ms. */
@@ -64,12 +72,22 @@ async function takeSlice({ running, chats, long, fresh, ...rest }: Samples): Pro
   const { trips } = await running.load({ ...work, nextChat: () => chat });
   const redisBytes = rest.redisBytes + redisUse(running.system).bytesOut - before;
   const control = await running.load({ ...work, perChat: 1 });
-  return { running, chats, long: [...long, ...trips], fresh: [...fresh, ...control.trips], redisBytes };
+  return {
+    running,
+    chats,
+    long: [...long, ...trips],
+    fresh: [...fresh, ...control.trips],
+    redisBytes,
+  };
 }
 
 function partsOf(trips: readonly Trip[]): TurnParts {
   const p50 = (of: (trip: Trip) => number): number => median(trips.map(of));
-  return { before: p50(partsOfTrip.before), tool: p50(partsOfTrip.tool), after: p50(partsOfTrip.after) };
+  return {
+    before: p50(partsOfTrip.before),
+    tool: p50(partsOfTrip.tool),
+    after: p50(partsOfTrip.after),
+  };
 }
 
 /** Measures turns of chats of these lengths in warm processes; subjects, long and fresh chats take turns. */
@@ -89,7 +107,13 @@ export async function measureLengths(
     for (const turns of lengths) {
       let each: Samples[] = [];
       for (const running of all) {
-        each.push({ running, chats: await grown(running, turns), long: [], fresh: [], redisBytes: 0 });
+        each.push({
+          running,
+          chats: await grown(running, turns),
+          long: [],
+          fresh: [],
+          redisBytes: 0,
+        });
       }
       for (let taken = 0; taken < samples; taken += slice) {
         const next: Samples[] = [];

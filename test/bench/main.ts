@@ -69,12 +69,18 @@ import { measureModelWait, measureScale, type ScaleNumbers } from "./workers.ts"
 /** What can be measured, each with its own tables in one of {@link pages}. */
 const parts = {
   turns: { tells: "throughput, CPU, latency and memory beside the baselines", measure: turnTables },
-  profile: { tells: "CPU of a turn by cause, from profiles of the processes", measure: causeTables },
+  profile: {
+    tells: "CPU of a turn by cause, from profiles of the processes",
+    measure: causeTables,
+  },
   lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
   kills: { tells: "kill -9 to the answer", measure: recoveryTables },
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
   streaming: { tells: "many chats that stream at once", measure: streamingTables },
-  views: { tells: "runs over HTTP: events to their followers, and views of a long run", measure: viewTables },
+  views: {
+    tells: "runs over HTTP: events to their followers, and views of a long run",
+    measure: viewTables,
+  },
   together: {
     tells: "hand-overs, helpers, teams, memory and followers, each beside its base",
     measure: togetherTables,
@@ -83,16 +89,30 @@ const parts = {
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
   memory: { tells: "what a conversation holds in Redis", measure: dataTables },
-  holds: { tells: "turns that keep their slots while calls run, beside turns that do not", measure: holdTables },
-  observing: { tells: "buckets, records, names and feedback, beside a worker without them", measure: observingTables },
-  calls: { tells: "turns with and without a call beside another version; only with --beside", measure: callTables },
-  weight: { tells: "CPU, memory and time of `npm start`, which gets no message", measure: startTables },
+  holds: {
+    tells: "turns that keep their slots while calls run, beside turns that do not",
+    measure: holdTables,
+  },
+  observing: {
+    tells: "buckets, records, names and feedback, beside a worker without them",
+    measure: observingTables,
+  },
+  calls: {
+    tells: "turns with and without a call beside another version; only with --beside",
+    measure: callTables,
+  },
+  weight: {
+    tells: "CPU, memory and time of `npm start`, which gets no message",
+    measure: startTables,
+  },
   soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
 };
 type PartName = keyof typeof parts;
 
 /** What users ask for is in docs; the rest beside the bench. Where both have a part, docs has its first three tables. */
-const pages = ["../../docs/performance.md", "results.md"].map((path) => fileURLToPath(new URL(path, import.meta.url)));
+const pages = ["../../docs/performance.md", "results.md"].map((path) =>
+  fileURLToPath(new URL(path, import.meta.url)),
+);
 const shared = 3;
 
 const help = `npm run bench -- [options]
@@ -142,7 +162,9 @@ function isPart(name: string): name is PartName {
 }
 
 function chosenParts(): PartName[] {
-  const names = values.only?.split(",") ?? Object.keys(parts).filter((name) => name !== "soak" && name !== "calls");
+  const names =
+    values.only?.split(",") ??
+    Object.keys(parts).filter((name) => name !== "soak" && name !== "calls");
   return names.map((name) => {
     if (!isPart(name)) throw new Error(`--only takes ${Object.keys(parts).join(", ")}`);
     return name;
@@ -165,7 +187,8 @@ async function write(measured: readonly [PartName, string[]][]): Promise<void> {
     if (places.length === 0) throw new Error(`${pages.join(" and ")} have no place for ${name}`);
     const machine = `${new Date().toISOString().slice(0, 10)}, ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}: \`${commandLine()}\`.`;
     for (const [nth, at] of places.entries()) {
-      const own = places.length === 1 ? tables : nth === 0 ? tables.slice(0, shared) : tables.slice(shared);
+      const own =
+        places.length === 1 ? tables : nth === 0 ? tables.slice(0, shared) : tables.slice(shared);
       const [head = "", rest = ""] = (texts[at] ?? "").split(begin);
       const [, tail] = rest.split(end);
       if (tail === undefined) throw new Error(`${pages[at] ?? ""} has no ${end}`);
@@ -193,7 +216,12 @@ async function measureSubjects(
   { before = "tool", chats }: RoundOptions = {},
 ): Promise<SubjectRounds[]> {
   const turns = Number(values.turns);
-  const each: { running: Running; single: TurnNumbers[]; loaded: TurnNumbers[]; nextChat: () => Chat }[] = [];
+  const each: {
+    running: Running;
+    single: TurnNumbers[];
+    loaded: TurnNumbers[];
+    nextChat: () => Chat;
+  }[] = [];
   try {
     for (const subject of subjects) {
       const running = await startSubject(vendors, subject);
@@ -203,7 +231,10 @@ async function measureSubjects(
     }
     for (let round = 0; round < Number(values.rounds); round += 1) {
       const first = round % each.length;
-      for (const { running, single, loaded, nextChat } of [...each.slice(first), ...each.slice(0, first)]) {
+      for (const { running, single, loaded, nextChat } of [
+        ...each.slice(first),
+        ...each.slice(0, first),
+      ]) {
         const few = { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5, before, nextChat };
         single.push(await measureTurns(running, few));
         const numbers = await measureTurns(running, { ...few, inFlight: 32, messages: turns });
@@ -223,7 +254,9 @@ async function measureSubjects(
   }
 }
 
-async function withVendors<Result>(work: (vendors: BenchVendors) => Promise<Result>): Promise<Result> {
+async function withVendors<Result>(
+  work: (vendors: BenchVendors) => Promise<Result>,
+): Promise<Result> {
   const vendors = await BenchVendors.start();
   try {
     return await work(vendors);
@@ -254,20 +287,27 @@ async function callTables(): Promise<string[]> {
   const subjects = [larklineOf(resolve(values.beside)), larkline];
   return await withVendors(async (vendors) => {
     const calls = await measureSubjects(vendors, subjects);
-    return [besideTable(calls, await measureSubjects(vendors, subjects, { before: "nothing" })), callTable(calls)];
+    return [
+      besideTable(calls, await measureSubjects(vendors, subjects, { before: "nothing" })),
+      callTable(calls),
+    ];
   });
 }
 
 async function holdTables(): Promise<string[]> {
   const subjects = [larklineSuspending, larkline];
-  return [holdTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects)))];
+  return [
+    holdTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects))),
+  ];
 }
 
 async function observingTables(): Promise<string[]> {
   return await withVendors(async (vendors) => {
     const chats = Math.ceil(Number(values.warm) / 5); // each is known after the warm-up
     const texts = await measureSubjects(vendors, [unobserved(larkline), larkline], { chats });
-    const cards = await measureSubjects(vendors, [unobserved(larklineCards), larklineCards], { chats });
+    const cards = await measureSubjects(vendors, [unobserved(larklineCards), larklineCards], {
+      chats,
+    });
     return [observingTable([texts, cards])];
   });
 }
@@ -301,8 +341,15 @@ async function viewTables(): Promise<string[]> {
 }
 
 async function togetherTables(): Promise<string[]> {
-  const work = { turns: Math.ceil(Number(values.turns) / 6), warm: Number(values.warm), finds: 2_000, events: 300 };
-  return [togetherTable(await withVendors(async (vendors) => await measureTogether(vendors, work)))];
+  const work = {
+    turns: Math.ceil(Number(values.turns) / 6),
+    warm: Number(values.warm),
+    finds: 2_000,
+    events: 300,
+  };
+  return [
+    togetherTable(await withVendors(async (vendors) => await measureTogether(vendors, work))),
+  ];
 }
 
 async function toolTables(): Promise<string[]> {
@@ -315,8 +362,20 @@ async function toolTables(): Promise<string[]> {
 }
 
 async function burstTables(): Promise<string[]> {
-  const work = { perSecond: 1_000, seconds: 5, chats: 1_000, rounds: Number(values.rounds), warm: Number(values.warm) };
-  return [burstTable(await withVendors((vendors) => measureBursts(vendors, [rawLoop, naiveBullmq, larkline], work)))];
+  const work = {
+    perSecond: 1_000,
+    seconds: 5,
+    chats: 1_000,
+    rounds: Number(values.rounds),
+    warm: Number(values.warm),
+  };
+  return [
+    burstTable(
+      await withVendors((vendors) =>
+        measureBursts(vendors, [rawLoop, naiveBullmq, larkline], work),
+      ),
+    ),
+  ];
 }
 
 async function scaleTables(): Promise<string[]> {
@@ -331,12 +390,18 @@ async function waitingTables(): Promise<string[]> {
 
 async function soakTables(): Promise<string[]> {
   const minutes = Number(values.minutes);
-  return [soakTable(await soak({ minutes, turnsPerSecond: 10, people: 8, everyMs: (minutes * 60_000) / 120 }))];
+  return [
+    soakTable(
+      await soak({ minutes, turnsPerSecond: 10, people: 8, everyMs: (minutes * 60_000) / 120 }),
+    ),
+  ];
 }
 
 async function startTables(): Promise<string[]> {
   const starts: StartNumbers[] = [];
-  for (let round = 0; round < Number(values.rounds); round += 1) starts.push(await measureStart(20_000));
+  for (let round = 0; round < Number(values.rounds); round += 1) {
+    starts.push(await measureStart(20_000));
+  }
   return weightTables(starts);
 }
 

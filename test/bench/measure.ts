@@ -6,7 +6,14 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { startProcesses, type ProcessSystem, type ProcessOptions } from "../system/system.ts";
-import { freshChat, load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
+import {
+  freshChat,
+  load,
+  WebhookSender,
+  type LoadOptions,
+  type LoadResult,
+  type Recipient,
+} from "./driver.ts";
 import type { BenchVendors, Before, Trip } from "./vendors.ts";
 
 /** One way to do the work. */
@@ -109,7 +116,10 @@ export interface Running {
 /** Every subject of the bench that runs at the moment: what uses CPU besides them is noise. */
 const allRunning = new Set<Running>();
 
-export async function startSubject(vendors: BenchVendors, { name, options }: Subject): Promise<Running> {
+export async function startSubject(
+  vendors: BenchVendors,
+  { name, options }: Subject,
+): Promise<Running> {
   const system = await startProcesses({
     transport: "webhook",
     vendors: { model: vendors.url, feishu: vendors.url },
@@ -141,7 +151,11 @@ export async function startSubject(vendors: BenchVendors, { name, options }: Sub
 }
 
 /** Enough turns that every process runs compiled code. */
-export async function warmUp(running: Running, messages: number, nextChat = freshChat): Promise<void> {
+export async function warmUp(
+  running: Running,
+  messages: number,
+  nextChat = freshChat,
+): Promise<void> {
   await running.load({ inFlight: 32, messages, perChat: 5, nextChat });
 }
 
@@ -166,7 +180,10 @@ export function spread(values: readonly number[]): Spread {
 /** The process and all that it started, from /proc. */
 function familyOf(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
-  return [pid, ...(children === "" ? [] : children.split(" ").flatMap((child) => familyOf(Number(child))))];
+  return [
+    pid,
+    ...(children === "" ? [] : children.split(" ").flatMap((child) => familyOf(Number(child)))),
+  ];
 }
 
 /** CPU time of a process in ms, from /proc (10 ms ticks). */
@@ -185,7 +202,12 @@ export const processNames = ["ingress", "agent-worker", "tool-runner", "Redis"] 
 export type ProcessName = (typeof processNames)[number];
 export type PerProcess = Record<ProcessName, number>;
 
-function pidsOf({ ingresses, workers, runners, redis }: ProcessSystem): Record<ProcessName, number[]> {
+function pidsOf({
+  ingresses,
+  workers,
+  runners,
+  redis,
+}: ProcessSystem): Record<ProcessName, number[]> {
   const pids = (apps: readonly { pid: number }[]): number[] => apps.map(({ pid }) => pid);
   return {
     ingress: pids(ingresses),
@@ -224,12 +246,25 @@ export interface RedisUse {
 }
 
 export function redisUse(system: ProcessSystem): RedisUse {
-  const info = execFileSync("redis-cli", ["-p", String(system.redis.port), "info", "all"]).toString();
-  const calls = [...info.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].map(([, name, number]) => [name, Number(number)]);
-  const value = (name: string): number => Number(new RegExp(`^${name}:([\\d.]+)`, "m").exec(info)?.[1] ?? 0);
+  const info = execFileSync("redis-cli", [
+    "-p",
+    String(system.redis.port),
+    "info",
+    "all",
+  ]).toString();
+  const calls = [...info.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].map(([, name, number]) => [
+    name,
+    Number(number),
+  ]);
+  const value = (name: string): number =>
+    Number(new RegExp(`^${name}:([\\d.]+)`, "m").exec(info)?.[1] ?? 0);
   return {
     commands: sum(calls.map(([, number]) => Number(number))),
-    scripts: sum(calls.filter(([name]) => /^(?:eval|fcall)/.test(String(name))).map(([, number]) => Number(number))),
+    scripts: sum(
+      calls
+        .filter(([name]) => /^(?:eval|fcall)/.test(String(name)))
+        .map(([, number]) => Number(number)),
+    ),
     cpuMs: (value("used_cpu_sys") + value("used_cpu_user")) * 1_000,
     bytesOut: value("total_net_output_bytes"),
   };
@@ -238,7 +273,9 @@ export function redisUse(system: ProcessSystem): RedisUse {
 /** CPU of each kind of process so far, with the processes that they started. */
 function cpuOf(system: ProcessSystem, redis: RedisUse): PerProcess {
   const pids = pidsOf(system);
-  return perProcess((name) => (name === "Redis" ? redis.cpuMs : sum(pids[name].flatMap(familyOf).map(cpuMs))));
+  return perProcess((name) =>
+    name === "Redis" ? redis.cpuMs : sum(pids[name].flatMap(familyOf).map(cpuMs)),
+  );
 }
 
 /** CPU of this machine that no process of the bench used, ms so far; 10 ms ticks. */
@@ -251,7 +288,9 @@ function foreignCpuMs(): number {
     .slice(1)
     .map(Number);
   const own = process.cpuUsage();
-  const apps = [...allRunning].flatMap(({ system }) => Object.values(pidsOf(system)).flat().flatMap(familyOf));
+  const apps = [...allRunning].flatMap(({ system }) =>
+    Object.values(pidsOf(system)).flat().flatMap(familyOf),
+  );
   const busy = (user + nice + kernel + irq + softIrq + steal) * 10;
   return busy - sum(apps.map(cpuMs)) - (own.user + own.system) / 1_000;
 }
@@ -281,7 +320,8 @@ export interface TurnNumbers {
 export const partsOfTrip = {
   ack: ({ sentMs, ackedMs }: Trip): number => ackedMs - sentMs,
   before: ({ sentMs, modelMs: [first] }: Trip): number => (first?.in ?? Number.NaN) - sentMs,
-  tool: ({ modelMs: [first, second] }: Trip): number => (second?.in ?? Number.NaN) - (first?.out ?? Number.NaN),
+  tool: ({ modelMs: [first, second] }: Trip): number =>
+    (second?.in ?? Number.NaN) - (first?.out ?? Number.NaN),
   after: ({ repliedMs, modelMs }: Trip): number => repliedMs - (modelMs.at(-1)?.out ?? Number.NaN),
 };
 
@@ -316,7 +356,10 @@ export async function measureTurns(
 }
 
 /** Bytes of the largest checkpoint that one turn stores, as Redis sees them come; 0 where it stores none. */
-export async function checkpointBytes({ system, load: send }: Running, before: Before): Promise<number> {
+export async function checkpointBytes(
+  { system, load: send }: Running,
+  before: Before,
+): Promise<number> {
   const monitor = spawn("redis-cli", ["-p", String(system.redis.port), "monitor"], {
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -328,7 +371,8 @@ export async function checkpointBytes({ system, load: send }: Running, before: B
     const reached = Promise.withResolvers<void>();
     lines.on("line", (line) => {
       if (line.includes(mark)) reached.resolve();
-      const [, quoted] = /"HSET" "[^"]*:state:[^"]*".*? "turn" "((?:[^"\\]|\\.)*)"/i.exec(line) ?? [];
+      const [, quoted] =
+        /"HSET" "[^"]*:state:[^"]*".*? "turn" "((?:[^"\\]|\\.)*)"/i.exec(line) ?? [];
       most = Math.max(most, (quoted ?? "").replaceAll(/\\(?:x..|.)/g, "_").length);
     });
     await send({ inFlight: 1, messages: 1, perChat: 1, before });

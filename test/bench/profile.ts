@@ -13,9 +13,15 @@ const causes: readonly (readonly [string, RegExp])[] = [
     "telemetry: spans, events, metrics, trace log, log",
     /process\/src\/telemetry|prom-client|\/pino|@opentelemetry|store\/src\/trace-log/,
   ],
-  ["model client: chain, SDK, HTTP, event stream", /packages\/model\/|@anthropic-ai|node_modules\/openai/],
+  [
+    "model client: chain, SDK, HTTP, event stream",
+    /packages\/model\/|@anthropic-ai|node_modules\/openai/,
+  ],
   // connection.ts writes what a round has gathered: the system calls of ioredis.
-  ["Redis client", /ioredis|redis-parser|redis-errors|standard-as-callback|@ioredis|store\/src\/connection/],
+  [
+    "Redis client",
+    /ioredis|redis-parser|redis-errors|standard-as-callback|@ioredis|store\/src\/connection/,
+  ],
   ["queue: BullMQ and its scripts", /bullmq|msgpackr|store\/src\/queues\//],
   ["store: arguments of scripts, stored JSON, history", /packages\/store\/|protocol\/src\/lua/],
   ["turn machine", /packages\/agent\//],
@@ -23,7 +29,10 @@ const causes: readonly (readonly [string, RegExp])[] = [
   ["schemas", /typebox|ajv|protocol\/src\/schema/],
   ["HTTP server", /fastify|find-my-way|light-my-request|avvio/],
   ["runner: calls and tools", /packages\/(?:runner|sandbox|tool-kit)\//],
-  ["the apps' own code, ids, signatures, clocks", /apps\/|packages\/protocol\/|packages\/process\//],
+  [
+    "the apps' own code, ids, signatures, clocks",
+    /apps\/|packages\/protocol\/|packages\/process\//,
+  ],
 ];
 const nodeItself = "Node: sockets, HTTP, ticks";
 const collection = "garbage collection";
@@ -93,7 +102,9 @@ async function profileIn(file: string): Promise<Profiler.Profile> {
 /** The part of each cause in the time that the process was busy. */
 function sharesIn({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Map<string, number> {
   const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]));
-  const callers = new Map(nodes.flatMap(({ id, children = [] }) => children.map((child) => [child, id] as const)));
+  const callers = new Map(
+    nodes.flatMap(({ id, children = [] }) => children.map((child) => [child, id] as const)),
+  );
   const causeOf = (id: number): string | undefined => {
     const name = frames.get(id)?.functionName;
     if (name === "(idle)") return undefined;

@@ -10,7 +10,10 @@ if (isMainThread) {
   process.on("SIGUSR2", () => {
     if (isRunning) {
       session.post("Profiler.stop", (_error, { profile }) => {
-        writeFileSync(`${process.env["PROFILE_FOLDER"] ?? "."}/${process.pid}.cpuprofile`, JSON.stringify(profile));
+        writeFileSync(
+          `${process.env["PROFILE_FOLDER"] ?? "."}/${process.pid}.cpuprofile`,
+          JSON.stringify(profile),
+        );
       });
     } else {
       session.connect();

@@ -25,7 +25,12 @@ async function oneKill(system: ProcessSystem, kind: Victim): Promise<number | un
   const { openId, chatId } = system.person("recovery");
   const { feishu, appId, model } = system;
   const asked = model.requests.length;
-  const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text: busyTexts[kind] });
+  const { messageId } = await feishu.sendMessage({
+    appId,
+    chatId,
+    from: openId,
+    text: busyTexts[kind],
+  });
   await untilModelAsked(system, asked);
   const group = groupOf(system, kind);
   const killedAtMs = performance.now();
@@ -40,7 +45,12 @@ async function oneKill(system: ProcessSystem, kind: Victim): Promise<number | un
 
 /** Times from kill -9 to the answer, for messages that the killed process was working on. */
 export async function measureRecovery(kind: Victim, samples: number): Promise<number[]> {
-  const system = await startProcesses({ workers: 2, runners: 2, config: plainText, env: { LOG_LEVEL: "error" } });
+  const system = await startProcesses({
+    workers: 2,
+    runners: 2,
+    config: plainText,
+    env: { LOG_LEVEL: "error" },
+  });
   try {
     const times: number[] = [];
     for (let attempt = 0; times.length < samples && attempt < samples * 6; attempt += 1) {

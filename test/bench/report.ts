@@ -30,7 +30,10 @@ function row(cells: readonly (string | number)[]): string {
   return `| ${cells.join(" | ")} |`;
 }
 
-export function table(header: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
+export function table(
+  header: readonly string[],
+  rows: readonly (readonly (string | number)[])[],
+): string {
   return [row(header), row(header.map(() => "---")), ...rows.map(row)].join("\n");
 }
 
@@ -39,7 +42,10 @@ function cpuOf({ cpuMs }: TurnNumbers): number {
 }
 
 /** The baselines among the subjects: what every row is compared with. */
-function baselinesOf(subjects: readonly SubjectRounds[]): { naive: SubjectRounds; raw: SubjectRounds } {
+function baselinesOf(subjects: readonly SubjectRounds[]): {
+  naive: SubjectRounds;
+  raw: SubjectRounds;
+} {
   const naive = subjects.find(({ name }) => name.startsWith("naive"));
   const raw = subjects.find(({ name }) => name.startsWith("raw"));
   if (naive === undefined || raw === undefined) throw new Error("a baseline was not measured");
@@ -121,14 +127,19 @@ export function cpuTable(subjects: readonly SubjectRounds[]): string {
 }
 
 export function causeTable(causes: CauseNumbers): string {
-  const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, number) => sum + number, 0);
+  const sumOf = (numbers: readonly number[]): number =>
+    numbers.reduce((sum, number) => sum + number, 0);
   const rows = [...causes]
     .map(([cause, numbers]) => ({ cause, each: profiledNames.map((name) => numbers[name]) }))
     .toSorted((left, right) => sumOf(right.each) - sumOf(left.each));
   const total = profiledNames.map((_, at) => sumOf(rows.map(({ each }) => each[at] ?? 0)));
   return table(
     ["CPU ms per turn by cause, 32 in flight", ...profiledNames, "together"],
-    [...rows, { cause: "all", each: total }].map(({ cause, each }) => [cause, ...each.map(ms), ms(sumOf(each))]),
+    [...rows, { cause: "all", each: total }].map(({ cause, each }) => [
+      cause,
+      ...each.map(ms),
+      ms(sumOf(each)),
+    ]),
   );
 }
 
@@ -142,12 +153,18 @@ export function latencyTable(subjects: readonly SubjectRounds[]): string {
       p50: median(rounds.map((round) => round[part].p50)),
       p99: median(rounds.map((round) => round[part].p99)),
     });
-  const rows = subjects.map(({ name, single }) => [name, ...partNames.map((part) => cell(single, part))]);
+  const rows = subjects.map(({ name, single }) => [
+    name,
+    ...partNames.map((part) => cell(single, part)),
+  ]);
   return table(["1 in flight, p50 / p99, ms", ...partHeads], rows);
 }
 
 /** What turns with one call and without any cost, the other version first; the brackets hold how many times as much it is now. */
-export function besideTable(calls: readonly SubjectRounds[], plain: readonly SubjectRounds[]): string {
+export function besideTable(
+  calls: readonly SubjectRounds[],
+  plain: readonly SubjectRounds[],
+): string {
   const rowsOf = (kind: string, subjects: readonly SubjectRounds[]): string[][] =>
     subjects.map(({ name, loaded, checkpoint }, index) => {
       const [base] = subjects;
@@ -189,7 +206,9 @@ export function callTable(subjects: readonly SubjectRounds[]): string {
       inFlight,
       ...partNames.map((part) => {
         const ratio = p50(rounds, part) / p50(base, part);
-        return rounds === base ? ms(p50(rounds, part)) : `${ms(p50(rounds, part))} (${ratio.toFixed(2)})`;
+        return rounds === base
+          ? ms(p50(rounds, part))
+          : `${ms(p50(rounds, part))} (${ratio.toFixed(2)})`;
       }),
     ]),
   );
@@ -248,7 +267,9 @@ export function holdTable(subjects: readonly SubjectRounds[]): string {
 
 /** Of each pair a worker that writes down nothing of runs is the first; the brackets hold how many times as much the other one takes. */
 export function observingTable(pairs: readonly (readonly SubjectRounds[])[]): string {
-  const compare = pairs.flatMap((pair) => pair.map((subject) => ({ ...subject, base: pair[0] ?? subject })));
+  const compare = pairs.flatMap((pair) =>
+    pair.map((subject) => ({ ...subject, base: pair[0] ?? subject })),
+  );
   const rows = compare.flatMap(({ name, single, loaded, base }) =>
     (
       [
@@ -256,7 +277,10 @@ export function observingTable(pairs: readonly (readonly SubjectRounds[])[]): st
         ["32", loaded, base.loaded],
       ] as const
     ).map(([inFlight, rounds, others]) => {
-      const cell = (pick: (round: TurnNumbers) => number, show: (number: number) => string): string => {
+      const cell = (
+        pick: (round: TurnNumbers) => number,
+        show: (number: number) => string,
+      ): string => {
         const shown = show(median(rounds.map(pick)));
         const ratio = compared(rounds, others, (one, other) => pick(one) / pick(other));
         return rounds === others ? shown : `${shown} (${ratio.toFixed(3)})`;
@@ -279,7 +303,15 @@ export function observingTable(pairs: readonly (readonly SubjectRounds[])[]): st
     }),
   );
   return table(
-    ["per turn with one tool call", "in flight", "CPU ms", "worker", "Redis", "Redis scripts", "Redis commands"],
+    [
+      "per turn with one tool call",
+      "in flight",
+      "CPU ms",
+      "worker",
+      "Redis",
+      "Redis scripts",
+      "Redis commands",
+    ],
     rows,
   );
 }
@@ -292,7 +324,9 @@ export function addedTable(subjects: readonly SubjectRounds[]): string {
       name,
       ...partNames.map((part) =>
         [naive, raw]
-          .map((to) => ms(compared(single, to.single, (one, other) => one[part].p50 - other[part].p50)))
+          .map((to) =>
+            ms(compared(single, to.single, (one, other) => one[part].p50 - other[part].p50)),
+          )
           .join(", "),
       ),
     ]);
@@ -364,14 +398,27 @@ export function streamingTable(
     ["message to first visible text, s", "firstText"],
     ["message to last frame, s", "closed"],
   ] as const;
-  const mean = ({ framesPerCard }: Pick<StreamingNumbers, "framesPerCard">): string => framesPerCard.mean.toFixed(1);
+  const mean = ({ framesPerCard }: Pick<StreamingNumbers, "framesPerCard">): string =>
+    framesPerCard.mean.toFixed(1);
   return table(
-    [`${chats} chats at once, each streaming for ${streamMs / 1_000} s, p50 / p99`, "Larkline", "limits alone"],
+    [
+      `${chats} chats at once, each streaming for ${streamMs / 1_000} s, p50 / p99`,
+      "Larkline",
+      "limits alone",
+    ],
     [
       ...spans.map(([name, part]) => [name, secondsCell(measured[part]), secondsCell(bound[part])]),
-      ["texts typed on a card: mean, least", `${mean(measured)}, ${measured.framesPerCard.least}`, mean(bound)],
+      [
+        "texts typed on a card: mean, least",
+        `${mean(measured)}, ${measured.framesPerCard.least}`,
+        mean(bound),
+      ],
       ["calls that the platform refused", refusals, 0],
-      ["click on stop to the closed card, one at a time, ms", `${ms(stopMs.p50)} / ${ms(stopMs.p99)}`, ""],
+      [
+        "click on stop to the closed card, one at a time, ms",
+        `${ms(stopMs.p50)} / ${ms(stopMs.p99)}`,
+        "",
+      ],
     ],
   );
 }
@@ -386,7 +433,10 @@ export function levelTable(levels: readonly LevelNumbers[]): string {
     `${roundTripMs.p50.toFixed(3)} / ${roundTripMs.p99.toFixed(3)}`,
     callsPerSecond.toFixed(0),
   ]);
-  return table(["one call of a tool that does nothing", "round trip p50 / p99, ms", "calls/s, 2 at once"], rows);
+  return table(
+    ["one call of a tool that does nothing", "round trip p50 / p99, ms", "calls/s, 2 at once"],
+    rows,
+  );
 }
 
 export function atOnceTable(numbers: readonly CallsAtOnce[]): string {
@@ -398,7 +448,13 @@ export function atOnceTable(numbers: readonly CallsAtOnce[]): string {
     totalMb.toFixed(0),
   ]);
   return table(
-    ["calls at once, in a runner that has just started", "lower bound, s", "last answer, s", "processes", "memory, MB"],
+    [
+      "calls at once, in a runner that has just started",
+      "lower bound, s",
+      "last answer, s",
+      "processes",
+      "memory, MB",
+    ],
     rows,
   );
 }
@@ -422,15 +478,17 @@ export function approvalTable(numbers: readonly ApprovalNumbers[]): string {
 }
 
 export function burstTable(numbers: readonly BurstNumbers[]): string {
-  const rows = numbers.map(({ name, sent, perSecond, ackMs, coldAckMs, repeated, answeredSeconds, lost }) => [
-    name,
-    `${sent} at ${perSecond.toFixed(0)}/s`,
-    spreadCell(ackMs),
-    spreadCell(coldAckMs),
-    `${repeated.warm}, ${repeated.cold}`,
-    answeredSeconds.toFixed(0),
-    lost,
-  ]);
+  const rows = numbers.map(
+    ({ name, sent, perSecond, ackMs, coldAckMs, repeated, answeredSeconds, lost }) => [
+      name,
+      `${sent} at ${perSecond.toFixed(0)}/s`,
+      spreadCell(ackMs),
+      spreadCell(coldAckMs),
+      `${repeated.warm}, ${repeated.cold}`,
+      answeredSeconds.toFixed(0),
+      lost,
+    ],
+  );
   return table(
     [
       "a burst, whatever is answered",
@@ -452,7 +510,10 @@ export function scaleTable(numbers: readonly ScaleNumbers[]): string {
     bound.toFixed(0),
     (turnsPerSecond / bound).toFixed(2),
   ]);
-  return table(["workers of 20 slots, a model that takes 0.5 s", "turns/s", "slots alone allow", "of that"], rows);
+  return table(
+    ["workers of 20 slots, a model that takes 0.5 s", "turns/s", "slots alone allow", "of that"],
+    rows,
+  );
 }
 
 export function modelWaitTable({ turns, workerMb }: ModelWaitNumbers): string {
@@ -484,31 +545,45 @@ export function waitingTable({
 
 /** Growth over the second half, MB an hour, by least squares. */
 function slopeOf(points: readonly { minutes: number; megabytes: number }[]): number {
-  const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const mean = (values: readonly number[]): number =>
+    values.reduce((sum, value) => sum + value, 0) / values.length;
   const minutes = mean(points.map((point) => point.minutes));
   const level = mean(points.map((point) => point.megabytes));
-  const covariance = mean(points.map((point) => (point.minutes - minutes) * (point.megabytes - level)));
+  const covariance = mean(
+    points.map((point) => (point.minutes - minutes) * (point.megabytes - level)),
+  );
   return (covariance / mean(points.map((point) => (point.minutes - minutes) ** 2))) * 60;
 }
 
 export function soakTable(samples: readonly SoakSample[]): string {
   const half = samples.slice(Math.floor(samples.length / 2));
   const [last] = samples.slice(-1);
-  const at = (share: number): SoakSample | undefined => samples[Math.floor((samples.length - 1) * share)];
-  const shown = [at(0.1), at(0.5), at(1)].flatMap((sample) => (sample === undefined ? [] : [sample]));
+  const at = (share: number): SoakSample | undefined =>
+    samples[Math.floor((samples.length - 1) * share)];
+  const shown = [at(0.1), at(0.5), at(1)].flatMap((sample) =>
+    sample === undefined ? [] : [sample],
+  );
   const rows = Object.keys(last?.megabytes ?? {}).map((name) => [
     name,
     ...shown.map(({ megabytes }) => (megabytes[name] ?? Number.NaN).toFixed(0)),
-    slopeOf(half.map(({ minutes, megabytes }) => ({ minutes, megabytes: megabytes[name] ?? Number.NaN }))).toFixed(1),
+    slopeOf(
+      half.map(({ minutes, megabytes }) => ({ minutes, megabytes: megabytes[name] ?? Number.NaN })),
+    ).toFixed(1),
   ]);
-  const heads = shown.map(({ minutes, turns }) => `after ${minutes.toFixed(0)} min, ${turns} turns`);
+  const heads = shown.map(
+    ({ minutes, turns }) => `after ${minutes.toFixed(0)} min, ${turns} turns`,
+  );
   return table(["memory, MB", ...heads, "growth in the second half, MB/h"], rows);
 }
 
 export function followTable(follows: readonly FollowNumbers[]): string {
   return table(
     ["followers of a run", "events", "written to Redis to the loop of the SDK, p50 / p99, ms"],
-    follows.map(({ followers, events, ms: times }) => [followers, events, `${ms(times.p50)} / ${ms(times.p99)}`]),
+    follows.map(({ followers, events, ms: times }) => [
+      followers,
+      events,
+      `${ms(times.p50)} / ${ms(times.p99)}`,
+    ]),
   );
 }
 

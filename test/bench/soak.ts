@@ -29,11 +29,19 @@ function sampleOf({ ingresses, workers, runners, redis }: ProcessSystem): Record
   ];
   const info = execFileSync("redis-cli", ["-p", String(redis.port), "info", "memory"]).toString();
   const redisMb = Number(/used_memory:(\d+)/.exec(info)?.[1] ?? 0) / 1_048_576;
-  return Object.fromEntries([...named.map(([name, pid]) => [name, residentMb(pid)] as const), ["Redis data", redisMb]]);
+  return Object.fromEntries([
+    ...named.map(([name, pid]) => [name, residentMb(pid)] as const),
+    ["Redis data", redisMb],
+  ]);
 }
 
 /** A steady load for a long time: what grows with time and not with what is stored would show. */
-export async function soak({ minutes, turnsPerSecond, people, everyMs }: SoakOptions): Promise<SoakSample[]> {
+export async function soak({
+  minutes,
+  turnsPerSecond,
+  people,
+  everyMs,
+}: SoakOptions): Promise<SoakSample[]> {
   const system = await startProcesses({
     transport: "webhook",
     config: { agents: { default: { reply: "text" } }, feishu: { rateLimits: false } },
@@ -50,7 +58,11 @@ export async function soak({ minutes, turnsPerSecond, people, everyMs }: SoakOpt
         const person = system.person(`soak ${chat}`);
         for (let position = 0; position < 5 && performance.now() < endMs; position += 1) {
           const key = `${person.chatId.slice(-6)}-${position}`;
-          await answerTo(system, await write(system, person, `s\ncall note_pure {"key":"${key}"}`), 60_000);
+          await answerTo(
+            system,
+            await write(system, person, `s\ncall note_pure {"key":"${key}"}`),
+            60_000,
+          );
           turns += 1;
           const aheadMs = (turns * 1_000) / turnsPerSecond - (performance.now() - startMs);
           if (aheadMs > 0) await delay(aheadMs);
@@ -60,7 +72,11 @@ export async function soak({ minutes, turnsPerSecond, people, everyMs }: SoakOpt
     const writing = Promise.all(Array.from({ length: people }, writeOn));
     const sampling = (async () => {
       while (performance.now() < endMs) {
-        samples.push({ minutes: (performance.now() - startMs) / 60_000, turns, megabytes: sampleOf(system) });
+        samples.push({
+          minutes: (performance.now() - startMs) / 60_000,
+          turns,
+          megabytes: sampleOf(system),
+        });
         await delay(everyMs);
       }
     })();

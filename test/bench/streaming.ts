@@ -27,7 +27,10 @@ const perMinute = 1_000;
 
 /** When the platform takes the n-th of many calls of one API at the earliest, ms after the first one. */
 function earliestMs(call: number): number {
-  return Math.max(Math.floor((call - 1) / perSecond) * 1_000, Math.floor((call - 1) / perMinute) * 60_000);
+  return Math.max(
+    Math.floor((call - 1) / perSecond) * 1_000,
+    Math.floor((call - 1) / perMinute) * 60_000,
+  );
 }
 
 /** What the limits alone allow: every process, network and model takes no time. */
@@ -51,13 +54,22 @@ function words(count: number): string[] {
 }
 
 /** Stops one long answer after the other; ms from each click to the closed card. */
-async function measureStops(system: ProcessSystem, model: PromptedModel, clicks: number): Promise<number[]> {
+async function measureStops(
+  system: ProcessSystem,
+  model: PromptedModel,
+  clicks: number,
+): Promise<number[]> {
   const times: number[] = [];
   for (let click = 0; click < clicks; click += 1) {
     const text = `stop ${click}`;
     model.prompt(text, { text: words(1_000), firstDelayMs: 1, delayMs: 30 });
     const { openId, chatId } = system.person(text);
-    const { messageId } = await system.feishu.sendMessage({ appId: system.appId, chatId, from: openId, text });
+    const { messageId } = await system.feishu.sendMessage({
+      appId: system.appId,
+      chatId,
+      from: openId,
+      text,
+    });
     const written: Written = { chatId, messageId, text };
     const card = await untilShown(system, written, "number 5");
     if (elementOf(card, "stop") === undefined) throw new Error("no stop button");
@@ -71,7 +83,10 @@ async function measureStops(system: ProcessSystem, model: PromptedModel, clicks:
 
 function framesOf(seen: readonly Seen[]): StreamingNumbers["framesPerCard"] {
   const counts = seen.map(({ frames }) => frames);
-  return { mean: counts.reduce((sum, count) => sum + count, 0) / counts.length, least: Math.min(...counts) };
+  return {
+    mean: counts.reduce((sum, count) => sum + count, 0) / counts.length,
+    least: Math.min(...counts),
+  };
 }
 
 /** Lets many chats ask at the same moment, with the platform's limits enforced. */
@@ -91,10 +106,20 @@ export async function measureStreaming(chats: number, streamMs: number): Promise
     }
     const text = (chat: number): string => `question ${chat}`;
     const startedAt = Date.now();
-    const { seen, refusals } = await streamAtOnce(system, { chats, text, patienceMs: streamMs + 120_000 });
-    for (const { api, key, at } of refusals) console.log(`refused: ${api} ${key} after ${at - startedAt} ms`);
-    const wrong = seen.filter(({ answers }) => answers.length !== 1 || answers[0]?.text !== answer.join(""));
-    if (wrong.length > 0) throw new Error(`${wrong.length} of ${chats} answers are wrong or missing`);
+    const { seen, refusals } = await streamAtOnce(system, {
+      chats,
+      text,
+      patienceMs: streamMs + 120_000,
+    });
+    for (const { api, key, at } of refusals) {
+      console.log(`refused: ${api} ${key} after ${at - startedAt} ms`);
+    }
+    const wrong = seen.filter(
+      ({ answers }) => answers.length !== 1 || answers[0]?.text !== answer.join(""),
+    );
+    if (wrong.length > 0) {
+      throw new Error(`${wrong.length} of ${chats} answers are wrong or missing`);
+    }
     const part = (of: (one: Seen) => number): Spread => spread(seen.map(of));
     return {
       chats,

@@ -5,7 +5,16 @@ import { MemoryStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis, type ModelScript } from "@larkline/testkit";
 import { startProcesses } from "../system/system.ts";
-import { larkline, median, plainText, spread, startSubject, warmUp, type Running, type Spread } from "./measure.ts";
+import {
+  larkline,
+  median,
+  plainText,
+  spread,
+  startSubject,
+  warmUp,
+  type Running,
+  type Spread,
+} from "./measure.ts";
 import type { BenchVendors, Before, Trip } from "./vendors.ts";
 import { measureFollows, type FollowNumbers } from "./views.ts";
 
@@ -52,7 +61,10 @@ export interface TogetherWork {
   events: number;
 }
 
-export async function measureTogether(vendors: BenchVendors, work: TogetherWork): Promise<TogetherNumbers> {
+export async function measureTogether(
+  vendors: BenchVendors,
+  work: TogetherWork,
+): Promise<TogetherNumbers> {
   const plain = plainText.agents.default;
   const agents = {
     default: { ...plain, handoffs: ["expert"], helpers: [{ agent: "helper", as: "ask_helper" }] },
@@ -65,7 +77,9 @@ export async function measureTogether(vendors: BenchVendors, work: TogetherWork)
   const rates = { tool: [] as number[], helper: [] as number[] };
   try {
     await warmUp(running, work.warm);
-    for (const before of ["hand-over", "helper"] as const) await oneByOne(running, before, work.warm / 10);
+    for (const before of ["hand-over", "helper"] as const) {
+      await oneByOne(running, before, work.warm / 10);
+    }
     // In turns, so that noise hits all alike.
     for (let left = work.turns; left > 0; left -= 20) {
       for (const before of ["tool", "hand-over", "helper"] as const) {
@@ -93,7 +107,8 @@ export async function measureTogether(vendors: BenchVendors, work: TogetherWork)
 }
 
 async function oneByOne(running: Running, before: Before, messages: number): Promise<Trip[]> {
-  return (await running.load({ inFlight: 1, messages: Math.ceil(messages), perChat: 1, before })).trips;
+  return (await running.load({ inFlight: 1, messages: Math.ceil(messages), perChat: 1, before }))
+    .trips;
 }
 
 async function turnsPerSecond(running: Running, before: Before, messages: number): Promise<number> {
@@ -105,7 +120,9 @@ async function turnsPerSecond(running: Running, before: Before, messages: number
 function gaps(trips: readonly Trip[], step: number): Spread {
   const each = trips.map(({ messageId, modelMs }) => {
     const [before, after] = [modelMs[step], modelMs[step + 1]];
-    if (before === undefined || after === undefined) throw new Error(`the trip of ${messageId} ended too early`);
+    if (before === undefined || after === undefined) {
+      throw new Error(`the trip of ${messageId} ended too early`);
+    }
     return after.in - before.out;
   });
   return spread(each);
@@ -117,7 +134,9 @@ const words = "The cause was a certificate that had expired. ".repeat(5).slice(0
 
 /** Helpers, members and a tool whose answers have 200 characters. */
 const sizeScript: ModelScript = ({ system, messages }) => {
-  const [asked = ""] = messages.flatMap(({ role, text: said }) => (role === "user" && said !== "" ? [said] : []));
+  const [asked = ""] = messages.flatMap(({ role, text: said }) =>
+    role === "user" && said !== "" ? [said] : [],
+  );
   const isAnswered = messages.at(-1)?.results.length !== 0;
   if (!system.startsWith("asker") || isAnswered) return { text: words, firstDelayMs: 50 };
   if (asked !== "helpers") return { calls: [{ name: "note_pure", arguments: { key: words } }] };
@@ -140,7 +159,9 @@ async function measureSizes(): Promise<SizeNumbers> {
   try {
     const client = createClient({ url: system.ingresses[0]?.url ?? "" });
     const largest = async (name: keyof SizeNumbers["checkpoint"]): Promise<number> => {
-      const ended = client.run(name, { session: name, agent: name === "team" ? "team" : "default" }).result();
+      const ended = client
+        .run(name, { session: name, agent: name === "team" ? "team" : "default" })
+        .result();
       const over = ended.then(() => true);
       let most = 0;
       do {
@@ -150,14 +171,22 @@ async function measureSizes(): Promise<SizeNumbers> {
       } while (!(await Promise.race([over, delay(2, false)])));
       return most;
     };
-    const checkpoint = { tool: await largest("tool"), helpers: await largest("helpers"), team: await largest("team") };
+    const checkpoint = {
+      tool: await largest("tool"),
+      helpers: await largest("helpers"),
+      team: await largest("team"),
+    };
     const share = (await bytesOf(redis, "*:children:api.helpers")) / helpersOfTurn;
     const held = async (session: string, count: number) => {
       const events = (await bytesOf(redis, `*:ev:${session}`)) / count;
       return { rest: (await bytesOf(redis, `*${session}`)) / count - events, events };
     };
     const child = await held("api.helpers~*", helpersOfTurn);
-    return { checkpoint, child: { ...child, rest: child.rest + share }, root: await held("api.tool", 1) };
+    return {
+      checkpoint,
+      child: { ...child, rest: child.rest + share },
+      root: await held("api.tool", 1),
+    };
   } finally {
     await closeRedis(redis);
     await system.close();
@@ -177,24 +206,43 @@ async function measureRecall(finds: number) {
     await store.remember(of, { call: "c", text, by: of.id });
     const memoryBytes = await bytesOf(redis, "*");
     for (let at = 0; at < memories; at += 1) {
-      await store.remember(owner, { call: `c${at}`, text: `${text.slice(0, 190)}${at}`, by: owner.id });
+      await store.remember(owner, {
+        call: `c${at}`,
+        text: `${text.slice(0, 190)}${at}`,
+        by: owner.id,
+      });
     }
-    const find = async () => await store.find(owner, [owner], "do I prefer trains or planes when I go to Berlin?");
+    const find = async () =>
+      await store.find(owner, [owner], "do I prefer trains or planes when I go to Berlin?");
     await timed(find, finds / 10);
     const before = await scripts(redis);
     await find();
     const recallScripts = (await scripts(redis)) - before;
-    const [recall, ping] = [await timed(find, finds), await timed(async () => await redis.ping(), finds)];
+    const [recall, ping] = [
+      await timed(find, finds),
+      await timed(async () => await redis.ping(), finds),
+    ];
     const [kept = ""] = await redis.keys("*:look-up");
     const firstRecall = await timed(find, finds, async () => await redis.del(kept));
-    return { recall, firstRecall, ping, recallScripts, memoryBytes, textBytes: Buffer.byteLength(text) };
+    return {
+      recall,
+      firstRecall,
+      ping,
+      recallScripts,
+      memoryBytes,
+      textBytes: Buffer.byteLength(text),
+    };
   } finally {
     await closeRedis(redis);
     await server.stop();
   }
 }
 
-async function timed(work: () => Promise<unknown>, count: number, before?: () => Promise<unknown>): Promise<Spread> {
+async function timed(
+  work: () => Promise<unknown>,
+  count: number,
+  before?: () => Promise<unknown>,
+): Promise<Spread> {
   const times: number[] = [];
   for (let at = 0; at < count; at += 1) {
     await before?.();
@@ -215,7 +263,9 @@ async function scripts(redis: RedisConnection): Promise<number> {
 /** What the keys hold. */
 async function bytesOf(redis: RedisConnection, pattern: string): Promise<number> {
   const keys = await redis.keys(pattern);
-  const sizes = keys.map(async (key) => Number(await redis.call("MEMORY", "USAGE", key, "SAMPLES", "0")));
+  const sizes = keys.map(async (key) =>
+    Number(await redis.call("MEMORY", "USAGE", key, "SAMPLES", "0")),
+  );
   return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
 }
 
@@ -239,7 +289,12 @@ export function togetherTable(numbers: TogetherNumbers): string {
   const oneCall = `a turn with one tool call: ${kilobytes(checkpoint.tool)}`;
   const rows = [
     ["hand-over: end of the step to the next agent's request", both(handOver), trip, "p50 1.5 ms"],
-    ["helper: end of the asker's step to the helper's request", both(helperBegin), trip, "p50 5 ms"],
+    [
+      "helper: end of the asker's step to the helper's request",
+      both(helperBegin),
+      trip,
+      "p50 5 ms",
+    ],
     ["helper: its last byte to the asker's next request", both(helperEnd), trip, "p50 5 ms"],
     [
       "turns per second with one helper call, 32 in flight",
@@ -247,21 +302,43 @@ export function togetherTable(numbers: TogetherNumbers): string {
       `with one tool call: ${perSecond.tool.toFixed(0)}`,
       "0.5",
     ],
-    [`checkpoint of a turn with ${helpersOfTurn} helpers`, kilobytes(checkpoint.helpers), oneCall, "64 KB"],
-    [`checkpoint of a turn with ${contributions} contributions`, kilobytes(checkpoint.team), oneCall, "64 KB"],
-    ["a helper's session at rest", withEvents(child), `a conversation with one tool call: ${withEvents(root)}`, "6 KB"],
+    [
+      `checkpoint of a turn with ${helpersOfTurn} helpers`,
+      kilobytes(checkpoint.helpers),
+      oneCall,
+      "64 KB",
+    ],
+    [
+      `checkpoint of a turn with ${contributions} contributions`,
+      kilobytes(checkpoint.team),
+      oneCall,
+      "64 KB",
+    ],
+    [
+      "a helper's session at rest",
+      withEvents(child),
+      `a conversation with one tool call: ${withEvents(root)}`,
+      "6 KB",
+    ],
     [
       `recall with ${memories} memories (${recallScripts} script)`,
       both(recall),
       `a bare round trip: ${both(ping)}`,
       "p50 1 ms",
     ],
-    ["the same, the first after ten minutes or a change", both(firstRecall), `a bare round trip: ${both(ping)}`, ""],
+    [
+      "the same, the first after ten minutes or a change",
+      both(firstRecall),
+      `a bare round trip: ${both(ping)}`,
+      "",
+    ],
     ["a memory of 200 characters", `${memoryBytes} B`, `its text alone: ${textBytes} B`, "1 KB"],
     ...follows.map(({ followers, ms }) => [
       `event stored to event in the loop of the SDK, ${followers} ${followers === 1 ? "follower" : "followers"}`,
       both(ms),
-      followers === 1 ? `a bare round trip: ${both(ping)}` : `one follower: ${both(follows[0]?.ms ?? ms)}`,
+      followers === 1
+        ? `a bare round trip: ${both(ping)}`
+        : `one follower: ${both(follows[0]?.ms ?? ms)}`,
       "p50 10 ms",
     ]),
   ];

@@ -2,7 +2,9 @@
 // name, no index from the messages of an answer to their run. The bench measures what that saves.
 
 const app = new URL("../../apps/agent-worker/src/", import.meta.url);
-const { RunRecords } = (await import(new URL("run-records.ts", app).href)) as { RunRecords: { prototype: object } }; // as it exports it
+const { RunRecords } = (await import(new URL("run-records.ts", app).href)) as {
+  RunRecords: { prototype: object };
+}; // as it exports it
 
 /** What the worker reports to the records; `close` is left as it is. */
 const reports = Object.getOwnPropertyNames(RunRecords.prototype).filter(

@@ -112,12 +112,18 @@ function callStream(name: string, argumentPieces: readonly string[]): string[] {
 const callStreams = [
   { mark: toolMark, stream: callStream("note_pure", ["", '{"key":', '"x"}']) },
   { mark: handOverMark, stream: callStream("transfer_to_expert", ["", '{"reason":', '"x"}']) },
-  { mark: helperMark, stream: callStream("ask_helper", ["", '{"task":', `"please answer ${tripMark}${tripPlace};"}`]) },
+  {
+    mark: helperMark,
+    stream: callStream("ask_helper", ["", '{"task":', `"please answer ${tripMark}${tripPlace};"}`]),
+  },
 ];
 
 const ping = frames({ type: "ping" });
 
-const streamHeaders = { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" };
+const streamHeaders = {
+  "content-type": "text/event-stream; charset=utf-8",
+  "cache-control": "no-cache",
+};
 
 /** What the platform answers, by the end of the path. */
 const platformAnswers: readonly [path: string, answer: object][] = [
@@ -156,7 +162,9 @@ export class BenchVendors {
     const address = server.address();
     this.url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
     this.#server = server;
-    server.on("request", (request: IncomingMessage, response: ServerResponse) => this.#read(request, response));
+    server.on("request", (request: IncomingMessage, response: ServerResponse) =>
+      this.#read(request, response),
+    );
   }
 
   /** From now on the trip is followed, until its reply. */
@@ -234,8 +242,9 @@ export class BenchVendors {
     const trip = this.#trips.get(messageId);
     this.#trips.delete(messageId);
     const [shown] = /card_bench_\d+/.exec(body.toString("latin1")) ?? [];
-    if (shown !== undefined && trip !== undefined && !this.#cards.delete(shown)) this.#cards.set(shown, trip);
-    else if (trip !== undefined) {
+    if (shown !== undefined && trip !== undefined && !this.#cards.delete(shown)) {
+      this.#cards.set(shown, trip);
+    } else if (trip !== undefined) {
       const isAnswer = shown !== undefined || body.includes(answerText);
       endTrip(trip, isAnswer ? undefined : new Error(`not the model's answer: ${body.toString()}`));
     }

@@ -34,7 +34,9 @@ class OwnRun {
   static async begin(store: SessionStore, url: string, name: string): Promise<OwnRun> {
     const body = JSON.stringify({ input: "please answer", session_id: name });
     const response = await fetch(`${url}/v1/runs`, { method: "POST", body });
-    if (response.status !== 202) throw new Error(`a run could not be started: ${await response.text()}`);
+    if (response.status !== 202) {
+      throw new Error(`a run could not be started: ${await response.text()}`);
+    }
     const session = `api.${name}`;
     const { gen } = await store.summary(session);
     const claim = await store.claim(session, gen, "bench");
@@ -44,7 +46,9 @@ class OwnRun {
     return new OwnRun(runId, async (event) => {
       const agent = "default";
       const told = { runId, agent, atMs: systemClock.now(), event };
-      if (!(await store.emit({ session, epoch, events: [told] }))) throw new Error("the run was taken away");
+      if (!(await store.emit({ session, epoch, events: [told] }))) {
+        throw new Error("the run was taken away");
+      }
     });
   }
 
@@ -71,12 +75,18 @@ function eventsOf(count: number): EngineEvent[] {
     const [turnNumber, at] = [Math.floor(index / perStep) + 1, index % perStep];
     const id = `call_${turnNumber}`;
     const said = `this is sentence number ${index}. `;
-    if (at === 0) return { type: "turn_start", turnNumber, model: "bench/model", contextWindowTokens: 200_000 };
+    if (at === 0) {
+      return { type: "turn_start", turnNumber, model: "bench/model", contextWindowTokens: 200_000 };
+    }
     if (at < 96) return { type: "text_delta", text: said };
-    if (at === 96) return { type: "text", text: "this is what was said in all of these sentences. ".repeat(60) };
+    if (at === 96) {
+      return { type: "text", text: "this is what was said in all of these sentences. ".repeat(60) };
+    }
     if (at === 97) return { type: "tool_use", id, toolName: "look_up", input: { city: "Oslo" } };
     const kept = { isError: false, truncated: false, storedPath: "" };
-    if (at === 98) return { type: "tool_result", id, toolName: "look_up", output: '{"sunny":true}', ...kept };
+    if (at === 98) {
+      return { type: "tool_result", id, toolName: "look_up", output: '{"sunny":true}', ...kept };
+    }
     return { type: "turn_end", turnNumber, ...usage, costUsd: 0.001, maxTokens: 4_096 };
   });
   return [...events, done];
@@ -103,7 +113,12 @@ async function follow(
       if (at !== undefined) times.push(performance.now() - at);
     }
   });
-  await run.emit({ type: "turn_start", turnNumber: 1, model: "bench/model", contextWindowTokens: 200_000 });
+  await run.emit({
+    type: "turn_start",
+    turnNumber: 1,
+    model: "bench/model",
+    contextWindowTokens: 200_000,
+  });
   await everyoneIsThere.promise;
   for (let index = 0; index < events; index += 1) {
     writtenMs.set(index, performance.now());
@@ -113,7 +128,9 @@ async function follow(
   await run.emit(done);
   await Promise.all(reading);
   const expected = events * followers;
-  if (times.length !== expected) throw new Error(`${times.length} events came in place of ${expected}`);
+  if (times.length !== expected) {
+    throw new Error(`${times.length} events came in place of ${expected}`);
+  }
   return { followers, events, ms: spread(times) };
 }
 
@@ -154,9 +171,14 @@ export async function measureFollows(events: number): Promise<FollowNumbers[]> {
 }
 
 /** The same, and each view of a run of `events` events. */
-export async function measureViews(events: number): Promise<{ follows: FollowNumbers[]; views: ViewNumbers[] }> {
+export async function measureViews(
+  events: number,
+): Promise<{ follows: FollowNumbers[]; views: ViewNumbers[] }> {
   return await withIngress(async (system, store) => {
-    const follows = [await follow(system, store, { followers: 1 }), await follow(system, store, { followers: 100 })];
+    const follows = [
+      await follow(system, store, { followers: 1 }),
+      await follow(system, store, { followers: 100 }),
+    ];
     const { url = "" } = system.ingresses[0] ?? {};
     const run = await OwnRun.begin(store, url, "long");
     for (const event of eventsOf(events)) await run.emit(event);

@@ -56,7 +56,11 @@ async function othersPerSecond(system: ProcessSystem, turns: number): Promise<nu
   const startMs = performance.now();
   await inLanes(turns, async (index) => {
     const person = system.person(`other ${index}`);
-    await answerTo(system, await write(system, person, `p\ncall note_pure {"key":"p${index}"}`), 120_000);
+    await answerTo(
+      system,
+      await write(system, person, `p\ncall note_pure {"key":"p${index}"}`),
+      120_000,
+    );
   });
   return (turns * 1_000) / (performance.now() - startMs);
 }
@@ -65,13 +69,23 @@ async function othersPerSecond(system: ProcessSystem, turns: number): Promise<nu
 export async function measureWaiting(sessions: number): Promise<WaitingNumbers> {
   const system = await startProcesses({
     env: { LOG_LEVEL: "error", RUNNER_TOOLS: tools },
-    config: { agents: { default: { reply: "text" } }, feishu: { rateLimits: false }, approvals: { learnAfter: 0 } },
+    config: {
+      agents: { default: { reply: "text" } },
+      feishu: { rateLimits: false },
+      approvals: { learnAfter: 0 },
+    },
   });
   try {
     const workerMb = (): number => residentMb(system.workers[0]?.pid ?? 0);
     await othersPerSecond(system, 1_000); // every process runs compiled code from then on
-    const before = { rate: await othersPerSecond(system, 500), mb: workerMb(), bytes: usedBytes(system) };
-    const people = Array.from({ length: sessions }, (_, index) => system.person(`waiting ${index}`));
+    const before = {
+      rate: await othersPerSecond(system, 500),
+      mb: workerMb(),
+      bytes: usedBytes(system),
+    };
+    const people = Array.from({ length: sessions }, (_, index) =>
+      system.person(`waiting ${index}`),
+    );
     const asked = new Map<number, Awaited<ReturnType<typeof write>>>();
     await inLanes(sessions, async (index) => {
       const person = people[index];
@@ -81,7 +95,11 @@ export async function measureWaiting(sessions: number): Promise<WaitingNumbers> 
       if (index < clicks) asked.set(index, message);
     });
     const bytes = usedBytes(system);
-    const waiting = { mb: workerMb(), jobs: jobsOf(system), rate: await othersPerSecond(system, 500) };
+    const waiting = {
+      mb: workerMb(),
+      jobs: jobsOf(system),
+      rate: await othersPerSecond(system, 500),
+    };
     const resumed: number[] = [];
     for (const [index, message] of asked) {
       const person = people[index];

@@ -42,11 +42,15 @@ export interface StartNumbers {
 
 /** Starts everything twice, waits until it rests, and reads it for `restMs`. */
 export async function measureStart(restMs: number): Promise<StartNumbers> {
-  if (process.platform !== "linux") throw new Error("weights are read from /proc: measure them on Linux");
+  if (process.platform !== "linux") {
+    throw new Error("weights are read from /proc: measure them on Linux");
+  }
   const folder = mkdtempSync(join(tmpdir(), "larkline-weight-"));
   const ports = await Promise.all([...apps, bare].map(async () => await freePort()));
   const port = (name: string): number => ports[[...apps, bare].indexOf(name)] ?? 0;
-  const own = Object.fromEntries(apps.map((app) => [`${app.toUpperCase().replace("-", "_")}_PORT`, String(port(app))]));
+  const own = Object.fromEntries(
+    apps.map((app) => [`${app.toUpperCase().replace("-", "_")}_PORT`, String(port(app))]),
+  );
   const children: ChildProcess[] = [];
   const over = new AbortController();
   try {
@@ -55,7 +59,12 @@ export async function measureStart(restMs: number): Promise<StartNumbers> {
     children.push(bareNode);
     const bareCpuS = await cpuWhenReady(port(bare), () => bareNode.pid, over.signal);
 
-    const env = { PATH: process.env["PATH"], HOME: folder, ...own, LARKLINE_DATA_DIR: join(folder, "data") };
+    const env = {
+      PATH: process.env["PATH"],
+      HOME: folder,
+      ...own,
+      LARKLINE_DATA_DIR: join(folder, "data"),
+    };
     const first = launch(env);
     children.push(first.launcher);
     const firstStartS = await first.summaryS;
@@ -115,13 +124,18 @@ export function weightTables(starts: readonly StartNumbers[]): string[] {
   const rows = names.flatMap((name): Weight[] => {
     const all = starts.flatMap(({ weights }) => weights.filter((one) => one.name === name));
     if (all.length < starts.length) return [];
-    const of = (pick: (one: Weight) => number | undefined): number => median(all.map((one) => pick(one) ?? 0));
+    const of = (pick: (one: Weight) => number | undefined): number =>
+      median(all.map((one) => pick(one) ?? 0));
     const readyCpuS = all[0]?.readyCpuS === undefined ? undefined : of((one) => one.readyCpuS);
-    const [residentMb, proportionalMb] = [of((one) => one.residentMb), of((one) => one.proportionalMb)];
+    const [residentMb, proportionalMb] = [
+      of((one) => one.residentMb),
+      of((one) => one.proportionalMb),
+    ];
     return [{ name, readyCpuS, residentMb, proportionalMb, restCpu: of((one) => one.restCpu) }];
   });
   const product = rows.filter(({ name }) => name !== bare);
-  const sum = (pick: (one: Weight) => number): number => product.reduce((total, one) => total + pick(one), 0);
+  const sum = (pick: (one: Weight) => number): number =>
+    product.reduce((total, one) => total + pick(one), 0);
   const bareCpuS = rows.find(({ name }) => name === bare)?.readyCpuS ?? 1;
   return [
     table(
@@ -213,7 +227,11 @@ function memoryOf(pid: number): { residentMb: number; proportionalMb: number } {
   return { residentMb: megabytes("Rss"), proportionalMb: megabytes("Pss") };
 }
 
-async function cpuWhenReady(port: number, pid: () => number | undefined, signal: AbortSignal): Promise<number> {
+async function cpuWhenReady(
+  port: number,
+  pid: () => number | undefined,
+  signal: AbortSignal,
+): Promise<number> {
   for (;;) {
     signal.throwIfAborted();
     const answer = await fetch(`http://127.0.0.1:${port}/ready`).catch(() => undefined);

@@ -10,7 +10,10 @@ export interface Watched extends Written {
 
 /** Notes when messages are accepted and when they are answered. */
 export interface AnswerWatch {
-  write(person: { openId: string; chatId: string; mention?: boolean }, text: string): Promise<Watched>;
+  write(
+    person: { openId: string; chatId: string; mention?: boolean },
+    text: string,
+  ): Promise<Watched>;
   /** Everything written so far, oldest first. */
   all(): readonly Watched[];
   /** Looks a last time. */
@@ -33,7 +36,10 @@ export function watchAnswers(system: ProcessSystem): AnswerWatch {
   const timer = setInterval(look, lookMs);
   return {
     write: async (person, text) => {
-      const written: Watched = { ...(await write(system, person, text)), acceptedMs: performance.now() };
+      const written: Watched = {
+        ...(await write(system, person, text)),
+        acceptedMs: performance.now(),
+      };
       all.push(written);
       open.add(written);
       return written;

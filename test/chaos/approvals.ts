@@ -68,7 +68,11 @@ function keyOn(card: unknown): string {
 async function decideAll(
   system: ProcessSystem,
   { openId, chatId }: Person,
-  { random, decisions, over }: { random: ReturnType<typeof createRandom>; decisions: Decisions; over: AbortSignal },
+  {
+    random,
+    decisions,
+    over,
+  }: { random: ReturnType<typeof createRandom>; decisions: Decisions; over: AbortSignal },
 ): Promise<void> {
   while (!over.aborted) {
     await delay(30 + random.below(300));
@@ -105,7 +109,9 @@ function resultsIn(text: string): number {
 }
 
 /** Sends batches, decides and kills at random moments, then counts. */
-export async function runApprovalChaos(options: ApprovalChaosOptions): Promise<ApprovalChaosReport> {
+export async function runApprovalChaos(
+  options: ApprovalChaosOptions,
+): Promise<ApprovalChaosReport> {
   const system = await startProcesses({
     workers: 2,
     runners: 2,
@@ -116,9 +122,15 @@ export async function runApprovalChaos(options: ApprovalChaosOptions): Promise<A
   try {
     const over = new AbortController();
     const decisions: Decisions = { approved: new Set(), rejected: new Set(), refused: 0 };
-    const people = Array.from({ length: options.chats }, (_, chat) => system.person(`person ${chat}`));
+    const people = Array.from({ length: options.chats }, (_, chat) =>
+      system.person(`person ${chat}`),
+    );
     const deciding = people.map(async (person, chat) => {
-      await decideAll(system, person, { random: createRandom(options.seed + chat), decisions, over: over.signal });
+      await decideAll(system, person, {
+        random: createRandom(options.seed + chat),
+        decisions,
+        over: over.signal,
+      });
     });
     const killing = killUntil(
       system,
@@ -129,23 +141,31 @@ export async function runApprovalChaos(options: ApprovalChaosOptions): Promise<A
       },
       over.signal,
     );
-    const chats = people.map(async (person, chat) => await writeChat(system, { ...person, chat }, options));
+    const chats = people.map(
+      async (person, chat) => await writeChat(system, { ...person, chat }, options),
+    );
     const written = (await Promise.all(chats).finally(() => over.abort())).flat();
     const [kills] = await Promise.all([killing, ...deciding]);
     const answers = written.map((message) => answersTo(system, message));
     const until = Date.now() + 60_000;
-    const left = (): number => people.reduce((sum, { chatId }) => sum + openQuestions(system, chatId).length, 0);
+    const left = (): number =>
+      people.reduce((sum, { chatId }) => sum + openQuestions(system, chatId).length, 0);
     while (left() > 0 && Date.now() < until) await delay(50);
     const recorded = await system.recorded();
-    const asked = recorded.filter((line) => /^once .*[ab]$/.test(line)).map((line) => line.slice("once ".length));
+    const asked = recorded
+      .filter((line) => /^once .*[ab]$/.test(line))
+      .map((line) => line.slice("once ".length));
     return {
       batches: written.length,
       answered: answers.filter(({ length }) => length === 1).length,
-      incomplete: answers.filter(([answer]) => answer === undefined || resultsIn(answer.text) !== 4).length,
+      incomplete: answers.filter(([answer]) => answer === undefined || resultsIn(answer.text) !== 4)
+        .length,
       approved: decisions.approved.size,
       rejected: decisions.rejected.size,
       clicksRefused: decisions.refused,
-      wrongRuns: repeats(recorded, "once").repeated + asked.filter((key) => decisions.rejected.has(key)).length,
+      wrongRuns:
+        repeats(recorded, "once").repeated +
+        asked.filter((key) => decisions.rejected.has(key)).length,
       buttonsLeft: left(),
       unknown: answers.flat().filter(({ text }) => /outcome unknown|is unknown/i.test(text)).length,
       kills,

@@ -22,7 +22,10 @@ async function killOne(system: ProcessSystem, kind: Kind, index: number): Promis
 }
 
 /** Redis is killed with SIGKILL and comes back with what its append-only file holds. */
-export async function restartRedis(system: ProcessSystem, random: ReturnType<typeof createRandom>): Promise<void> {
+export async function restartRedis(
+  system: ProcessSystem,
+  random: ReturnType<typeof createRandom>,
+): Promise<void> {
   system.redis.process.kill("SIGKILL");
   await system.withoutRedis(async () => await delay(random.below(1_500)));
 }
@@ -34,7 +37,9 @@ export type Kills = Record<string, number>;
  * Kills processes of these kinds, one after the other, until it is over; counts them by kind, in `kills` as it goes. A
  * failure rejects the returned promise.
  */
-export function killUntil(...[system, plan, over]: Parameters<typeof killAndCount>): Promise<Kills> {
+export function killUntil(
+  ...[system, plan, over]: Parameters<typeof killAndCount>
+): Promise<Kills> {
   const killing = killAndCount(system, plan, over);
   killing.catch(() => undefined); // the caller that awaits it gets the error
   return killing;
@@ -56,7 +61,9 @@ async function killAndCount(
   over: AbortSignal,
 ): Promise<Kills> {
   for (let count = 0; count < most && !over.aborted; count += 1) {
-    await delay(pauseMs / 2 + random.below(pauseMs), undefined, { signal: over }).catch(() => undefined); // it is over
+    await delay(pauseMs / 2 + random.below(pauseMs), undefined, { signal: over }).catch(
+      () => undefined,
+    ); // it is over
     if (over.aborted) break;
     const kind = random.pick(kinds);
     if (kind === "redis") await restartRedis(system, random);

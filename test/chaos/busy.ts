@@ -47,14 +47,23 @@ export async function runBusy(options: BusyOptions): Promise<BusyReport> {
     asked += 1;
     return await obedientModel(request);
   };
-  const system = await startProcesses({ workers: 3, runners: 2, ingresses: 2, logDirectory, script });
+  const system = await startProcesses({
+    workers: 3,
+    runners: 2,
+    ingresses: 2,
+    logDirectory,
+    script,
+  });
   const loops = Array.from({ length: options.loops }, () =>
     spawn(process.execPath, ["-e", "for (;;);"], { detached: true, stdio: "ignore" }),
   );
   const startedMs = performance.now();
   try {
     const writing = Promise.all(
-      Array.from({ length: options.chats }, async (_, chat) => await writeChat(system, chat, options)),
+      Array.from(
+        { length: options.chats },
+        async (_, chat) => await writeChat(system, chat, options),
+      ),
     );
     await stopInTurns(system, options.stopsMs);
     if (options.isRedisAway) await system.withoutRedis(async () => await delay(1_000));
@@ -62,9 +71,13 @@ export async function runBusy(options: BusyOptions): Promise<BusyReport> {
     const written = chats.flat();
     await untilAnswered(system, written, options.patienceMs);
     const seconds = Math.round((performance.now() - startedMs) / 1_000);
-    const texts = written.flatMap((message) => visibleAnswers(system.feishu, message).map(({ text }) => text));
+    const texts = written.flatMap((message) =>
+      visibleAnswers(system.feishu, message).map(({ text }) => text),
+    );
     const fenced = await Promise.all(
-      system.workers.map(async (worker) => await metricOf(worker, "larkline_turn_runs_total", 'outcome="fenced"')),
+      system.workers.map(
+        async (worker) => await metricOf(worker, "larkline_turn_runs_total", 'outcome="fenced"'),
+      ),
     );
     return {
       messages: written.length,
@@ -82,7 +95,11 @@ export async function runBusy(options: BusyOptions): Promise<BusyReport> {
   }
 }
 
-async function writeChat(system: ProcessSystem, chat: number, { messages, chats }: BusyOptions): Promise<Written[]> {
+async function writeChat(
+  system: ProcessSystem,
+  chat: number,
+  { messages, chats }: BusyOptions,
+): Promise<Written[]> {
   const person = system.person(`person ${chat}`);
   const written: Written[] = [];
   for (let at = 0; at < messages / chats; at += 1) {

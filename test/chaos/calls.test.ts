@@ -34,7 +34,12 @@ it(
       patienceMs: 120_000,
     });
     console.log(report);
-    expect(report).toMatchObject({ incomplete: 0, wrongRuns: 0, buttonsLeft: 0, answered: report.batches });
+    expect(report).toMatchObject({
+      incomplete: 0,
+      wrongRuns: 0,
+      buttonsLeft: 0,
+      answered: report.batches,
+    });
     expect(report.approved).toBeGreaterThan(0);
     expect(report.rejected).toBeGreaterThan(0);
   },

@@ -54,9 +54,14 @@ async function writeChat(
   const messages = Math.ceil(options.calls / options.chats / options.callsPerMessage);
   const written: Written[] = [];
   const untilMs = performance.now() + options.patienceMs;
-  const goesOn = (): boolean => kinds.some((kind) => kills[kind] === undefined) && performance.now() < untilMs;
+  const goesOn = (): boolean =>
+    kinds.some((kind) => kills[kind] === undefined) && performance.now() < untilMs;
   for (let position = 0; position < messages || goesOn(); position += 1) {
-    const message = await write(system, person, textOf(`${chat}-${position}`, options.callsPerMessage, random));
+    const message = await write(
+      system,
+      person,
+      textOf(`${chat}-${position}`, options.callsPerMessage, random),
+    );
     written.push(message);
     await untilAnswered(system, [message], options.patienceMs);
   }
@@ -97,7 +102,10 @@ export async function runCallChaos(options: CallChaosOptions): Promise<CallChaos
       stranded: answers.filter(({ length }) => length === 0).length * options.callsPerMessage,
       onceStarted: once.started,
       onceRepeated: once.repeated,
-      onceUnknown: texts.reduce((sum, text) => sum + (text.match(/outcome unknown|is unknown/gi)?.length ?? 0), 0),
+      onceUnknown: texts.reduce(
+        (sum, text) => sum + (text.match(/outcome unknown|is unknown/gi)?.length ?? 0),
+        0,
+      ),
       idempotentRepeated: repeats(recorded, "idempotent").repeated,
       pureRepeated: repeats(recorded, "pure").repeated,
       kills,

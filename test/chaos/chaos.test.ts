@@ -43,11 +43,20 @@ it(
       patienceMs: 90_000,
     });
     console.dir(report, { depth: 4 });
-    expect(Object.values(report.disasters).reduce((sum, count) => sum + count, 0)).toBe(plan.length);
+    expect(Object.values(report.disasters).reduce((sum, count) => sum + count, 0)).toBe(
+      plan.length,
+    );
     expect(report.onceStarted).toBeGreaterThan(0);
     expect(report.stopClicks).toBeGreaterThan(0);
     expect(report.decided).toBeGreaterThan(0);
-    expect(report).toMatchObject({ lost: 0, duplicated: 0, misordered: 0, failed: 0, leftOpen: 0, onceRepeated: 0 });
+    expect(report).toMatchObject({
+      lost: 0,
+      duplicated: 0,
+      misordered: 0,
+      failed: 0,
+      leftOpen: 0,
+      onceRepeated: 0,
+    });
     expect(report).toMatchObject({ poison: 1, givenUp: 1 });
     expect(report.answered).toBe(report.accepted);
   },

@@ -4,13 +4,26 @@ import type { SimMessage } from "@larkline/simulator";
 import { DeadLetters, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
-import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
+import {
+  answersTo,
+  repeats,
+  tally,
+  untilAnswered,
+  write,
+  type Written,
+} from "../system/answers.ts";
 import { decide, openQuestions } from "../system/approvals.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { groupOf } from "../system/sending.ts";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { watchAnswers, type Watched } from "./answer-watch.ts";
-import { disasters, healedBy, startAgain, type DisasterName, type DisasterScene } from "./disasters.ts";
+import {
+  disasters,
+  healedBy,
+  startAgain,
+  type DisasterName,
+  type DisasterScene,
+} from "./disasters.ts";
 import { createModelWeather, weatherLimits } from "./model-weather.ts";
 import { mountDisk } from "./small-disk.ts";
 import { createRandom } from "./random.ts";
@@ -82,11 +95,20 @@ export interface ChaosReport {
 
 function textOf(key: string, random: ReturnType<typeof createRandom>): string {
   const kind = random.below(4);
-  const lines = [random.pick([`m${key}`, `m${key} pause ${random.below(300)}`, `m${key} type ${random.below(40)}`])];
+  const lines = [
+    random.pick([
+      `m${key}`,
+      `m${key} pause ${random.below(300)}`,
+      `m${key} type ${random.below(40)}`,
+    ]),
+  ];
   if (kind === 1) lines.push(`call note_once {"key":"${key}","ms":${random.below(500)}}`);
   if (kind === 2) lines.push(`call note_pure {"key":"${key}","ms":${random.below(500)}}`);
   if (kind === 3) {
-    lines.push(`call note_once {"key":"${key}a"}`, `call note_once {"key":"${key}b","ms":${random.below(200)}}`);
+    lines.push(
+      `call note_once {"key":"${key}a"}`,
+      `call note_once {"key":"${key}b","ms":${random.below(200)}}`,
+    );
   }
   return lines.join("\n");
 }
@@ -97,14 +119,21 @@ const plainTools = fileURLToPath(new URL("../fixtures/recording-tools.ts", impor
 const poisonFixture = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url));
 
 /** One person writes until the run stops it. */
-async function writeChat({ system, watch }: DisasterScene, chat: number, over: AbortSignal): Promise<Watched[]> {
+async function writeChat(
+  { system, watch }: DisasterScene,
+  chat: number,
+  over: AbortSignal,
+): Promise<Watched[]> {
   const random = createRandom(chat + 1);
   const person = system.person(`person ${chat}`);
   const written: Watched[] = [];
   for (let position = 0; !over.aborted; position += 1) {
     written.push(await watch.write(person, textOf(`${chat}-${position}`, random)));
     do await delay(random.below(200));
-    while (!over.aborted && written.filter(({ answeredMs }) => answeredMs === undefined).length >= openAtOnce);
+    while (
+      !over.aborted &&
+      written.filter(({ answeredMs }) => answeredMs === undefined).length >= openAtOnce
+    );
   }
   return written;
 }
@@ -127,15 +156,19 @@ async function decideIn(
   const answered = (): number =>
     watch
       .all()
-      .filter((message) => message.chatId === chatId && message.openId !== asker && message.answeredMs !== undefined)
-      .length;
+      .filter(
+        (message) =>
+          message.chatId === chatId && message.openId !== asker && message.answeredMs !== undefined,
+      ).length;
   while (!closing.aborted) {
     await delay(100, undefined, { signal: closing }).catch(() => undefined); // it is over
     const [card] = openQuestions(system, chatId);
     if (card === undefined) continue;
     const before = answered();
     const untilMs = performance.now() + longestQuestionMs;
-    while (!closing.aborted && answered() === before && performance.now() < untilMs) await delay(50);
+    while (!closing.aborted && answered() === before && performance.now() < untilMs) {
+      await delay(50);
+    }
     // Clicked again as long as the card has its buttons.
     const click = decide(system, card, { openId: asker, wanted: { decision: "approve" } });
     const { toast } = await click.catch(() => ({ toast: undefined }));
@@ -148,7 +181,10 @@ async function decideIn(
 /** Writes until the run stops it, one message after the other. */
 async function writeInGroup(
   { watch }: DisasterScene,
-  { person, textAt }: { person: { openId: string; chatId: string }; textAt: (position: number) => string },
+  {
+    person,
+    textAt,
+  }: { person: { openId: string; chatId: string }; textAt: (position: number) => string },
   over: AbortSignal,
 ): Promise<Watched[]> {
   const written: Watched[] = [];
@@ -180,20 +216,31 @@ function startGroup(
 }
 
 /** A person writes what kills every worker, each time in a chat of its own. */
-async function writePoison({ system }: DisasterScene, options: ChaosOptions, over: AbortSignal): Promise<Written[]> {
+async function writePoison(
+  { system }: DisasterScene,
+  options: ChaosOptions,
+  over: AbortSignal,
+): Promise<Written[]> {
   const written: Written[] = [];
   const pauseMs = options.durationMs / (options.poison + 1);
   while (written.length < options.poison && !over.aborted) {
-    await delay(written.length === 0 ? Math.min(pauseMs, 3_000) : pauseMs, undefined, { signal: over }).catch(
+    await delay(written.length === 0 ? Math.min(pauseMs, 3_000) : pauseMs, undefined, {
+      signal: over,
+    }).catch(
       () => undefined, // it is over
     );
-    if (!over.aborted) written.push(await write(system, system.person(`villain ${written.length}`), "poison-pill"));
+    if (!over.aborted) {
+      written.push(await write(system, system.person(`villain ${written.length}`), "poison-pill"));
+    }
   }
   return written;
 }
 
 /** As a supervisor does: another worker takes the place of one that a message has killed. */
-async function superviseWorkers({ system, expected }: DisasterScene, closing: AbortSignal): Promise<void> {
+async function superviseWorkers(
+  { system, expected }: DisasterScene,
+  closing: AbortSignal,
+): Promise<void> {
   while (!closing.aborted) {
     await delay(200, undefined, { signal: closing }).catch(() => undefined); // it is over
     for (const [at, worker] of system.workers.entries()) {
@@ -212,7 +259,11 @@ interface Havoc {
 }
 
 /** One disaster after the other until it is over; those that last some time go on beside the next. */
-async function wreak(scene: DisasterScene, options: ChaosOptions, over: AbortSignal): Promise<Havoc> {
+async function wreak(
+  scene: DisasterScene,
+  options: ChaosOptions,
+  over: AbortSignal,
+): Promise<Havoc> {
   const { plan, pauseMs, disasters: most = Number.POSITIVE_INFINITY } = options;
   const havoc: Havoc = { harms: [], counts: {}, healed: 0 };
   const lasting: Promise<void>[] = [];
@@ -225,7 +276,9 @@ async function wreak(scene: DisasterScene, options: ChaosOptions, over: AbortSig
     havoc.healed += healed;
   };
   for (let round = 0; round < most && !over.aborted; round += 1) {
-    await delay(pauseMs / 2 + scene.random.below(pauseMs), undefined, { signal: over }).catch(() => undefined);
+    await delay(pauseMs / 2 + scene.random.below(pauseMs), undefined, { signal: over }).catch(
+      () => undefined,
+    );
     const name = plan[round % plan.length];
     if (over.aborted || name === undefined) break;
     // Only one thing at a time happens to Redis and to a whole side; what sleeps, sleeps beside the rest.
@@ -244,7 +297,11 @@ function botMessages({ feishu }: ProcessSystem): SimMessage[] {
 }
 
 /** A person clicks on the stop button of some open card now and then; returns how many clicks stopped a turn. */
-async function clickStops(system: ProcessSystem, options: ChaosOptions, over: AbortSignal): Promise<number> {
+async function clickStops(
+  system: ProcessSystem,
+  options: ChaosOptions,
+  over: AbortSignal,
+): Promise<number> {
   const random = createRandom(options.seed + 1);
   let clicks = 0;
   while (!over.aborted) {
@@ -260,7 +317,10 @@ async function clickStops(system: ProcessSystem, options: ChaosOptions, over: Ab
 }
 
 /** The states of conversations whose messages have no answer, to find the cause. */
-async function storiesOf({ system }: DisasterScene, written: readonly Watched[]): Promise<string[]> {
+async function storiesOf(
+  { system }: DisasterScene,
+  written: readonly Watched[],
+): Promise<string[]> {
   const redis = connectRedis(system.redis.url);
   const store = new SessionStore({ redis, namespace: "larkline" });
   const letters = await new DeadLetters({ redis, namespace: "larkline" }).list(1_000);
@@ -269,11 +329,17 @@ async function storiesOf({ system }: DisasterScene, written: readonly Watched[])
       written.map(async (message) => {
         const session = `${system.appId}.${message.chatId}`;
         const summary = await store.summary(session);
-        const shown = visibleAnswers(system.feishu, message).map(({ text, finished }) => ({ text, finished }));
+        const shown = visibleAnswers(system.feishu, message).map(({ text, finished }) => ({
+          text,
+          finished,
+        }));
         const unsent = (await store.leaseOutbox(session))?.record;
         const cell = (await redis.keys(`*:h:${session}`))[0] ?? "";
         const history = await redis.lrange(cell, -6, -1);
-        const seen = await redis.mget(...(await redis.keys(`*:seen:${session}:*:${message.messageId}`)), "none");
+        const seen = await redis.mget(
+          ...(await redis.keys(`*:seen:${session}:*:${message.messageId}`)),
+          "none",
+        );
         return JSON.stringify({
           message,
           shown,
@@ -293,7 +359,11 @@ async function storiesOf({ system }: DisasterScene, written: readonly Watched[])
 /** Looked at while the system still stands. */
 async function count(
   scene: DisasterScene,
-  { written, poison, questions }: { written: readonly Watched[][]; poison: readonly Written[]; questions: Questions },
+  {
+    written,
+    poison,
+    questions,
+  }: { written: readonly Watched[][]; poison: readonly Written[]; questions: Questions },
   havoc: Havoc,
 ): Promise<ChaosReport> {
   const { system, watch, weather } = scene;
@@ -304,7 +374,9 @@ async function count(
   const unanswered = written.flat().filter((_, at) => answers[at]?.length === 0);
   const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
   // In a group the name of the person comes first; the scripted model repeats what a resumed turn reads, too.
-  const failed = texts.filter((text) => !/^\[(?:\w+: )?m|^\[\[People have answered|^Stopped\.$/m.test(text));
+  const failed = texts.filter(
+    (text) => !/^\[(?:\w+: )?m|^\[\[People have answered|^Stopped\.$/m.test(text),
+  );
   return {
     accepted: answers.length,
     answered: answers.filter(({ length }) => length > 0).length,
@@ -312,8 +384,9 @@ async function count(
     failed: failed.length,
     failedTexts: failed.slice(0, 20),
     poison: poison.length,
-    givenUp: poison.filter((message) => answersTo(system, message).some(({ text }) => text.includes("given up")))
-      .length,
+    givenUp: poison.filter((message) =>
+      answersTo(system, message).some(({ text }) => text.includes("given up")),
+    ).length,
     leftOpen: botMessages(system).filter((message) => !isClosed(message)).length,
     stopped: texts.filter((text) => /^Stopped\.$/m.test(text)).length,
     ...questions,
@@ -329,12 +402,20 @@ async function count(
   };
 }
 
-async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosReport & { stopClicks: number }> {
+async function run(
+  scene: DisasterScene,
+  options: ChaosOptions,
+): Promise<ChaosReport & { stopClicks: number }> {
   const { system, watch } = scene;
   const over = new AbortController();
   const ending = setTimeout(() => over.abort(), options.durationMs);
-  const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(scene, chat, over.signal));
-  const groups = Array.from({ length: options.groups }, (_, group) => startGroup(scene, group, over.signal));
+  const chats = Array.from(
+    { length: options.chats },
+    async (_, chat) => await writeChat(scene, chat, over.signal),
+  );
+  const groups = Array.from({ length: options.groups }, (_, group) =>
+    startGroup(scene, group, over.signal),
+  );
   const parts = [
     wreak(scene, options, over.signal).finally(() => over.abort()),
     Promise.all([...chats, ...groups.map(async ({ written }) => await written)]),
@@ -344,7 +425,9 @@ async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosRe
   const counted = new AbortController();
   const supervising = superviseWorkers(scene, counted.signal);
   const questions: Questions = { decided: 0, meanwhile: 0 };
-  const deciding = groups.map(async (group) => await decideIn(scene, { ...group, questions }, counted.signal));
+  const deciding = groups.map(
+    async (group) => await decideIn(scene, { ...group, questions }, counted.signal),
+  );
   try {
     const [havoc, written, stopClicks, poison] = await Promise.all(parts).finally(() => {
       over.abort();
@@ -360,7 +443,9 @@ async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosRe
 }
 
 /** Messages are written while everything breaks; then it is counted what became of them. */
-export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { stopClicks: number }> {
+export async function runChaos(
+  options: ChaosOptions,
+): Promise<ChaosReport & { stopClicks: number }> {
   const random = createRandom(options.seed);
   const weather = createModelWeather(obedientModel, random);
   const { workers, runners, ingresses, freezeMs } = options;
@@ -370,7 +455,10 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
     lines: true,
     ...(logDirectory === undefined ? {} : { logDirectory }),
     ...(disk === undefined ? {} : { redisDirectory: disk.path }),
-    env: { NODE_OPTIONS: `--import=${poisonFixture}`, RUNNER_TOOLS: `${plainTools},${approvalTools}` },
+    env: {
+      NODE_OPTIONS: `--import=${poisonFixture}`,
+      RUNNER_TOOLS: `${plainTools},${approvalTools}`,
+    },
     workers,
     runners,
     ingresses,
@@ -379,12 +467,18 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
     // No person is there to decide about unknown outcomes.
     config: { approvals: { unknownOutcome: "tell", learnAfter: 0 }, limits: weatherLimits },
     // Delivered again for as long as anything here can last.
-    simulator: { limits: "enforced", retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
+    simulator: {
+      limits: "enforced",
+      retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000],
+    },
   });
   system.feishu.setDeliveryNoise({ duplicates: true, lostAcks: 2 * options.chats });
   const watch = watchAnswers(system);
   try {
-    return await run({ system, watch, weather, random, freezeMs, disk, expected: new WeakSet() }, options);
+    return await run(
+      { system, watch, weather, random, freezeMs, disk, expected: new WeakSet() },
+      options,
+    );
   } finally {
     watch.close();
     await system.close();

@@ -109,8 +109,12 @@ async function dropConnections({ system, random }: DisasterScene): Promise<Damag
   try {
     const own = Number(await redis.call("CLIENT", "ID"));
     const list = String(await redis.call("CLIENT", "LIST"));
-    const ids = [...list.matchAll(/^id=(\d+)/gm)].map(([, id]) => Number(id)).filter((id) => id !== own);
-    for (const id of ids) if (random.below(2) === 0) await redis.call("CLIENT", "KILL", "ID", String(id));
+    const ids = [...list.matchAll(/^id=(\d+)/gm)]
+      .map(([, id]) => Number(id))
+      .filter((id) => id !== own);
+    for (const id of ids) {
+      if (random.below(2) === 0) await redis.call("CLIENT", "KILL", "ID", String(id));
+    }
   } finally {
     await closeRedis(redis);
   }
@@ -139,7 +143,13 @@ const apiFaults: readonly FaultAction[] = [
 
 /** The next calls to some part of Feishu's API fail, applied or not. */
 async function feishuFaults({ system, random }: DisasterScene): Promise<Damage> {
-  const path = random.pick([/\/messages/, /\/cardkit\/v1\/cards$/, /\/content$/, /\/cards\/[^/]+$/, /\/cardkit\//]);
+  const path = random.pick([
+    /\/messages/,
+    /\/cardkit\/v1\/cards$/,
+    /\/content$/,
+    /\/cards\/[^/]+$/,
+    /\/cardkit\//,
+  ]);
   system.feishu.faults.add({ match: { path }, times: 5, action: random.pick(apiFaults) });
   return {};
 }
@@ -148,7 +158,9 @@ async function feishuFaults({ system, random }: DisasterScene): Promise<Damage> 
 async function lateEvents({ system, random, watch }: DisasterScene): Promise<Damage> {
   const known = watch.all().filter(({ answeredMs }) => answeredMs !== undefined);
   for (let count = 0; count < 3 && known.length > 0; count += 1) {
-    void system.feishu.redeliver(random.pick(known).messageId, { freshEventId: random.below(2) === 0 });
+    void system.feishu.redeliver(random.pick(known).messageId, {
+      freshEventId: random.below(2) === 0,
+    });
   }
   return {};
 }
@@ -222,35 +234,44 @@ async function rewriteAppendOnlyFile(url: string): Promise<void> {
     }
   };
   try {
-    await untilInfo("aof_last_write_status:ok", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0");
+    await untilInfo(
+      "aof_last_write_status:ok",
+      "aof_rewrite_in_progress:0",
+      "aof_rewrite_scheduled:0",
+    );
     await redis.call("BGREWRITEAOF").catch(() => undefined); // Redis has just begun one by itself
-    await untilInfo("aof_last_bgrewrite_status:ok", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0");
+    await untilInfo(
+      "aof_last_bgrewrite_status:ok",
+      "aof_rewrite_in_progress:0",
+      "aof_rewrite_scheduled:0",
+    );
   } finally {
     await closeRedis(redis);
   }
 }
 
 /** Resolves once the harm is over: what is slow from then on is recovery. */
-export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => Promise<Damage>>> = {
-  kill_worker: async (scene) => await kill(scene, "agent-worker"),
-  kill_runner: async (scene) => await kill(scene, "tool-runner"),
-  kill_ingress: async (scene) => await kill(scene, "ingress"),
-  freeze,
-  dropped_connections: dropConnections,
-  redis_restart: async ({ system, random }) => {
-    await restartRedis(system, random);
-    return {};
-  },
-  feishu_outage: feishuOutage,
-  feishu_faults: feishuFaults,
-  model_errors: async ({ weather }) => {
-    weather.worsen(4);
-    return {};
-  },
-  late_events: lateEvents,
-  half_open: halfOpen,
-  dead_lines: deadLines,
-  wrong_clock: startWithWrongClock,
-  redis_full: fillRedis,
-  disk_full: fillDisk,
-};
+export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => Promise<Damage>>> =
+  {
+    kill_worker: async (scene) => await kill(scene, "agent-worker"),
+    kill_runner: async (scene) => await kill(scene, "tool-runner"),
+    kill_ingress: async (scene) => await kill(scene, "ingress"),
+    freeze,
+    dropped_connections: dropConnections,
+    redis_restart: async ({ system, random }) => {
+      await restartRedis(system, random);
+      return {};
+    },
+    feishu_outage: feishuOutage,
+    feishu_faults: feishuFaults,
+    model_errors: async ({ weather }) => {
+      weather.worsen(4);
+      return {};
+    },
+    late_events: lateEvents,
+    half_open: halfOpen,
+    dead_lines: deadLines,
+    wrong_clock: startWithWrongClock,
+    redis_full: fillRedis,
+    disk_full: fillDisk,
+  };

@@ -7,7 +7,10 @@ interface Case extends Pick<FailoverOptions, "kind" | "failure"> {
 }
 
 const dies = { happens: "dies", failure: { cutMs: 0 } };
-const isBackSoon = { happens: "dies, and is back after 2.6 s", failure: { cutMs: 0, returnMs: 2_600 } };
+const isBackSoon = {
+  happens: "dies, and is back after 2.6 s",
+  failure: { cutMs: 0, returnMs: 2_600 },
+};
 const diesAlone = { happens: "dies after 0.5 s without replicas", failure: { cutMs: 500 } };
 const guarded = { "min-replicas-to-write": "1" };
 
@@ -31,15 +34,44 @@ function seconds(ms: number): string {
 }
 
 function lineOf({ kind, settings, happens }: Case, report: FailoverReport): string {
-  const { accepted, lost, duplicated, misordered, foreign, stuck, onceStarted, onceRepeated, flowing } = report;
+  const {
+    accepted,
+    lost,
+    duplicated,
+    misordered,
+    foreign,
+    stuck,
+    onceStarted,
+    onceRepeated,
+    flowing,
+  } = report;
   const named = Object.entries(settings).map(([name, value]) => `\`${name} ${value}\``);
-  const counts = [accepted, lost, duplicated, misordered, foreign, stuck, `${onceRepeated} of ${onceStarted}`];
-  const cells = [kind, happens, named.join(", "), ...counts, seconds(flowing.p50), seconds(flowing.p99)];
+  const counts = [
+    accepted,
+    lost,
+    duplicated,
+    misordered,
+    foreign,
+    stuck,
+    `${onceRepeated} of ${onceStarted}`,
+  ];
+  const cells = [
+    kind,
+    happens,
+    named.join(", "),
+    ...counts,
+    seconds(flowing.p50),
+    seconds(flowing.p99),
+  ];
   return `| ${cells.join(" | ")} |`;
 }
 
 /** For results.md, and with fewer columns docs/reliability.md: prints a line for each case. Resolves to how much of it must never happen. */
-export async function printFailovers(given: { rounds: number; chats: number; patienceMs: number }): Promise<number> {
+export async function printFailovers(given: {
+  rounds: number;
+  chats: number;
+  patienceMs: number;
+}): Promise<number> {
   console.log(
     "| servers | a master | settings | accepted | lost | twice | out of order | foreign | stuck | `once` repeated | p50, s | longest, s |",
   );

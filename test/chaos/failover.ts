@@ -60,13 +60,19 @@ function isOpen({ answeredMs, acceptedMs }: Watched): boolean {
   return answeredMs === undefined && performance.now() - acceptedMs < givenUpMs;
 }
 
-async function writeChat({ system, watch }: Scene, chat: number, over: AbortSignal): Promise<Watched[]> {
+async function writeChat(
+  { system, watch }: Scene,
+  chat: number,
+  over: AbortSignal,
+): Promise<Watched[]> {
   const random = createRandom(chat + 1);
   const person = system.person(`person ${chat}`);
   const written: Watched[] = [];
   for (let position = 0; !over.aborted; position += 1) {
     // Not acknowledged to the end: the person sees that, and it is not counted.
-    const message = await watch.write(person, textOf(`${chat}-${position}`, random)).catch(() => undefined);
+    const message = await watch
+      .write(person, textOf(`${chat}-${position}`, random))
+      .catch(() => undefined);
     if (message !== undefined) written.push(message);
     do await delay(20 + random.below(100));
     while (!over.aborted && written.filter(isOpen).length >= openAtOnce);
@@ -77,7 +83,9 @@ async function writeChat({ system, watch }: Scene, chat: number, over: AbortSign
 /** Whether something shows as an answer that was asked for elsewhere. */
 function isForeign(system: ProcessSystem, message: Watched): boolean {
   const [asked = ""] = message.text.split("\n");
-  return visibleAnswers(system.feishu, message).some(({ text }) => /\[m/.test(text) && !text.includes(`[${asked}]`));
+  return visibleAnswers(system.feishu, message).some(
+    ({ text }) => /\[m/.test(text) && !text.includes(`[${asked}]`),
+  );
 }
 
 function flowingAfter(messages: readonly Watched[], { atMs }: Harm): number[] {
@@ -96,7 +104,10 @@ async function untilFlowing({ watch, options }: Scene, atMs: number): Promise<vo
 }
 
 /** Chats that are dead: a message written now gets no answer. */
-async function stuckChats({ system, watch, options }: Scene, chats: readonly Watched[][]): Promise<number> {
+async function stuckChats(
+  { system, watch, options }: Scene,
+  chats: readonly Watched[][],
+): Promise<number> {
   const last = await Promise.all(
     chats.flatMap(([first]) => {
       if (first === undefined) return [];
@@ -112,7 +123,10 @@ async function stuckChats({ system, watch, options }: Scene, chats: readonly Wat
 async function run(scene: Scene, nodes: TestRedisNodes): Promise<FailoverReport> {
   const { system, watch, options } = scene;
   const over = new AbortController();
-  const writing = Array.from({ length: options.chats }, async (_, chat) => await writeChat(scene, chat, over.signal));
+  const writing = Array.from(
+    { length: options.chats },
+    async (_, chat) => await writeChat(scene, chat, over.signal),
+  );
   const harms: Harm[] = [];
   try {
     for (let round = 0; round < options.rounds; round += 1) {

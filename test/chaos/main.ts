@@ -44,7 +44,10 @@ const patienceMs = 120_000;
 /** Every second one is a kill. */
 const kills = disasterNames.filter((name) => name.startsWith("kill"));
 const others = disasterNames.filter((name) => !name.startsWith("kill"));
-const everything = others.flatMap((name, at) => [...kills.slice(at % kills.length, (at % kills.length) + 1), name]);
+const everything = others.flatMap((name, at) => [
+  ...kills.slice(at % kills.length, (at % kills.length) + 1),
+  name,
+]);
 
 function planned(names: string): DisasterName[] {
   return names.split(",").map((name) => {
@@ -77,7 +80,15 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     console.log(recoveryTable(report.recovery));
     const together = await parts["together"]?.();
     const { lost, duplicated, misordered, leftOpen, onceRepeated, poison, givenUp } = report;
-    return lost + duplicated + misordered + leftOpen + onceRepeated + (poison - givenUp) + (together ?? 0);
+    return (
+      lost +
+      duplicated +
+      misordered +
+      leftOpen +
+      onceRepeated +
+      (poison - givenUp) +
+      (together ?? 0)
+    );
   },
   together: async () => {
     const durationMs = Math.min(Number(values.seconds), 60) * 1_000;
@@ -106,7 +117,9 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     const batches = { chats, batchesPerChat: Number(values.batches) };
     const report = await runApprovalChaos({ seed, ...batches, pauseMs: 3_000, patienceMs });
     console.log(report);
-    return report.batches - report.answered + report.incomplete + report.wrongRuns + report.buttonsLeft;
+    return (
+      report.batches - report.answered + report.incomplete + report.wrongRuns + report.buttonsLeft
+    );
   },
   busy: async () => {
     const report = await runBusy({
@@ -122,7 +135,8 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     const repeated = values["redis-away"] ? 0 : repeatedModelCalls + lostLocks;
     return lost + duplicated + misordered + givenUp + repeated;
   },
-  failover: async () => await printFailovers({ rounds: Number(values.rounds), chats: Math.min(chats, 8), patienceMs }),
+  failover: async () =>
+    await printFailovers({ rounds: Number(values.rounds), chats: Math.min(chats, 8), patienceMs }),
 };
 
 const run = parts[values.part];

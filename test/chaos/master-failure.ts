@@ -19,7 +19,11 @@ async function replicasOf({ ask }: TestRedisNodes, master: number): Promise<numb
 }
 
 /** From here on the master works alone: its replicas are no longer let in. */
-async function cutOff({ ask }: TestRedisNodes, master: number, replicas: readonly number[]): Promise<void> {
+async function cutOff(
+  { ask }: TestRedisNodes,
+  master: number,
+  replicas: readonly number[],
+): Promise<void> {
   for (const replica of replicas) await ask(replica, "config", "set", "masterauth", "wrong");
   await ask(master, "client", "kill", "type", "replica");
 }
@@ -40,7 +44,10 @@ export interface MasterFailure {
  * Kills a master, waits until a replica has taken over, and until the killed server is a replica itself.
  * Resolves with the moment of its end, on the clock of `performance`.
  */
-export async function replaceMaster(nodes: TestRedisNodes, { cutMs, returnMs }: MasterFailure): Promise<number> {
+export async function replaceMaster(
+  nodes: TestRedisNodes,
+  { cutMs, returnMs }: MasterFailure,
+): Promise<number> {
   const masters = await nodes.masters();
   const victim = masters[Math.floor(Math.random() * masters.length)] ?? 0;
   const replicas = await replicasOf(nodes, victim);

@@ -32,7 +32,10 @@ function questionOf({ messages }: NormalisedRequest): string {
   return messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
 }
 
-export function createModelWeather(fair: ModelScript, random: ReturnType<typeof createRandom>): ModelWeather {
+export function createModelWeather(
+  fair: ModelScript,
+  random: ReturnType<typeof createRandom>,
+): ModelWeather {
   const hit = new Set<string>();
   let due = 0;
   // One after the other, so that none is left out.

@@ -25,18 +25,24 @@ export interface Recovery {
 
 export function timesOf(values: readonly number[]): Times {
   const sorted = values.toSorted((one, other) => one - other);
-  const at = (share: number): number => Math.round(sorted[Math.ceil(sorted.length * share) - 1] ?? 0);
+  const at = (share: number): number =>
+    Math.round(sorted[Math.ceil(sorted.length * share) - 1] ?? 0);
   return { p50: at(0.5), p99: at(0.99), count: sorted.length };
 }
 
-function isHit({ acceptedMs, answeredMs = Number.POSITIVE_INFINITY }: Watched, { atMs, overMs }: Harm): boolean {
+function isHit(
+  { acceptedMs, answeredMs = Number.POSITIVE_INFINITY }: Watched,
+  { atMs, overMs }: Harm,
+): boolean {
   return acceptedMs < overMs && answeredMs > atMs;
 }
 
 /** Messages that were answered while the disaster lasted needed no recovery. */
 function recoveriesFrom(messages: readonly Watched[], harm: Harm): number[] {
   const hit = messages.filter((message) => isHit(message, harm));
-  return hit.flatMap(({ answeredMs }) => (answeredMs === undefined ? [] : [Math.max(0, answeredMs - harm.overMs)]));
+  return hit.flatMap(({ answeredMs }) =>
+    answeredMs === undefined ? [] : [Math.max(0, answeredMs - harm.overMs)],
+  );
 }
 
 export function recoveryOf(messages: readonly Watched[], harms: readonly Harm[]): Recovery {
@@ -46,7 +52,8 @@ export function recoveryOf(messages: readonly Watched[], harms: readonly Harm[])
   );
   const byLabel = Map.groupBy(harms, ({ label }) => label);
   const hit = [...byLabel].map(
-    ([label, same]) => [label, timesOf(same.flatMap((harm) => recoveriesFrom(messages, harm)))] as const,
+    ([label, same]) =>
+      [label, timesOf(same.flatMap((harm) => recoveriesFrom(messages, harm)))] as const,
   );
   return { undisturbed: timesOf(undisturbed), hit: Object.fromEntries(hit) };
 }
@@ -59,6 +66,8 @@ export function recoveryTable({ undisturbed, hit }: Recovery): string {
     "| | p50, s | p99, s | messages |",
     "| --- | --- | --- | --- |",
     line("undisturbed: acceptance to answer", undisturbed),
-    ...Object.entries(hit).map(([name, times]) => line(`${name.replaceAll("_", " ")}: its end to the answer`, times)),
+    ...Object.entries(hit).map(([name, times]) =>
+      line(`${name.replaceAll("_", " ")}: its end to the answer`, times),
+    ),
   ].join("\n");
 }

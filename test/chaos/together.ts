@@ -1,7 +1,14 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
-import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
+import {
+  answersTo,
+  repeats,
+  tally,
+  untilAnswered,
+  write,
+  type Written,
+} from "../system/answers.ts";
 import { decide, openQuestions, type AskedCard } from "../system/approvals.ts";
 import { takeBack } from "../system/sending.ts";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";
@@ -81,7 +88,9 @@ function call(tool: string, given: object): string {
 /** Two helpers, of which one has a helper that has a helper; that one's tool takes `ms`. */
 function deepWork(key: string, ms: number): string {
   const note = call("note_once", { key, ms });
-  const deep = call("read", { task: `${key} read\n${call("check", { task: `${key} check\n${note}` })}` });
+  const deep = call("read", {
+    task: `${key} read\n${call("check", { task: `${key} check\n${note}` })}`,
+  });
   const tasks = [`${key} deep\n${deep}`, `${key} other\n${call("note_once", { key: `${key}o` })}`];
   return [`m${key}`, ...tasks.map((task) => call("research", { task }))].join("\n");
 }
@@ -93,9 +102,11 @@ const texts = {
   recalls: (key: string) => deepWork(key, 1_000),
   transfers: (key: string, position: number) =>
     `m${key}\n${call(`transfer_to_${position % 2 === 0 ? "expert" : "default"}`, { reason: "asked for" })}`,
-  questions: (key: string) => `m${key}\n${call("ask_person", { question: `${key}?`, choices: ["Blue", "Green"] })}`,
+  questions: (key: string) =>
+    `m${key}\n${call("ask_person", { question: `${key}?`, choices: ["Blue", "Green"] })}`,
   teams: (key: string) => `m${key} pause 30`,
-  memories: (key: string) => `m${key}\n${call("remember", { text: `the fact ${key}`, about: "me" })}`,
+  memories: (key: string) =>
+    `m${key}\n${call("remember", { text: `the fact ${key}`, about: "me" })}`,
 } satisfies Record<string, (key: string, position: number) => string>;
 
 type Conversation = keyof typeof texts;
@@ -137,11 +148,15 @@ async function writeChat(
  * Answers every question with two clicks at once; returns how many clicks each card took, by message id: none where the
  * answer to the click was lost with the ingress that took it.
  */
-async function answerQuestions(chats: readonly Chat[], over: AbortSignal): Promise<Map<string, number>> {
+async function answerQuestions(
+  chats: readonly Chat[],
+  over: AbortSignal,
+): Promise<Map<string, number>> {
   const taken = new Map<string, number>();
   const answer = async ({ bot, person }: Chat, card: AskedCard): Promise<void> => {
     const { messageId } = card.message;
-    const click = async () => await decide(bot, card, { openId: person.openId, wanted: { choice: "Green" } });
+    const click = async () =>
+      await decide(bot, card, { openId: person.openId, wanted: { choice: "Green" } });
     for (const { toast } of await Promise.all([click(), click()])) {
       taken.set(messageId, (taken.get(messageId) ?? 0) + (toast?.content === "Answered" ? 1 : 0));
     }
@@ -159,10 +174,16 @@ const kinds: readonly Kind[] = ["agent-worker", "tool-runner", "ingress"];
 const killed = [...kinds, "redis"] as const;
 
 /** Processes stop where they are, and continue later; returns how many. */
-async function freezeUntil(system: ProcessSystem, options: TogetherOptions, over: AbortSignal): Promise<number> {
+async function freezeUntil(
+  system: ProcessSystem,
+  options: TogetherOptions,
+  over: AbortSignal,
+): Promise<number> {
   const random = createRandom(options.seed + 1);
   for (let count = 0; ; count += 1) {
-    await delay(options.pauseMs + random.below(options.pauseMs), undefined, { signal: over }).catch(() => undefined);
+    await delay(options.pauseMs + random.below(options.pauseMs), undefined, { signal: over }).catch(
+      () => undefined,
+    );
     if (over.aborted) return count;
     const victim = random.pick(groupOf(system, random.pick(kinds)));
     victim.signal("SIGSTOP");
@@ -179,12 +200,19 @@ function surplus(things: readonly string[]): number {
 /** What is below the roots, and what their histories say. */
 async function lookBelow(redis: RedisConnection, chats: readonly Chat[], patienceMs: number) {
   const store = new SessionStore({ redis, namespace: "larkline" });
-  const roots = chats.map(({ bot, person, kind }) => ({ kind, session: `${bot.appId}.${person.chatId}` }));
-  const children = (await Promise.all(roots.map(async ({ session }) => await store.children(session)))).flat();
+  const roots = chats.map(({ bot, person, kind }) => ({
+    kind,
+    session: `${bot.appId}.${person.chatId}`,
+  }));
+  const children = (
+    await Promise.all(roots.map(async ({ session }) => await store.children(session)))
+  ).flat();
   const known = new Set(children.map(({ session }) => session));
   const untilMs = performance.now() + patienceMs;
   const working = async (): Promise<string[]> => {
-    const each = children.map(async ({ session }) => [session, await store.summary(session)] as const);
+    const each = children.map(
+      async ({ session }) => [session, await store.summary(session)] as const,
+    );
     return (await Promise.all(each)).flatMap(([session, summary]) =>
       summary.state === "idle" ? [] : [JSON.stringify({ session, summary })],
     );
@@ -194,7 +222,9 @@ async function lookBelow(redis: RedisConnection, chats: readonly Chat[], patienc
     await delay(200);
     left = await working();
   }
-  const strays = (await redis.keys("*:s:*~*")).filter((key) => !known.has(key.slice(key.indexOf(":s:") + 3)));
+  const strays = (await redis.keys("*:s:*~*")).filter(
+    (key) => !known.has(key.slice(key.indexOf(":s:") + 3)),
+  );
   // Tasks are all different: two children with the same one are one that was created twice. One that was stopped before
   // its first step has no history.
   const tasks = children.map(async ({ session }) =>
@@ -204,7 +234,9 @@ async function lookBelow(redis: RedisConnection, chats: readonly Chat[], patienc
   const made = transfers.map(async ({ session }) => {
     const history = await store.history(session);
     return history.flatMap((message, at) => {
-      if (message.role !== "tool" || !JSON.stringify(message.content).includes("Transferred to")) return [];
+      if (message.role !== "tool" || !JSON.stringify(message.content).includes("Transferred to")) {
+        return [];
+      }
       const asked = history.slice(0, at).findLast(({ role }) => role === "user");
       return [`${session} ${JSON.stringify(asked?.content)}`];
     });
@@ -246,7 +278,9 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     const over = new AbortController();
     const counted = new AbortController();
     const victims =
-      workerKills === undefined ? { kinds: killed } : { kinds: ["agent-worker"] as const, most: workerKills };
+      workerKills === undefined
+        ? { kinds: killed }
+        : { kinds: ["agent-worker"] as const, most: workerKills };
     const killing = killUntil(
       system,
       { ...victims, pauseMs: options.pauseMs, random: createRandom(seed) },
@@ -255,10 +289,15 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
     const havoc = [killing, freezeUntil(system, options, over.signal)] as const;
     const asked = chats.filter(({ kind }) => kind === "questions");
     const answering = answerQuestions(asked, counted.signal);
-    const time = workerKills === undefined ? delay(options.durationMs, undefined, { ref: false }) : killing;
+    const time =
+      workerKills === undefined ? delay(options.durationMs, undefined, { ref: false }) : killing;
     void time.catch(() => undefined).then(() => over.abort()); // who awaits `havoc` gets the error
     const writing = chats.map(async (chat, at) => {
-      await writeChat(chat, { name: `${chat.kind}${at}`, seed: seed + at, patienceMs }, over.signal);
+      await writeChat(
+        chat,
+        { name: `${chat.kind}${at}`, seed: seed + at, patienceMs },
+        over.signal,
+      );
     });
     await Promise.all(writing).finally(() => {
       over.abort();
@@ -273,9 +312,12 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
       const once = repeats(await system.recorded(), "once");
       const tallies = chats.map(({ bot, written }) => tally(bot, [written]));
       const takenBack = chats.map(({ bot, recalled }) => tally(bot, [recalled]));
-      const sum = (values: readonly number[]): number => values.reduce((all, value) => all + value, 0);
+      const sum = (values: readonly number[]): number =>
+        values.reduce((all, value) => all + value, 0);
       const silent = chats.flatMap(({ bot, kind, written }) =>
-        written.filter((one) => answersTo(bot, one).length === 0).map((one) => JSON.stringify({ kind, ...one })),
+        written
+          .filter((one) => answersTo(bot, one).length === 0)
+          .map((one) => JSON.stringify({ kind, ...one })),
       );
       return {
         faults: {
@@ -313,6 +355,8 @@ export async function runTogetherChaos(options: TogetherOptions): Promise<Togeth
 
 /** One line for each count. */
 export function togetherTable({ faults, counts }: TogetherReport): string {
-  const lines = Object.entries({ ...counts, ...faults }).map(([name, count]) => `| ${name} | ${count} |`);
+  const lines = Object.entries({ ...counts, ...faults }).map(
+    ([name, count]) => `| ${name} | ${count} |`,
+  );
   return ["| agents together | count |", "| --- | --- |", ...lines].join("\n");
 }

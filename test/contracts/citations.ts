@@ -29,7 +29,11 @@ export function citationsIn(file: string, source: string): Citation[] {
   const citations: Citation[] = [];
   for (const { 1: callee = "", 2: items = "", index } of source.matchAll(title)) {
     if (/\.(?:skip|todo|fails)$|^describe/.test(callee)) continue;
-    citations.push({ file, line: source.slice(0, index).split("\n").length, items: itemsOf(items) });
+    citations.push({
+      file,
+      line: source.slice(0, index).split("\n").length,
+      items: itemsOf(items),
+    });
   }
   return citations;
 }
@@ -41,7 +45,8 @@ export async function readCitations(): Promise<Citation[]> {
   );
   const files = glob(patterns, {
     cwd: repository,
-    exclude: (path) => path.split(sep).some((name) => name === "node_modules" || name === "contracts"),
+    exclude: (path) =>
+      path.split(sep).some((name) => name === "node_modules" || name === "contracts"),
   });
   const citations: Citation[] = [];
   for await (const path of files) {

@@ -14,7 +14,9 @@ function filesByItem(all: readonly Citation[]): Map<string, Set<string>> {
 }
 
 function itemsWhere(fact: (expectation: Expectation) => boolean): string[] {
-  return Object.entries(expectations).flatMap(([item, expectation]) => (fact(expectation) ? [item] : []));
+  return Object.entries(expectations).flatMap(([item, expectation]) =>
+    fact(expectation) ? [item] : [],
+  );
 }
 
 const cited = itemsWhere((expectation) => expectation === "covered" || "partly" in expectation);
@@ -28,7 +30,9 @@ function shortName(file: string): string {
 }
 
 function listOf(item: string, expectation: Expectation): string {
-  if (expectation !== "covered" && "later" in expectation) return `${item}  later: ${expectation.later}`;
+  if (expectation !== "covered" && "later" in expectation) {
+    return `${item}  later: ${expectation.later}`;
+  }
   const files = [...(filesOf.get(item) ?? [])].map(shortName).sort().join(", ");
   return `${item}  ${files}${expectation === "covered" ? "" : `; later: ${expectation.partly}`}`;
 }
@@ -57,7 +61,9 @@ describe("the contracts", () => {
   });
 
   it("every number that waits has its reason", () => {
-    for (const item of waiting) expect(Object.values(expectations[item] ?? {})).toEqual([expect.stringMatching(/\S/)]);
+    for (const item of waiting) {
+      expect(Object.values(expectations[item] ?? {})).toEqual([expect.stringMatching(/\S/)]);
+    }
   });
 });
 
@@ -77,7 +83,8 @@ describe("the reading of citations", () => {
   });
 
   it("leaves out groups, tests that do not run and numbers inside a title", () => {
-    const source = 'describe("AL-1: x"); it.skip("AL-2: x"); it.todo("AL-3: x"); it("see AL-4: x"); say("AL-5 x");';
+    const source =
+      'describe("AL-1: x"); it.skip("AL-2: x"); it.todo("AL-3: x"); it("see AL-4: x"); say("AL-5 x");';
     expect(citationsIn("a.test.ts", source)).toEqual([]);
   });
 });

@@ -63,7 +63,9 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "AL-55": "covered",
   "AL-56": "covered",
   "AL-57": "covered",
-  "AL-58": { later: "overriding: both event names are the platform's own, so nothing renames them" },
+  "AL-58": {
+    later: "overriding: both event names are the platform's own, so nothing renames them",
+  },
   "AL-59": "covered",
   "AL-60": "covered",
   "AL-61": "covered",
@@ -282,4 +284,11 @@ export const expectations: Readonly<Record<string, Expectation>> = {
 };
 
 /** How many items each checklist has. */
-export const checklistSizes: Readonly<Record<string, number>> = { AL: 63, AT: 29, CM: 43, EE: 58, RI: 40, SA: 40 };
+export const checklistSizes: Readonly<Record<string, number>> = {
+  AL: 63,
+  AT: 29,
+  CM: 43,
+  EE: 58,
+  RI: 40,
+  SA: 40,
+};

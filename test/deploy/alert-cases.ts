@@ -18,16 +18,22 @@ export const wellSeries: SeriesByName = {
   'larkline_queue_jobs{service="console",queue="tools-default.deploy",state="waiting"}': still(3),
   'larkline_queue_oldest_seconds{service="console",queue="tools-default"}': still(1),
   'larkline_canary_failures_total{service="console"}': still(0),
-  'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}': growing(60),
-  'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="5"}': growing(60),
-  'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="+Inf"}': growing(60),
+  'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}':
+    growing(60),
+  'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="5"}':
+    growing(60),
+  'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="+Inf"}':
+    growing(60),
   'larkline_tool_calls_total{service="tool-runner",tool="search",outcome="ok"}': growing(30),
   'larkline_tool_calls_total{service="tool-runner",tool="search",outcome="error"}': growing(1),
   'larkline_sandbox_holds{service="tool-runner",instance="a:8000",tier="sbx"}': still(1),
   'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="ok"}': growing(60),
-  'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="broken_off"}': growing(60),
-  'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="api_overloaded"}': growing(1),
-  'larkline_card_operations_total{service="agent-worker",operation="im.message.reply",result="ok"}': growing(60),
+  'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="broken_off"}':
+    growing(60),
+  'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="api_overloaded"}':
+    growing(1),
+  'larkline_card_operations_total{service="agent-worker",operation="im.message.reply",result="ok"}':
+    growing(60),
   'larkline_card_operations_total{service="agent-worker",operation="im.message.reply",result="rate_limit"}':
     growing(10),
   'larkline_limiter_wait_seconds_bucket{service="agent-worker",api="im",le="0.5"}': growing(60),
@@ -51,19 +57,28 @@ export const wellSeries: SeriesByName = {
 export const alertCases: Readonly<Record<string, SeriesByName>> = {
   LarklineStateUnknown: { 'larkline_state_up{service="console"}': still(0) },
   LarklineNoWorkers: { 'larkline_workers{service="console"}': still(0) },
-  LarklineMessageWaits: { 'larkline_message_oldest_seconds{service="console",state="queued"}': still(90) },
-  LarklineTurnLong: { 'larkline_message_oldest_seconds{service="console",state="running"}': still(2_000) },
+  LarklineMessageWaits: {
+    'larkline_message_oldest_seconds{service="console",state="queued"}': still(90),
+  },
+  LarklineTurnLong: {
+    'larkline_message_oldest_seconds{service="console",state="running"}': still(2_000),
+  },
   LarklineReplyNotDelivered: { 'larkline_outbox_oldest_seconds{service="console"}': still(400) },
   LarklineCanaryFails: { 'larkline_canary_failures_total{service="console"}': growing(1) },
   LarklineAcknowledgesSlowly: {
-    'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}': growing(30),
+    'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}':
+      growing(30),
   },
   LarklineDeadLetters: { 'larkline_dead_letters{service="console"}': still(1) },
-  LarklineJobsFailed: { 'larkline_queue_jobs{service="console",queue="turns",state="failed"}': still(1) },
+  LarklineJobsFailed: {
+    'larkline_queue_jobs{service="console",queue="turns",state="failed"}': still(1),
+  },
   LarklineNoRunner: {
     'larkline_queue_jobs{service="console",queue="tools-other.limited",state="waiting"}': still(1),
   },
-  LarklineCallsWait: { 'larkline_queue_oldest_seconds{service="console",queue="tools-default"}': still(120) },
+  LarklineCallsWait: {
+    'larkline_queue_oldest_seconds{service="console",queue="tools-default"}': still(120),
+  },
   // A series that begins within the window.
   LarklineUnknownOutcomes: {
     'larkline_tool_calls_total{service="tool-runner",tool="deploy",outcome="unknown"}': `_x${minutes - 10} 1x10`,
@@ -71,12 +86,16 @@ export const alertCases: Readonly<Record<string, SeriesByName>> = {
   LarklineToolFails: {
     'larkline_tool_calls_total{service="tool-runner",tool="search",outcome="error"}': growing(60),
   },
-  LarklineSandboxOpen: { 'larkline_sandbox_holds{service="tool-runner",instance="a:8000",tier="sbx"}': still(0) },
+  LarklineSandboxOpen: {
+    'larkline_sandbox_holds{service="tool-runner",instance="a:8000",tier="sbx"}': still(0),
+  },
   LarklineApprovalsExpire: {
-    'larkline_approvals_settled_total{service="agent-worker",kind="call",state="expired"}': growing(1),
+    'larkline_approvals_settled_total{service="agent-worker",kind="call",state="expired"}':
+      growing(1),
   },
   LarklineModelFails: {
-    'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="api_overloaded"}': growing(60),
+    'larkline_model_step_seconds_count{service="agent-worker",model="m",outcome="api_overloaded"}':
+      growing(60),
   },
   LarklinePlatformFails: {
     'larkline_card_operations_total{service="agent-worker",operation="im.message.reply",result="unavailable"}':
@@ -85,21 +104,33 @@ export const alertCases: Readonly<Record<string, SeriesByName>> = {
   LarklineLimiterSaturated: {
     'larkline_limiter_wait_seconds_bucket{service="agent-worker",api="im",le="0.5"}': growing(30),
   },
-  LarklineQuotaNearItsEnd: { 'larkline_feishu_month_calls{service="console",app="cli_a"}': still(8_100) },
+  LarklineQuotaNearItsEnd: {
+    'larkline_feishu_month_calls{service="console",app="cli_a"}': still(8_100),
+  },
   LarklineBudgetNearItsEnd: {
     'larkline_budget_warnings_total{service="agent-worker",per="person",period="day"}': `_x${minutes - 10} 1x10`,
   },
   LarklineBudgetSpent: {
     'larkline_budget_refusals_total{service="agent-worker",per="person",period="day"}': `_x${minutes - 10} 1x10`,
   },
-  LarklineRestarts: { 'process_start_time_seconds{service="agent-worker",instance="a:8000"}': growing(30) },
-  LarklineHeals: { 'larkline_events_total{service="agent-worker",event="turn.healed"}': growing(2) },
+  LarklineRestarts: {
+    'process_start_time_seconds{service="agent-worker",instance="a:8000"}': growing(30),
+  },
+  LarklineHeals: {
+    'larkline_events_total{service="agent-worker",event="turn.healed"}': growing(2),
+  },
   LarklineEventLoopBlocked: {
     'nodejs_eventloop_lag_p99_seconds{service="agent-worker",instance="a:8000"}': still(0.9),
   },
-  LarklineRedisFillsUp: { 'larkline_redis_memory_bytes{service="console",node="redis:6379"}': still(16) },
-  LarklineRedisForgets: { 'larkline_redis_persists{service="console",node="redis:6379"}': still(0) },
-  LarklineDataKeeping: { 'larkline_data_rounds_total{service="agent-worker",outcome="failed"}': growing(1) },
+  LarklineRedisFillsUp: {
+    'larkline_redis_memory_bytes{service="console",node="redis:6379"}': still(16),
+  },
+  LarklineRedisForgets: {
+    'larkline_redis_persists{service="console",node="redis:6379"}': still(0),
+  },
+  LarklineDataKeeping: {
+    'larkline_data_rounds_total{service="agent-worker",outcome="failed"}': growing(1),
+  },
 };
 
 /** A file of `promtool test rules`: the deployment that is well, and one that is not for each alert. */
@@ -107,12 +138,18 @@ export function promtoolTests(rulesFile: string): object {
   const caseOf = (name: string, alerts: readonly string[], series: SeriesByName): object => ({
     name,
     interval: "1m",
-    input_series: Object.entries({ ...wellSeries, ...series }).map(([one, values]) => ({ series: one, values })),
+    input_series: Object.entries({ ...wellSeries, ...series }).map(([one, values]) => ({
+      series: one,
+      values,
+    })),
     promql_expr_test: [
       {
         expr: 'count by (alertname) (ALERTS{alertstate="firing"})',
         eval_time: `${minutes}m`,
-        exp_samples: alerts.map((alertname) => ({ labels: `{alertname="${alertname}"}`, value: 1 })),
+        exp_samples: alerts.map((alertname) => ({
+          labels: `{alertname="${alertname}"}`,
+          value: 1,
+        })),
       },
     ],
   });

@@ -21,7 +21,9 @@ const run = promisify(execFile);
 
 /** Kustomize breaks long values into lines; Kubernetes reads over that, the schema does not. */
 function unwrapped(data: Readonly<Record<string, string>>): Record<string, string> {
-  return Object.fromEntries(Object.entries(data).map(([name, value]) => [name, value.replaceAll("\n", "")]));
+  return Object.fromEntries(
+    Object.entries(data).map(([name, value]) => [name, value.replaceAll("\n", "")]),
+  );
 }
 
 /** Throws what the schema of its kind finds wrong: what is missing, what has another type or another value. */
@@ -59,7 +61,9 @@ export function checkSchema(manifest: Manifest): void {
 /** Where the types of each kind are. */
 function moduleOf({ apiVersion, kind }: Manifest): string {
   if (apiVersion.startsWith("keda.sh/")) return `@kubernetes-models/keda/${apiVersion}/${kind}`;
-  if (apiVersion.startsWith("monitoring.")) return `@kubernetes-models/prometheus-operator/${apiVersion}/${kind}`;
+  if (apiVersion.startsWith("monitoring.")) {
+    return `@kubernetes-models/prometheus-operator/${apiVersion}/${kind}`;
+  }
   return `kubernetes-models/${apiVersion}/${kind}`;
 }
 
@@ -73,7 +77,9 @@ export async function unknownFields(manifests: readonly Manifest[]): Promise<str
   const file = join(folder, "manifests.ts");
   const kinds = new Map(manifests.map((one) => [one.kind, moduleOf(one)]));
   const imports = [...kinds].map(([kind, from]) => `import type { I${kind} } from "${from}";\n`);
-  const values = manifests.map((one, index) => `export const m${index}: I${one.kind} = ${JSON.stringify(one)};\n`);
+  const values = manifests.map(
+    (one, index) => `export const m${index}: I${one.kind} = ${JSON.stringify(one)};\n`,
+  );
   try {
     await writeFile(file, [...imports, ...values].join(""));
     const options = [

@@ -6,7 +6,10 @@ import { join, relative } from "node:path";
 import { promisify } from "node:util";
 import { clusterFiles } from "@larkline/k8s";
 import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
-import type { IPodMonitor, IPrometheusRule } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
+import type {
+  IPodMonitor,
+  IPrometheusRule,
+} from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
 import type { IDeployment, IStatefulSet } from "kubernetes-models/apps/v1";
 import type { IIngress, INetworkPolicy } from "kubernetes-models/networking.k8s.io/v1";
 import type { IPodDisruptionBudget } from "kubernetes-models/policy/v1";
@@ -41,7 +44,10 @@ export const operator = {
 const kustomize = createRequire(import.meta.url).resolve("kustomize/run.js");
 
 /** What `kubectl apply -k .data/k8s` would send to a cluster, made by the same command and Kustomize itself. */
-export async function renderCluster(overlay: string, redisUrl = "redis://redis:6379"): Promise<Manifest[]> {
+export async function renderCluster(
+  overlay: string,
+  redisUrl = "redis://redis:6379",
+): Promise<Manifest[]> {
   const folder = await mkdtemp(join(tmpdir(), "larkline-k8s-"));
   try {
     const images = { prefix: "registry.example.com/larkline", tag: "1.2.3" };
@@ -51,7 +57,9 @@ export async function renderCluster(overlay: string, redisUrl = "redis://redis:6
       await mkdir(folder, { recursive: true });
       await writeFile(join(folder, name), text);
     }
-    const { stdout } = await run(process.execPath, [kustomize, "build", folder], { maxBuffer: 16 * 1024 * 1024 });
+    const { stdout } = await run(process.execPath, [kustomize, "build", folder], {
+      maxBuffer: 16 * 1024 * 1024,
+    });
     return parseAllDocuments(stdout).map((document) => document.toJS() as Manifest); // checked by the first test
   } finally {
     await rm(folder, { recursive: true, force: true });

@@ -34,7 +34,10 @@ const { services: composed, networks } = composition;
 
 function valuesIn(text: string): Record<string, string> {
   return Object.fromEntries(
-    [...text.matchAll(/^([A-Z_]+)='([^'\n]*)'$/gm)].map(([, name = "", value = ""]) => [name, value]),
+    [...text.matchAll(/^([A-Z_]+)='([^'\n]*)'$/gm)].map(([, name = "", value = ""]) => [
+      name,
+      value,
+    ]),
   );
 }
 
@@ -47,7 +50,10 @@ const operator = {
   UNKNOWN: "is told to nobody",
 };
 
-function written(given: Parameters<typeof deploymentFiles>[0] = { env: operator }, kept = {}): Map<string, string> {
+function written(
+  given: Parameters<typeof deploymentFiles>[0] = { env: operator },
+  kept = {},
+): Map<string, string> {
   return new Map(deploymentFiles(given, kept).map(({ name, text }) => [name, text]));
 }
 
@@ -62,7 +68,9 @@ describe("infra/compose/compose.yaml", () => {
     const { name, ...known } = composition;
     expect(name).toBe("larkline");
     expect(isValid(known), JSON.stringify(isValid.errors)).toBe(true);
-    expect(isValid({ ...known, services: { redis: { ...composed["redis"], readonly: true } } })).toBe(false);
+    expect(
+      isValid({ ...known, services: { redis: { ...composed["redis"], readonly: true } } }),
+    ).toBe(false);
   });
 
   it("gives no service more of its machine than it needs", () => {
@@ -74,17 +82,23 @@ describe("infra/compose/compose.yaml", () => {
         cap_drop: ["ALL"],
         security_opt: ["no-new-privileges:true"],
       });
-      expect(service["tmpfs"], name).toEqual([expect.stringMatching(/^\/tmp:size=\d+[mg](,nr_inodes=\d+k)?$/)]);
+      expect(service["tmpfs"], name).toEqual([
+        expect.stringMatching(/^\/tmp:size=\d+[mg](,nr_inodes=\d+k)?$/),
+      ]);
       expect(service, name).not.toHaveProperty("privileged");
       expect(service, name).not.toHaveProperty("cap_add");
       for (const volume of service.volumes ?? []) {
-        expect(volume, name).toMatch(/^redis:\/data$|^prometheus:\/prometheus$|^grafana:\/var\/lib\/grafana$|:ro$/);
+        expect(volume, name).toMatch(
+          /^redis:\/data$|^prometheus:\/prometheus$|^grafana:\/var\/lib\/grafana$|:ro$/,
+        );
       }
     }
   });
 
   it("publishes ingress, and what people of operations look at on this machine; elsewhere only if set so", () => {
-    const published = Object.entries(composed).flatMap(([name, { ports = [] }]) => ports.map((port) => [name, port]));
+    const published = Object.entries(composed).flatMap(([name, { ports = [] }]) =>
+      ports.map((port) => [name, port]),
+    );
     expect(published).toEqual([
       ["ingress", "${INGRESS_ADDRESS:-127.0.0.1:8000}:8000"],
       ["console", "${CONSOLE_ADDRESS:-127.0.0.1:8003}:8000"],
@@ -102,7 +116,9 @@ describe("infra/compose/compose.yaml", () => {
     expect(composed["redis"]?.networks).toEqual(["data"]);
     for (const [name, { env_file: told, depends_on: needs }] of Object.entries(composed)) {
       const file = written().get(told?.replace(folder, "") ?? "") ?? "";
-      if (file.includes("REDIS_URL=")) expect(needs?.["redis"], name).toEqual({ condition: "service_healthy" });
+      if (file.includes("REDIS_URL=")) {
+        expect(needs?.["redis"], name).toEqual({ condition: "service_healthy" });
+      }
     }
   });
 
@@ -110,14 +126,20 @@ describe("infra/compose/compose.yaml", () => {
     const { scrape_configs: jobs } = parse(textOf("infra/prometheus/prometheus.yaml")) as {
       scrape_configs: { dns_sd_configs: { names: string[]; port: number }[] }[];
     };
-    const asked = jobs.flatMap(({ dns_sd_configs: [service] }) => service?.names.map((name) => [name, service.port]));
-    const ours = Object.keys(composed).filter((name) => composed[name]?.image.startsWith("larkline/"));
+    const asked = jobs.flatMap(({ dns_sd_configs: [service] }) =>
+      service?.names.map((name) => [name, service.port]),
+    );
+    const ours = Object.keys(composed).filter((name) =>
+      composed[name]?.image.startsWith("larkline/"),
+    );
     expect(asked.map((each) => each?.[0]).toSorted()).toEqual(
       ours.filter((name) => !["python-runner", "admin"].includes(name)).toSorted(),
     );
     for (const each of asked) {
       const [name = "", port] = each ?? [];
-      const shared = composed[name]?.networks.filter((its) => composed["prometheus"]?.networks.includes(its));
+      const shared = composed[name]?.networks.filter((its) =>
+        composed["prometheus"]?.networks.includes(its),
+      );
       expect(shared, `${name}`).toHaveLength(1);
       expect(port).toBe(8_000);
     }
@@ -127,14 +149,20 @@ describe("infra/compose/compose.yaml", () => {
     for (const [name, { image }] of Object.entries(composed)) {
       if (!image.startsWith("larkline/")) expect(image, name).toMatch(/:v?\d+\.\d+/);
     }
-    expect(valuesIn(written().get("grafana.env") ?? "")["GF_SECURITY_ADMIN_PASSWORD"]).toMatch(/^[0-9a-f]{64}$/);
+    expect(valuesIn(written().get("grafana.env") ?? "")["GF_SECURITY_ADMIN_PASSWORD"]).toMatch(
+      /^[0-9a-f]{64}$/,
+    );
   });
 
   it("runs two workers and two runners, and Redis so that it loses and forgets nothing on its own", () => {
     expect(composed["agent-worker"]?.deploy?.replicas).toBe(2);
     expect(composed["tool-runner"]?.deploy?.replicas).toBe(2);
     const command = composed["redis"]?.command?.join(" ") ?? "";
-    for (const setting of ["--appendonly yes", "--maxmemory-policy noeviction", "--aclfile /etc/redis/users.acl"]) {
+    for (const setting of [
+      "--appendonly yes",
+      "--maxmemory-policy noeviction",
+      "--aclfile /etc/redis/users.acl",
+    ]) {
       expect(command).toContain(setting);
     }
     expect(composed["redis"]?.volumes).toContain("redis:/data");
@@ -142,9 +170,13 @@ describe("infra/compose/compose.yaml", () => {
 
   it("builds apps that exist, those that run programs with what a sandbox is made of", () => {
     const apps = readdirSync(`${root}/apps`);
-    const built = Object.values(composed).flatMap(({ build }) => (build?.args === undefined ? [] : [build]));
+    const built = Object.values(composed).flatMap(({ build }) =>
+      build?.args === undefined ? [] : [build],
+    );
     for (const { args } of built) expect(apps).toContain(args?.APP);
-    expect(built.filter(({ target }) => target === "sandbox").map(({ args }) => args?.APP)).toEqual(["tool-runner"]);
+    expect(built.filter(({ target }) => target === "sandbox").map(({ args }) => args?.APP)).toEqual(
+      ["tool-runner"],
+    );
   });
 
   it("names files that `npm run compose-files` writes, each service its own", () => {
@@ -153,7 +185,9 @@ describe("infra/compose/compose.yaml", () => {
       file === undefined ? [] : [[name, file]],
     );
     const told = [...services, "grafana", "admin"];
-    expect(named.toSorted()).toEqual(told.map((service) => [service, `${folder}${service}.env`]).toSorted());
+    expect(named.toSorted()).toEqual(
+      told.map((service) => [service, `${folder}${service}.env`]).toSorted(),
+    );
     for (const service of told) expect([...files.keys()]).toContain(`${service}.env`);
     expect(files.get("redis/users.acl")).toContain("user runner-python on #");
     expect(files.get("config/larkline.config.ts")).toBe("export default {};\n");
@@ -163,10 +197,18 @@ describe("infra/compose/compose.yaml", () => {
 describe("npm run compose-files", () => {
   it("tells each service its own secrets and those of no other one", () => {
     const files = written();
-    const of = (service: string): Record<string, string> => valuesIn(files.get(`${service}.env`) ?? "");
+    const of = (service: string): Record<string, string> =>
+      valuesIn(files.get(`${service}.env`) ?? "");
     const names = (service: string): string[] => Object.keys(of(service)).toSorted();
     expect(names("ingress")).toEqual(
-      ["API_TOKEN", "FEISHU_APP_ID", "FEISHU_APP_SECRET", "FEISHU_ENCRYPT_KEY", "LOG_LEVEL", "REDIS_URL"].toSorted(),
+      [
+        "API_TOKEN",
+        "FEISHU_APP_ID",
+        "FEISHU_APP_SECRET",
+        "FEISHU_ENCRYPT_KEY",
+        "LOG_LEVEL",
+        "REDIS_URL",
+      ].toSorted(),
     );
     expect(names("agent-worker")).toEqual(
       [
@@ -181,7 +223,13 @@ describe("npm run compose-files", () => {
     );
     expect(names("tool-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("python-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
-    expect(names("console")).toEqual(["API_TOKEN", "CONSOLE_PASSWORD", "FEISHU_APP_ID", "LOG_LEVEL", "REDIS_URL"]);
+    expect(names("console")).toEqual([
+      "API_TOKEN",
+      "CONSOLE_PASSWORD",
+      "FEISHU_APP_ID",
+      "LOG_LEVEL",
+      "REDIS_URL",
+    ]);
     const signingKey = of("agent-worker")["CALL_SIGNING_KEY"] ?? "";
     expect(of("tool-runner")["RUNNER_KEY"]).toBe(runnerKeyOf(signingKey, "default"));
     const passwords = services.flatMap(
@@ -211,7 +259,11 @@ describe("npm run compose-files", () => {
   });
 
   it("gives the secrets of each bot to the processes that speak as it, and to no others", () => {
-    const desk = { FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k", FEISHU_VERIFICATION_TOKEN_DESK: "t" };
+    const desk = {
+      FEISHU_APP_SECRET_DESK: "s",
+      FEISHU_ENCRYPT_KEY_DESK: "k",
+      FEISHU_VERIFICATION_TOKEN_DESK: "t",
+    };
     const files = written({ env: { ...operator, ...desk } });
     const told = Object.fromEntries(
       services.map((service) => {
@@ -219,12 +271,20 @@ describe("npm run compose-files", () => {
         return [service, names.filter((name) => name.endsWith("_DESK")).length];
       }),
     );
-    expect(told).toMatchObject({ ingress: 3, "agent-worker": 1, "tool-runner": 0, "python-runner": 0, console: 0 });
+    expect(told).toMatchObject({
+      ingress: 3,
+      "agent-worker": 1,
+      "tool-runner": 0,
+      "python-runner": 0,
+      console: 0,
+    });
   });
 
   it("refuses what Compose could not read back, by its name alone", () => {
     const env = { FEISHU_APP_SECRET: "it's" };
-    expect(() => deploymentFiles({ env }, {})).toThrow("FEISHU_APP_SECRET must not have quotes or line breaks in it.");
+    expect(() => deploymentFiles({ env }, {})).toThrow(
+      "FEISHU_APP_SECRET must not have quotes or line breaks in it.",
+    );
   });
 
   // The composition sets addresses, names and places; a runner's own variables are not ours to know.
@@ -238,7 +298,14 @@ describe("npm run compose-files", () => {
     "INGRESS_URL",
     "CANARY_INTERVAL_MS",
   ];
-  const made = ["API_TOKEN", "CALL_SIGNING_KEY", "GRANT_KEY", "RUNNER_KEY", "RUNNER_NAME", "CONSOLE_PASSWORD"];
+  const made = [
+    "API_TOKEN",
+    "CALL_SIGNING_KEY",
+    "GRANT_KEY",
+    "RUNNER_KEY",
+    "RUNNER_NAME",
+    "CONSOLE_PASSWORD",
+  ];
   const rows = rowsUnder(textOf("docs/configuration.md"), "variable");
 
   it.each(["ingress", "agent-worker", "tool-runner", "console"] as const)(

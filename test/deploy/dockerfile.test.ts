@@ -6,20 +6,23 @@ const dockerfile = textOf("infra/docker/Dockerfile");
 
 /** The instructions of one stage, by its name. */
 function stage(name: string): string {
-  const body = dockerfile.split(/^FROM /m).find((each) => new RegExp(`^\\S+ AS ${name}\\n`).test(each));
+  const body = dockerfile
+    .split(/^FROM /m)
+    .find((each) => new RegExp(`^\\S+ AS ${name}\\n`).test(each));
   if (body === undefined) throw new Error(`there is no stage ${name}`);
   return body;
 }
 
-describe.each(["infra/docker/Dockerfile", "infra/runner-example/Dockerfile", "infra/python-runner/Dockerfile"])(
-  "%s",
-  (path) => {
-    it("has nothing that a linter finds", () => {
-      expect(validate(textOf(path))).toEqual([]);
-      expect(validate("FROM node\nCPOY . .\n")).not.toEqual([]);
-    });
-  },
-);
+describe.each([
+  "infra/docker/Dockerfile",
+  "infra/runner-example/Dockerfile",
+  "infra/python-runner/Dockerfile",
+])("%s", (path) => {
+  it("has nothing that a linter finds", () => {
+    expect(validate(textOf(path))).toEqual([]);
+    expect(validate("FROM node\nCPOY . .\n")).not.toEqual([]);
+  });
+});
 
 describe("infra/docker/Dockerfile", () => {
   it("ends as an ordinary user in both of its images", () => {
@@ -40,7 +43,10 @@ describe("infra/docker/Dockerfile", () => {
       "--from=installed /app .",
       "--from=bundled /app/bundles bundles",
     ]);
-    expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual(["APP", "APP"]);
+    expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual([
+      "APP",
+      "APP",
+    ]);
   });
 
   it("uses the pnpm and the turbo of the checkout", () => {
@@ -80,11 +86,15 @@ describe("what is taken from registries", () => {
       const [name = "", digest = ""] = image.split("@");
       digests.set(name, (digests.get(name) ?? new Set()).add(digest));
     }
-    for (const [name, found] of digests) expect({ name, count: found.size }).toEqual({ name, count: 1 });
+    for (const [name, found] of digests) {
+      expect({ name, count: found.size }).toEqual({ name, count: 1 });
+    }
   });
 
   it("is pinned by commit: actions, with their version beside it", () => {
-    const actions = [...textOf(".github/workflows/test.yml").matchAll(/uses: (.*)$/gm)].map(([, uses]) => uses);
+    const actions = [...textOf(".github/workflows/test.yml").matchAll(/uses: (.*)$/gm)].map(
+      ([, uses]) => uses,
+    );
     expect(actions).toHaveLength(2);
     for (const action of actions) expect(action).toMatch(/^[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/);
   });

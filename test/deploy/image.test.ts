@@ -45,20 +45,30 @@ interface Ready {
 }
 
 /** Starts the image and waits until it says that it is ready. */
-async function startReady(image: Image, env: Record<string, string>): Promise<Ready & { child: ChildProcess }> {
+async function startReady(
+  image: Image,
+  env: Record<string, string>,
+): Promise<Ready & { child: ChildProcess }> {
   const port = await freePort();
   const config = { LARKLINE_CONFIG: join(settings, "larkline.config.ts") };
-  const redis = { REDIS_URL: inject("redisUrl"), REDIS_NAMESPACE: `image-${randomBytes(4).toString("hex")}` };
+  const redis = {
+    REDIS_URL: inject("redisUrl"),
+    REDIS_NAMESPACE: `image-${randomBytes(4).toString("hex")}`,
+  };
   const child = image.start({ PORT: String(port), ...redis, ...config, ...env });
   children.push(child);
   let output = "";
-  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => (output += data.toString()));
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on("data", (data: Buffer) => (output += data.toString()));
+  }
   const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const answer = await vi.waitUntil(
     async () => {
       if (child.exitCode !== null) throw new Error(`it ended: ${output}`);
       const response = await fetch(`http://127.0.0.1:${port}/ready`).catch(() => undefined);
-      return response?.ok === true ? ((await response.json()) as Record<string, unknown>) : undefined;
+      return response?.ok === true
+        ? ((await response.json()) as Record<string, unknown>)
+        : undefined;
     },
     { timeout: 60_000, interval: 50 },
   );
@@ -70,7 +80,9 @@ describe("what a builder is sent", () => {
     const names = await readdir(workshop.context, { recursive: true });
     expect(names).toContain("pnpm-lock.yaml");
     expect(
-      names.filter((name) => /(?:^|\/)(?:\.|node_modules(?:\/|$))|\.(?:test|suite|fixture)\.ts$/.test(name)),
+      names.filter((name) =>
+        /(?:^|\/)(?:\.|node_modules(?:\/|$))|\.(?:test|suite|fixture)\.ts$/.test(name),
+      ),
     ).toEqual([]);
   });
 });

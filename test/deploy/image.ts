@@ -13,7 +13,9 @@ const dockerfile = join(root, "infra/docker/Dockerfile");
 export async function instruction(beginning: string): Promise<string> {
   const lines = (await readFile(dockerfile, "utf8")).split("\n");
   const line = lines.find((each) => each.startsWith(beginning));
-  if (line === undefined) throw new Error(`the Dockerfile has no line that begins with ${beginning}`);
+  if (line === undefined) {
+    throw new Error(`the Dockerfile has no line that begins with ${beginning}`);
+  }
   return line;
 }
 
@@ -42,12 +44,16 @@ const somebody = isRoot ? { uid: 65_534, gid: 65_534 } : {};
 
 /** For tests that are not run by root: their own folders, in which files may be made or not. Files are left alone, being links. */
 async function allowMaking(folder: string, allowed: boolean): Promise<void> {
-  if (!isRoot) await run("find", [folder, "-type", "d", "-exec", "chmod", allowed ? "u+w" : "a-w", "{}", "+"]);
+  if (!isRoot) {
+    await run("find", [folder, "-type", "d", "-exec", "chmod", allowed ? "u+w" : "a-w", "{}", "+"]);
+  }
 }
 
 /** The checkout without what the ignore file names. */
 async function copyContext(to: string): Promise<void> {
-  const ignored = (await readFile(`${dockerfile}.dockerignore`, "utf8")).split("\n").filter((line) => line !== "");
+  const ignored = (await readFile(`${dockerfile}.dockerignore`, "utf8"))
+    .split("\n")
+    .filter((line) => line !== "");
   const isKept = (path: string): boolean => {
     const name = relative(root, path);
     return name === "" || !ignored.some((pattern) => matchesGlob(name, pattern));
@@ -66,16 +72,26 @@ export async function openWorkshop(): Promise<Workshop> {
   await copyFile(process.execPath, join(bin, "node"), constants.COPYFILE_FICLONE);
   await copyContext(context);
   const tools = `${join(root, "node_modules/.bin")}:${process.env["PATH"] ?? ""}`;
-  const step = async (line: string, cwd: string, env: Record<string, string> = {}): Promise<void> => {
+  const step = async (
+    line: string,
+    cwd: string,
+    env: Record<string, string> = {},
+  ): Promise<void> => {
     const command = line.replace(/^RUN /, "");
-    await run("sh", ["-c", command], { cwd, env: { ...process.env, ...env, PATH: tools, CI: "1" } });
+    await run("sh", ["-c", command], {
+      cwd,
+      env: { ...process.env, ...env, PATH: tools, CI: "1" },
+    });
   };
 
   /** As the stage `bundled` makes it, whose packages the others do not see. */
   const bundle = async (): Promise<string> => {
     const stage = join(folder, "bundled");
     await cp(context, stage, { recursive: true });
-    await step(`${await instruction("RUN pnpm install --prod --frozen-lockfile --filter")} --prefer-offline`, stage);
+    await step(
+      `${await instruction("RUN pnpm install --prod --frozen-lockfile --filter")} --prefer-offline`,
+      stage,
+    );
     await step(await instruction("RUN node infra/dev/bundle.mjs"), stage);
     return join(stage, "bundles");
   };
@@ -99,10 +115,18 @@ export async function openWorkshop(): Promise<Workshop> {
     await allowMaking(image, false);
     const options = (env: Record<string, string>) => ({
       cwd: image,
-      env: { PATH: `${bin}:/usr/bin:/bin`, NODE_ENV: "production", APP: app, HOST: "127.0.0.1", ...env },
+      env: {
+        PATH: `${bin}:/usr/bin:/bin`,
+        NODE_ENV: "production",
+        APP: app,
+        HOST: "127.0.0.1",
+        ...env,
+      },
       ...somebody,
     });
-    const [command = "", ...given] = JSON.parse((await instruction("CMD")).replace(/^CMD /, "")) as string[];
+    const [command = "", ...given] = JSON.parse(
+      (await instruction("CMD")).replace(/^CMD /, ""),
+    ) as string[];
     return {
       folder: image,
       app,

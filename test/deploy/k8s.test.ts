@@ -24,21 +24,34 @@ interface Workload {
 }
 
 function workloadsIn(manifests: readonly Manifest[]): Workload[] {
-  return [...only(manifests, "Deployment"), ...only(manifests, "StatefulSet")].map(({ metadata, spec }) => {
-    const { template } = spec ?? {};
-    const [container, ...others] = template?.spec?.containers ?? [];
-    if (template?.spec === undefined || container === undefined) throw new Error("it has no container");
-    expect(others).toEqual([]);
-    return { name: metadata?.name ?? "", labels: template.metadata?.labels ?? {}, pod: template.spec, container };
-  });
+  return [...only(manifests, "Deployment"), ...only(manifests, "StatefulSet")].map(
+    ({ metadata, spec }) => {
+      const { template } = spec ?? {};
+      const [container, ...others] = template?.spec?.containers ?? [];
+      if (template?.spec === undefined || container === undefined) {
+        throw new Error("it has no container");
+      }
+      expect(others).toEqual([]);
+      return {
+        name: metadata?.name ?? "",
+        labels: template.metadata?.labels ?? {},
+        pod: template.spec,
+        container,
+      };
+    },
+  );
 }
 
 function portsOf({ container }: Workload): Record<string, number> {
-  return Object.fromEntries((container.ports ?? []).map((port) => [port.name ?? "", port.containerPort]));
+  return Object.fromEntries(
+    (container.ports ?? []).map((port) => [port.name ?? "", port.containerPort]),
+  );
 }
 
 function appOf({ container }: Workload): string {
-  return /^registry\.example\.com\/larkline\/([a-z-]+):1\.2\.3$/.exec(container.image ?? "")?.[1] ?? "";
+  return (
+    /^registry\.example\.com\/larkline\/([a-z-]+):1\.2\.3$/.exec(container.image ?? "")?.[1] ?? ""
+  );
 }
 
 /** Where the deadline of its end is said. */
@@ -53,13 +66,20 @@ function secretIn(manifests: readonly Manifest[], name: string): Record<string, 
   );
   if (found === undefined) throw new Error(`there is no Secret ${name}`);
   return Object.fromEntries(
-    Object.entries(found.data ?? {}).map(([key, value]) => [key, Buffer.from(value, "base64").toString()]),
+    Object.entries(found.data ?? {}).map(([key, value]) => [
+      key,
+      Buffer.from(value, "base64").toString(),
+    ]),
   );
 }
 
 /** The environment that a container gets. */
-function environmentOf({ container }: Workload, manifests: readonly Manifest[]): Record<string, string> {
-  const secretBy = (name = ""): Record<string, string> => secretIn(manifests, name.replace(/-[a-z0-9]{10}$/, ""));
+function environmentOf(
+  { container }: Workload,
+  manifests: readonly Manifest[],
+): Record<string, string> {
+  const secretBy = (name = ""): Record<string, string> =>
+    secretIn(manifests, name.replace(/-[a-z0-9]{10}$/, ""));
   const own = (container.env ?? []).map(({ name, value, valueFrom }) => {
     const reference = valueFrom?.secretKeyRef;
     return [name, value ?? secretBy(reference?.name)[reference?.key ?? ""] ?? ""];
@@ -84,7 +104,10 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     expect(manifests.length).toBeGreaterThan(15);
     for (const manifest of manifests) checkSchema(manifest);
     const [workload] = only(manifests, "Deployment");
-    const wrong = { ...workload, spec: { ...workload?.spec, replicas: "two" } } as unknown as Manifest; // it is no such
+    const wrong = {
+      ...workload,
+      spec: { ...workload?.spec, replicas: "two" },
+    } as unknown as Manifest; // it is no such
     expect(() => checkSchema(wrong)).toThrow("replicas");
   });
 
@@ -99,7 +122,9 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
       expect(apps).toContain(app);
       const environment = environmentOf(workload, manifests);
       const read = variables.filter(({ readBy }) => readBy.includes(app));
-      expect(read.map(({ name }) => name)).toEqual(expect.arrayContaining(Object.keys(environment)));
+      expect(read.map(({ name }) => name)).toEqual(
+        expect.arrayContaining(Object.keys(environment)),
+      );
       for (const { name, isRequired } of read) {
         if (isRequired) expect(environment[name], `${name} of ${workload.name}`).toBeTruthy();
       }
@@ -110,18 +135,25 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     const configs = only(manifests, "ConfigMap");
     for (const { pod, container } of ours) {
       const path = container.env?.find(({ name }) => name === "LARKLINE_CONFIG")?.value;
-      const named = pod.volumes?.flatMap(({ configMap }) => (configMap === undefined ? [] : [configMap.name])) ?? [];
+      const named =
+        pod.volumes?.flatMap(({ configMap }) =>
+          configMap === undefined ? [] : [configMap.name],
+        ) ?? [];
       expect(named.length === 1).toBe(path !== undefined);
       for (const name of named) {
         const found = configs.find(({ metadata }) => metadata?.name === name);
-        expect(Object.keys(found?.data ?? {}).map((file) => `/etc/larkline/${file}`)).toEqual([path]);
+        expect(Object.keys(found?.data ?? {}).map((file) => `/etc/larkline/${file}`)).toEqual([
+          path,
+        ]);
       }
     }
   });
 
   it("mounts secrets that are there", () => {
     const secrets = only(manifests, "Secret").map(({ metadata }) => metadata?.name);
-    const mounted = workloads.flatMap(({ pod }) => pod.volumes ?? []).flatMap(({ secret }) => secret?.secretName ?? []);
+    const mounted = workloads
+      .flatMap(({ pod }) => pod.volumes ?? [])
+      .flatMap(({ secret }) => secret?.secretName ?? []);
     for (const name of mounted) expect(secrets).toContain(name);
   });
 
@@ -142,7 +174,10 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
         capabilities: { drop: ["ALL"] },
       });
       expect(container.resources?.limits?.["memory"], name).toBeTruthy();
-      expect(container.resources?.requests, name).toMatchObject({ cpu: expect.anything(), memory: expect.anything() });
+      expect(container.resources?.requests, name).toMatchObject({
+        cpu: expect.anything(),
+        memory: expect.anything(),
+      });
       for (const { hostPath } of pod.volumes ?? []) expect(hostPath).toBeUndefined();
     }
   });
@@ -150,31 +185,42 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
   it("asks each process for its health and readiness at a port that it has, and a liveness that knows no Redis", () => {
     for (const workload of ours) {
       const { name, container } = workload;
-      for (const probe of [container.startupProbe, container.livenessProbe, container.readinessProbe]) {
+      for (const probe of [
+        container.startupProbe,
+        container.livenessProbe,
+        container.readinessProbe,
+      ]) {
         expect(Object.keys(portsOf(workload)), name).toContain(probe?.httpGet?.port);
       }
       expect(container.livenessProbe?.httpGet?.path).toBe("/health");
       // /ready has two seconds to answer.
       expect(container.readinessProbe?.timeoutSeconds).toBeGreaterThan(2);
-      expect(container.readinessProbe?.httpGet?.path).toBe(name === "console" ? "/health" : "/ready");
+      expect(container.readinessProbe?.httpGet?.path).toBe(
+        name === "console" ? "/health" : "/ready",
+      );
     }
   });
 
   it("gives each process the time that it takes to stop", () => {
     for (const workload of ours) {
       const { name, pod, container } = workload;
-      const [, deadline = "8_000"] = /deadlineMs: ([\d_]+)/.exec(textOf(mainOf(appOf(workload)))) ?? [];
+      const [, deadline = "8_000"] =
+        /deadlineMs: ([\d_]+)/.exec(textOf(mainOf(appOf(workload)))) ?? [];
       const drain = container.env?.find((variable) => variable.name === "RUNNER_DRAIN_MS")?.value;
-      const stopMs = drain === undefined ? Number(deadline.replaceAll("_", "")) : Number(drain) + 1_800;
+      const stopMs =
+        drain === undefined ? Number(deadline.replaceAll("_", "")) : Number(drain) + 1_800;
       const [, asleep = "0"] = container.lifecycle?.preStop?.exec?.command ?? [];
-      expect((pod.terminationGracePeriodSeconds ?? 30) * 1_000 - Number(asleep) * 1_000 - stopMs, name).toBeGreaterThan(
-        2_000,
-      );
+      expect(
+        (pod.terminationGracePeriodSeconds ?? 30) * 1_000 - Number(asleep) * 1_000 - stopMs,
+        name,
+      ).toBeGreaterThan(2_000);
     }
   });
 
   const selected = (labels: Record<string, string> = {}): Workload[] =>
-    workloads.filter((workload) => Object.entries(labels).every(([key, value]) => workload.labels[key] === value));
+    workloads.filter((workload) =>
+      Object.entries(labels).every(([key, value]) => workload.labels[key] === value),
+    );
 
   it("has services for one kind of pod each, with ports that it has", () => {
     for (const { metadata, spec } of only(manifests, "Service")) {
@@ -187,10 +233,14 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
 
   it("selects the pods of each deployment by their own labels, for it and for its disruption budget", () => {
     for (const { spec } of only(manifests, "Deployment")) {
-      expect(spec?.template?.metadata?.labels).toMatchObject(spec?.selector.matchLabels ?? { none: "" });
+      expect(spec?.template?.metadata?.labels).toMatchObject(
+        spec?.selector.matchLabels ?? { none: "" },
+      );
     }
     for (const { metadata, spec } of only(manifests, "PodDisruptionBudget")) {
-      expect(selected(spec?.selector?.matchLabels).map(({ name }) => name)).toEqual([metadata?.name]);
+      expect(selected(spec?.selector?.matchLabels).map(({ name }) => name)).toEqual([
+        metadata?.name,
+      ]);
     }
   });
 
@@ -198,13 +248,18 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     for (const { spec } of only(manifests, "PodMonitor")) {
       expect(selected(spec.selector.matchLabels)).toEqual(ours);
       const ports = (spec.podMetricsEndpoints ?? []).map(({ port }) => port);
-      for (const workload of ours) expect(Object.keys(portsOf(workload))).toEqual(expect.arrayContaining(ports));
+      for (const workload of ours) {
+        expect(Object.keys(portsOf(workload))).toEqual(expect.arrayContaining(ports));
+      }
     }
   });
 
   it("lets each process be a user of Redis that the file of users knows", () => {
     const users = secretIn(manifests, "larkline-redis-users")["users.acl"] ?? "";
-    const expected: Record<string, string> = { "tool-runner": "runner-default", "code-runner": "runner-code" };
+    const expected: Record<string, string> = {
+      "tool-runner": "runner-default",
+      "code-runner": "runner-code",
+    };
     for (const workload of ours) {
       const { REDIS_URL: url } = environmentOf(workload, manifests);
       const { username, password } = new URL(url ?? "");
@@ -219,17 +274,28 @@ describe("the way in", () => {
   it("leads webhooks and the HTTP API to ingress, and nothing that is for monitoring", () => {
     const [entry] = only(full, "Ingress");
     const paths = entry?.spec?.rules?.flatMap(({ http }) => http?.paths ?? []) ?? [];
-    expect(paths.map(({ path }) => path)).toEqual(["/feishu/events", "/feishu/cards", "/chat", "/v1"]);
+    expect(paths.map(({ path }) => path)).toEqual([
+      "/feishu/events",
+      "/feishu/cards",
+      "/chat",
+      "/v1",
+    ]);
     const service = only(full, "Service").find(({ metadata }) => metadata?.name === "ingress");
     const ports = service?.spec?.ports?.map(({ name }) => name);
     for (const { backend } of paths) {
       expect(backend.service?.name).toBe("ingress");
       expect(ports).toContain(backend.service?.port?.name);
     }
-    const routes = ["webhook", "api", "approvals"].map((name) => textOf(`apps/ingress/src/${name}.ts`));
-    const served = [...routes.join("").matchAll(/"(\/[a-z][^"\s]*)"/g)].map(([, path = ""]) => path);
+    const routes = ["webhook", "api", "approvals"].map((name) =>
+      textOf(`apps/ingress/src/${name}.ts`),
+    );
+    const served = [...routes.join("").matchAll(/"(\/[a-z][^"\s]*)"/g)].map(
+      ([, path = ""]) => path,
+    );
     expect(served.length).toBeGreaterThan(4);
-    for (const path of served) expect(path).toMatch(/^\/(?:feishu\/(?:events|cards)|chat|v1)(?:\/|$)/);
+    for (const path of served) {
+      expect(path).toMatch(/^\/(?:feishu\/(?:events|cards)|chat|v1)(?:\/|$)/);
+    }
   });
 });
 
@@ -238,11 +304,20 @@ describe("the networks of infra/k8s", () => {
   const pods = new Map<string, Party>(
     [...workloadsIn(full), ...workloadsIn(small)].map((workload) => [
       workload.name,
-      { name: workload.name, namespace: "larkline", labels: workload.labels, ports: portsOf(workload) },
+      {
+        name: workload.name,
+        namespace: "larkline",
+        labels: workload.labels,
+        ports: portsOf(workload),
+      },
     ]),
   );
   const outside: Party[] = [
-    { name: "prometheus", namespace: "monitoring", labels: { "app.kubernetes.io/name": "prometheus" } },
+    {
+      name: "prometheus",
+      namespace: "monitoring",
+      labels: { "app.kubernetes.io/name": "prometheus" },
+    },
     { name: "grafana", namespace: "monitoring", labels: { "app.kubernetes.io/name": "grafana" } },
     { name: "controller", namespace: "ingress-system", labels: {} },
     { name: "stranger", namespace: "default", labels: { "app.kubernetes.io/name": "redis" } },
@@ -251,7 +326,9 @@ describe("the networks of infra/k8s", () => {
 
   function whoReaches(name: string, port: number): string[] {
     const to = pods.get(name) ?? { name, address: name };
-    return everybody.filter((from) => from !== to && reaches(policies, { from, to, port })).map((from) => from.name);
+    return everybody
+      .filter((from) => from !== to && reaches(policies, { from, to, port }))
+      .map((from) => from.name);
   }
   const usersOfRedis = ["agent-worker", "code-runner", "console", "ingress", "tool-runner"];
 
@@ -270,10 +347,20 @@ describe("the networks of infra/k8s", () => {
     const free = outside.map(({ name }) => name); // who are not ours to hold
     const reach = (address: string, port: number): string[] =>
       whoReaches(address, port).filter((name) => !free.includes(name));
-    expect(reach("203.0.113.7", 443).toSorted()).toEqual(["agent-worker", "ingress", "tool-runner"]);
-    expect(reach("2001:db8::7", 443).toSorted()).toEqual(["agent-worker", "ingress", "tool-runner"]);
+    expect(reach("203.0.113.7", 443).toSorted()).toEqual([
+      "agent-worker",
+      "ingress",
+      "tool-runner",
+    ]);
+    expect(reach("2001:db8::7", 443).toSorted()).toEqual([
+      "agent-worker",
+      "ingress",
+      "tool-runner",
+    ]);
     for (const address of ["169.254.169.254", "10.1.2.3", "192.168.1.1", "fd00::1"]) {
-      for (const port of [80, 443, 10250]) expect(reach(address, port), `${address}:${port}`).toEqual([]);
+      for (const port of [80, 443, 10250]) {
+        expect(reach(address, port), `${address}:${port}`).toEqual([]);
+      }
     }
   });
 });
@@ -310,30 +397,42 @@ describe("autoscaling", () => {
       const down = spec.advanced?.horizontalPodAutoscalerConfig?.behavior?.scaleDown;
       const pod = workloadsIn(full).find(({ name }) => name === metadata?.name)?.pod;
       expect(down?.policies).toMatchObject([{ type: "Pods", value: 1 }]);
-      expect(down?.policies?.[0]?.periodSeconds).toBeGreaterThan(pod?.terminationGracePeriodSeconds ?? 0);
+      expect(down?.policies?.[0]?.periodSeconds).toBeGreaterThan(
+        pod?.terminationGracePeriodSeconds ?? 0,
+      );
       // KEDA takes no other kind of number while Prometheus is away.
       for (const { metricType } of spec.triggers) expect(metricType).toBe("AverageValue");
     }
   });
 
   it("asks for more processes before those that are there are full", () => {
-    const concurrency: Record<string, number> = { "agent-worker": 50, "tool-runner": 32, "code-runner": 8 };
+    const concurrency: Record<string, number> = {
+      "agent-worker": 50,
+      "tool-runner": 32,
+      "code-runner": 8,
+    };
     for (const { metadata, spec } of only(full, "ScaledObject")) {
       const [jobs] = spec.triggers;
-      expect(Number(jobs?.metadata["threshold"])).toBeLessThan(concurrency[metadata?.name ?? ""] ?? 0);
+      expect(Number(jobs?.metadata["threshold"])).toBeLessThan(
+        concurrency[metadata?.name ?? ""] ?? 0,
+      );
     }
     for (const [name, standard] of [
       ["WORKER_CONCURRENCY", 50],
       ["RUNNER_CONCURRENCY", 32],
     ] as const) {
-      expect(textOf("docs/configuration.md")).toMatch(new RegExp(`\`${name}\` +\\|[^|]+\\| \`${standard}\``));
+      expect(textOf("docs/configuration.md")).toMatch(
+        new RegExp(`\`${name}\` +\\|[^|]+\\| \`${standard}\``),
+      );
     }
   });
 });
 
 describe("npm run k8s-files", () => {
   it("tells each app its own secrets and those of no other one, as they are", () => {
-    expect(secretIn(small, "larkline-ingress")).toMatchObject({ FEISHU_APP_SECRET: operator.FEISHU_APP_SECRET });
+    expect(secretIn(small, "larkline-ingress")).toMatchObject({
+      FEISHU_APP_SECRET: operator.FEISHU_APP_SECRET,
+    });
     const holders = only(small, "Secret")
       .filter(({ data }) => data !== undefined && "FEISHU_APP_SECRET" in data)
       .map(({ metadata }) => metadata?.name?.replace(/-[a-z0-9]{10}$/, ""));
@@ -343,6 +442,8 @@ describe("npm run k8s-files", () => {
   it("takes the address of another Redis, and makes a user for each further runner", () => {
     const { REDIS_URL: url = "" } = secretIn(full, "larkline-runner-weather");
     expect(url).toMatch(/^rediss:\/\/runner-weather:[0-9a-f]{64}@redis\.example\.com:6380$/);
-    expect(secretIn(full, "larkline-redis-users")["users.acl"]).toContain("~{larkline}:tools-weather:*");
+    expect(secretIn(full, "larkline-redis-users")["users.acl"]).toContain(
+      "~{larkline}:tools-weather:*",
+    );
   });
 });

@@ -32,7 +32,18 @@ it.each<[AppName, string]>([
 ])("%s without the right to %s does not start, and says which one it is", async (app, command) => {
   const url = users.urlFor(server.url, app, "recording");
   const { username, password } = new URL(url);
-  await admin.call("ACL", "SETUSER", username, "reset", "on", `>${password}`, "~*", "&*", "+@all", `-${command}`);
+  await admin.call(
+    "ACL",
+    "SETUSER",
+    username,
+    "reset",
+    "on",
+    `>${password}`,
+    "~*",
+    "&*",
+    "+@all",
+    `-${command}`,
+  );
   const env = {
     REDIS_URL: url,
     FEISHU_APP_ID: "cli_0123456789abcdef",

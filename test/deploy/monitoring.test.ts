@@ -27,7 +27,9 @@ interface Rules {
 const rulesText = textOf("infra/prometheus/alerts.yaml");
 const rules = (parse(rulesText) as Rules).groups.flatMap((group) => group.rules);
 const { panels } = dashboard();
-const targets = panels.flatMap((panel) => (panel["targets"] ?? []) as { expr: string; legendFormat: string }[]);
+const targets = panels.flatMap(
+  (panel) => (panel["targets"] ?? []) as { expr: string; legendFormat: string }[],
+);
 
 /** What processes show, with its labels: what docs/observability.md lists, and what the library of Node brings. */
 const shown = new Map(
@@ -37,7 +39,11 @@ const shown = new Map(
     return [name, others.at(-2)?.split(", ").filter(Boolean) ?? []] as const;
   }),
 );
-for (const name of ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"]) {
+for (const name of [
+  "process_cpu_seconds_total",
+  "process_resident_memory_bytes",
+  "process_start_time_seconds",
+]) {
   shown.set(name, []);
 }
 shown.set("nodejs_eventloop_lag_p99_seconds", []);
@@ -51,7 +57,9 @@ function unknownIn(expr: string): string[] {
     name.replace(/_seconds_(?:bucket|count|sum)$/, "_seconds"),
   );
   const selected = [...plain.matchAll(/\b(\w+)(?==~|!~|!=|="")/g)].map(([, label = ""]) => label);
-  const grouped = [...plain.matchAll(/\b(?:by|on) \(([^)]*)\)/g)].flatMap(([, labels = ""]) => labels.split(", "));
+  const grouped = [...plain.matchAll(/\b(?:by|on) \(([^)]*)\)/g)].flatMap(([, labels = ""]) =>
+    labels.split(", "),
+  );
   const known = [...everywhere, ...names.flatMap((name) => shown.get(name) ?? [])];
   return [
     ...names.filter((name) => !shown.has(name)),
@@ -71,7 +79,9 @@ describe("infra/prometheus/alerts.yaml", () => {
   });
 
   it("has for each alert what it means and what to do, in docs/operations.md, and nothing there without one", () => {
-    const sections = [...textOf("docs/operations.md").matchAll(/^### (Larkline\w+)$/gm)].map(([, name]) => name);
+    const sections = [...textOf("docs/operations.md").matchAll(/^### (Larkline\w+)$/gm)].map(
+      ([, name]) => name,
+    );
     expect(rules.map(({ alert }) => alert)).toEqual(sections);
     for (const { alert, labels, annotations } of rules) {
       expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`);
@@ -104,21 +114,28 @@ describe("the dashboard", () => {
     expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
     expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
     const taken = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
-      Array.from({ length: w * h }, (_, index) => `${x + (index % w)}:${y + Math.floor(index / w)}`),
+      Array.from(
+        { length: w * h },
+        (_, index) => `${x + (index % w)}:${y + Math.floor(index / w)}`,
+      ),
     );
     expect(new Set(taken).size).toBe(taken.length);
     for (const { gridPos } of panels) expect(gridPos.x + gridPos.w).toBeLessThanOrEqual(24);
   });
 
   it("gets the address of Prometheus where the composition has it", () => {
-    const { datasources } = parse(textOf("infra/grafana/provisioning/datasources/prometheus.yaml")) as {
+    const { datasources } = parse(
+      textOf("infra/grafana/provisioning/datasources/prometheus.yaml"),
+    ) as {
       datasources: { type: string; url: string }[];
     };
     expect(datasources).toMatchObject([{ type: "prometheus", url: "http://prometheus:9090" }]);
     const { providers } = parse(textOf("infra/grafana/provisioning/dashboards/larkline.yaml")) as {
       providers: { options: { path: string } }[];
     };
-    const mounted = textOf("infra/compose/compose.yaml").match(/\.\.\/grafana\/dashboards:(\S+):ro/)?.[1];
+    const mounted = textOf("infra/compose/compose.yaml").match(
+      /\.\.\/grafana\/dashboards:(\S+):ro/,
+    )?.[1];
     expect(providers[0]?.options.path).toBe(mounted);
   });
 });
@@ -139,15 +156,17 @@ describe.skipIf(!hasPromtool)("promtool", () => {
     return await run("promtool", [...words, ...(file === undefined ? [] : [path])]).then(
       ({ stdout }) => stdout,
       (error: unknown) => {
-        throw new Error(error instanceof Error && "stderr" in error ? String(error.stderr) : String(error));
+        throw new Error(
+          error instanceof Error && "stderr" in error ? String(error.stderr) : String(error),
+        );
       },
     );
   }
 
   it("takes the configuration of Prometheus", async () => {
-    expect(await promtool(["check", "config", join(root, "infra/prometheus/prometheus.yaml")])).toContain(
-      `SUCCESS: ${rules.length} rules found`,
-    );
+    expect(
+      await promtool(["check", "config", join(root, "infra/prometheus/prometheus.yaml")]),
+    ).toContain(`SUCCESS: ${rules.length} rules found`);
   });
 
   it("takes the queries of the dashboard", async () => {
@@ -156,7 +175,9 @@ describe.skipIf(!hasPromtool)("promtool", () => {
       expr: expr.replaceAll("$__rate_interval", "1m"),
     }));
     const file = { groups: [{ name: "dashboard", rules: asked }] };
-    expect(await promtool(["check", "rules"], file)).toContain(`SUCCESS: ${asked.length} rules found`);
+    expect(await promtool(["check", "rules"], file)).toContain(
+      `SUCCESS: ${asked.length} rules found`,
+    );
   });
 
   it("raises each alert where it is needed, it alone, and none where all is well", async () => {

@@ -1,5 +1,9 @@
 import { BlockList, isIPv6 } from "node:net";
-import type { INetworkPolicy, INetworkPolicyPeer, INetworkPolicyPort } from "kubernetes-models/networking.k8s.io/v1";
+import type {
+  INetworkPolicy,
+  INetworkPolicyPeer,
+  INetworkPolicyPort,
+} from "kubernetes-models/networking.k8s.io/v1";
 
 type Labels = Readonly<Record<string, string>>;
 
@@ -19,7 +23,10 @@ interface Selector {
   matchExpressions?: readonly { key: string; operator: string; values?: readonly string[] }[];
 }
 
-function isSelected(labels: Labels, { matchLabels = {}, matchExpressions = [] }: Selector): boolean {
+function isSelected(
+  labels: Labels,
+  { matchLabels = {}, matchExpressions = [] }: Selector,
+): boolean {
   const holds = matchExpressions.every(({ key, operator, values = [] }) => {
     const isIn = values.includes(labels[key] ?? "");
     if (operator === "In") return isIn;
@@ -29,7 +36,10 @@ function isSelected(labels: Labels, { matchLabels = {}, matchExpressions = [] }:
   return holds && Object.entries(matchLabels).every(([key, value]) => labels[key] === value);
 }
 
-function isInBlock(address: string, { cidr, except = [] }: { cidr: string; except?: readonly string[] }): boolean {
+function isInBlock(
+  address: string,
+  { cidr, except = [] }: { cidr: string; except?: readonly string[] },
+): boolean {
   const family = isIPv6(address) ? "ipv6" : "ipv4";
   const isWithin = (block: string): boolean => {
     const [network = "", prefix = ""] = block.split("/");
@@ -43,7 +53,9 @@ function isInBlock(address: string, { cidr, except = [] }: { cidr: string; excep
 
 /** Whether a rule of a policy in `namespace` means this party. */
 function isMeant(party: Party, peer: INetworkPolicyPeer, namespace: string): boolean {
-  if (peer.ipBlock !== undefined) return party.address !== undefined && isInBlock(party.address, peer.ipBlock);
+  if (peer.ipBlock !== undefined) {
+    return party.address !== undefined && isInBlock(party.address, peer.ipBlock);
+  }
   if (party.namespace === undefined) return false;
   const isItsNamespace =
     peer.namespaceSelector === undefined
@@ -52,7 +64,11 @@ function isMeant(party: Party, peer: INetworkPolicyPeer, namespace: string): boo
   return isItsNamespace && isSelected(party.labels ?? {}, peer.podSelector ?? {});
 }
 
-function isOpen(port: number, target: Party, { protocol = "TCP", port: named }: INetworkPolicyPort): boolean {
+function isOpen(
+  port: number,
+  target: Party,
+  { protocol = "TCP", port: named }: INetworkPolicyPort,
+): boolean {
   return protocol === "TCP" && (typeof named === "string" ? target.ports?.[named] : named) === port;
 }
 
@@ -77,7 +93,8 @@ function allows(
   );
   if (self.namespace === undefined || its.length === 0) return true;
   return its.some(({ spec }) => {
-    const rules = side === "Egress" ? spec?.egress?.map((rule) => ({ peers: rule.to, ...rule })) : undefined;
+    const rules =
+      side === "Egress" ? spec?.egress?.map((rule) => ({ peers: rule.to, ...rule })) : undefined;
     const all = rules ?? spec?.ingress?.map((rule) => ({ peers: rule.from, ...rule })) ?? [];
     return all.some(
       ({ peers, ports }) =>

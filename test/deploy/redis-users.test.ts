@@ -17,7 +17,8 @@ import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-user
 import { answerTo } from "../system/sending.ts";
 import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts";
 
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+const fixture = (name: string): string =>
+  fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 /** For an answer, on a machine that is busy with other tests. */
 const patienceMs = 60_000;
 let users: RedisUsers;
@@ -42,7 +43,9 @@ beforeAll(async () => {
 }, 240_000);
 afterAll(async () => {
   for (const client of clients) client.disconnect();
-  if (python !== undefined && python.exitCode === null && python.kill("SIGKILL")) await once(python, "exit");
+  if (python !== undefined && python.exitCode === null && python.kill("SIGKILL")) {
+    await once(python, "exit");
+  }
   await system.close();
   await users.remove();
   await postgres.close();
@@ -50,7 +53,11 @@ afterAll(async () => {
 
 function connect(url: string): Redis {
   // Not opened again: a wrong password would be tried, and refused, for as long as the tests last.
-  const client = new Redis(url, { maxRetriesPerRequest: 1, enableReadyCheck: false, retryStrategy: () => null });
+  const client = new Redis(url, {
+    maxRetriesPerRequest: 1,
+    enableReadyCheck: false,
+    retryStrategy: () => null,
+  });
   client.on("error", () => undefined); // the caller that awaits an answer gets the error
   clients.push(client);
   return client;
@@ -110,16 +117,23 @@ const administration = [
 
 it("lets workers write notes, and ingress list them and take them away, but not write them", async () => {
   const ann = system.person("Ann");
-  const note = (text: string, about: string): string => `call remember ${JSON.stringify({ text, about })}`;
+  const note = (text: string, about: string): string =>
+    `call remember ${JSON.stringify({ text, about })}`;
   await refusals();
-  await system.ask(ann, `keep\n${note("likes tea", "me")}\n${note("meets on Mondays", "chat")}`, patienceMs);
+  await system.ask(
+    ann,
+    `keep\n${note("likes tea", "me")}\n${note("meets on Mondays", "chat")}`,
+    patienceMs,
+  );
   await system.ask(ann, 'look\ncall recall {"query":"tea"}', patienceMs);
   for (const order of ["/memory", "/memory forget 1", "/memory off", "/memory on"]) {
     await answerTo(system, await write(system, ann, order), patienceMs);
   }
   expect(await refusals()).toEqual([]);
   const [key = ""] = await as(observer).keys("{larkline:memory:*}:of:*");
-  expect(await allowedOf("ingress", [`HSET ${key} text other`, `HSET ${key}x text made-up`])).toEqual([]);
+  expect(
+    await allowedOf("ingress", [`HSET ${key} text other`, `HSET ${key}x text made-up`]),
+  ).toEqual([]);
   await refusals(); // the two just asked for
 });
 
@@ -130,11 +144,18 @@ describe("a Redis with a user for each app", () => {
     async () => {
       const ann = system.person("Ann");
       expect(
-        await system.ask(ann, 'tools\ncall note_pure {"key":"a"}\ncall note_once {"key":"b"}', patienceMs),
+        await system.ask(
+          ann,
+          'tools\ncall note_pure {"key":"a"}\ncall note_once {"key":"b"}',
+          patienceMs,
+        ),
       ).toContain("ok:");
       const written = await write(system, ann, 'ask\ncall ask_once {"key":"c"}');
       const card = await theQuestion(system, ann.chatId);
-      await decide(system, card, { openId: ann.openId, wanted: { decision: "approve", remember: true } });
+      await decide(system, card, {
+        openId: ann.openId,
+        wanted: { decision: "approve", remember: true },
+      });
       expect(await answerTo(system, written, patienceMs)).toContain('ok:{"key":"c"}');
       const stopped = await write(system, ann, 'long\ncall note_idempotent {"key":"d","ms":15000}');
       await vi.waitUntil(async () => (await system.recorded()).includes("idempotent d"), {
@@ -146,7 +167,9 @@ describe("a Redis with a user for each app", () => {
       await write(system, ann, "/new");
       expect(await system.ask(ann, "again", patienceMs)).toContain("[again]");
       expect(await system.workers[0]?.stop()).toBe(0);
-      expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}', patienceMs)).toContain("ok:");
+      expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}', patienceMs)).toContain(
+        "ok:",
+      );
       const statuses = [];
       for (let at = 0; at < 3; at += 1) {
         statuses.push((await fetch(`${system.ingresses[0]?.url}/v1/sessions/none`)).status);
@@ -178,10 +201,13 @@ describe("a Redis with a user for each app", () => {
       const eve = system.person("Eve");
       const asked = 'both\ncall py_pure {"key":"p1"}\ncall py_once {"key":"p2"}';
       // Workers offer its tools a moment after it has announced them.
-      await vi.waitUntil(async () => (await system.ask(eve, asked, patienceMs)).includes('{"python":"p2"}'), {
-        timeout: patienceMs,
-        interval: 50,
-      });
+      await vi.waitUntil(
+        async () => (await system.ask(eve, asked, patienceMs)).includes('{"python":"p2"}'),
+        {
+          timeout: patienceMs,
+          interval: 50,
+        },
+      );
       expect(await refusals()).toEqual([]);
     },
   );
@@ -305,11 +331,19 @@ describe("a Redis with a user for each app", () => {
     ];
     expect(await allowedOf("runner-recording", beyond)).toEqual([]);
     await as(observer).del("{larkline:trace:3}:record:x", "{larkline:trace:3}:records");
-    await as(observer).del(`${whole}:runners:recording`, `${cell}:handoff:recording`, "{larkline:blob:x}");
+    await as(observer).del(
+      `${whole}:runners:recording`,
+      `${cell}:handoff:recording`,
+      "{larkline:blob:x}",
+    );
   });
 
   it("gives no token that a person has granted to anyone but the workers", async () => {
-    const [grant, consent, answer] = ["{larkline}:grant:cli_x:x", "{larkline}:consent:cli_x:x", "{larkline:3}:begun"];
+    const [grant, consent, answer] = [
+      "{larkline}:grant:cli_x:x",
+      "{larkline}:consent:cli_x:x",
+      "{larkline:3}:begun",
+    ];
     const attempts = [
       `HGETALL ${grant}`,
       `HMGET ${grant} sealed`,
@@ -343,9 +377,14 @@ describe("a Redis with a user for each app", () => {
       "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
       "SET {larkline}:duty:sweep x",
     ];
-    expect(await allowedOf("ingress", [...administration, ...keeping, ...reading, ...elsewhere])).toEqual([]);
+    expect(
+      await allowedOf("ingress", [...administration, ...keeping, ...reading, ...elsewhere]),
+    ).toEqual([]);
     const overHttp = ["LRANGE {larkline:3}:h:api.s1 0 -1", "HKEYS {larkline:3}:who:api.s1"];
-    const inChats = ["LRANGE {larkline:3}:h:cli_api.oc_1 0 -1", "HKEYS {larkline:3}:who:cli_1.oc_1"];
+    const inChats = [
+      "LRANGE {larkline:3}:h:cli_api.oc_1 0 -1",
+      "HKEYS {larkline:3}:who:cli_1.oc_1",
+    ];
     expect(await allowedOf("ingress", [...overHttp, ...inChats])).toEqual(overHttp);
     const worker = await allowedOf("agent-worker", [...administration, ...keeping, ...reading]);
     expect(worker).toEqual(["SCAN 0", ...keeping]);
@@ -372,8 +411,17 @@ describe("a Redis with a user for each app", () => {
       "XTRIM {larkline}:audit MAXLEN 0",
     ];
     expect(await allowedOf("console", [...administration, ...elsewhere])).toEqual(["SCAN 0"]);
-    const [signIn, canary] = ["larkline:look:console:console-sign-in:x", "larkline:look:console:canary"];
-    const own = [`GET ${signIn}`, `SET ${signIn} {} PX 1`, `DEL ${signIn}`, `GET ${canary}`, `SET ${canary} {} PX 1`];
+    const [signIn, canary] = [
+      "larkline:look:console:console-sign-in:x",
+      "larkline:look:console:canary",
+    ];
+    const own = [
+      `GET ${signIn}`,
+      `SET ${signIn} {} PX 1`,
+      `DEL ${signIn}`,
+      `GET ${canary}`,
+      `SET ${canary} {} PX 1`,
+    ];
     expect(await allowedOf("console", own)).toEqual(own);
   });
 
@@ -408,17 +456,22 @@ describe("a Redis with a user for each app", () => {
       const cara = system.person("Cara");
       await system.ask(cara, "something private", patienceMs);
       const archive = createPostgresArchive({ url: postgres.url, schema: "larkline" });
-      const archived = async (): Promise<string[]> => await archive.sessionsOf(system.appId, cara.openId);
+      const archived = async (): Promise<string[]> =>
+        await archive.sessionsOf(system.appId, cara.openId);
       await vi.waitUntil(async () => (await archived()).length === 1, { timeout: patienceMs });
       const env = { REDIS_URL: users.urlAs(system.redis.port, "admin"), ARCHIVE_URL: postgres.url };
       const people = async (...words: string[]): Promise<{ code: number | null; output: string }> =>
         await runApp({ file: "apps/cli/src/main.ts", args: ["people", ...words] }, env, patienceMs);
       const about = [cara.openId, "--app", system.appId, "--lang", "en"];
-      expect(await people("export", ...about)).toMatchObject({ output: expect.stringContaining("something private") });
+      expect(await people("export", ...about)).toMatchObject({
+        output: expect.stringContaining("something private"),
+      });
       expect(await people("delete", ...about, "--yes")).toMatchObject({
         output: expect.stringContaining("Deleted: 1 "),
       });
-      expect(await people("export", ...about)).toMatchObject({ output: expect.not.stringContaining('"message"') });
+      expect(await people("export", ...about)).toMatchObject({
+        output: expect.not.stringContaining('"message"'),
+      });
       expect(await archived()).toEqual([]);
       await archive.close();
       expect(await refusals()).toEqual([]);
@@ -474,8 +527,8 @@ describe("the commands of queues", () => {
     "releaseLock-1",
   ])("are all that the script %s of this version of BullMQ calls", (script) => {
     const source = readFileSync(join(folder, `${script}.js`), "utf8");
-    const called = [...source.matchAll(/\b(?:rcall|redis\.call)\(["'](\w+)/g)].map(([, name = ""]) =>
-      name.toLowerCase(),
+    const called = [...source.matchAll(/\b(?:rcall|redis\.call)\(["'](\w+)/g)].map(
+      ([, name = ""]) => name.toLowerCase(),
     );
     expect(called.length).toBeGreaterThan(0);
     // PERSIST is for jobs that have a key of their own, which no app adds.

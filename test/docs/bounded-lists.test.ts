@@ -36,7 +36,8 @@ function listsIn(path: string): List[] {
   return [...text.matchAll(/\bType\.Array\(/g)].flatMap(({ index, 0: call }) => {
     const options = lastArgument(text, index + call.length);
     if (/^\{[^{]*\bmaxItems: /.test(options)) return [];
-    const schema = [...text.slice(0, index).matchAll(/^(?:export )?const (\w+)/gm)].at(-1)?.[1] ?? "";
+    const schema =
+      [...text.slice(0, index).matchAll(/^(?:export )?const (\w+)/gm)].at(-1)?.[1] ?? "";
     return [{ path, schema }];
   });
 }
@@ -56,9 +57,12 @@ function lastArgument(text: string, from: number): string {
 }
 
 it("every list that comes from outside has a limit", () => {
-  const isKnown = ({ path, schema }: List) => path in limitedElsewhere || `${path} ${schema}` in limitedElsewhere;
+  const isKnown = ({ path, schema }: List) =>
+    path in limitedElsewhere || `${path} ${schema}` in limitedElsewhere;
   const lists = unlimited();
-  expect(lists.filter((list) => !isKnown(list)).map(({ path, schema }) => `${path} ${schema}`)).toEqual([]);
+  expect(
+    lists.filter((list) => !isKnown(list)).map(({ path, schema }) => `${path} ${schema}`),
+  ).toEqual([]);
   const needed = new Set(lists.flatMap(({ path, schema }) => [path, `${path} ${schema}`]));
   expect(Object.keys(limitedElsewhere).filter((name) => !needed.has(name))).toEqual([]);
 });

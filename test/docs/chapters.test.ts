@@ -5,18 +5,13 @@ import { root, textOf } from "./document.ts";
 
 /** Short files with one importer that a reader looks for by name, or that cannot be part of their importer's file. */
 const reasons: Record<string, string> = {
-  "apps/console/src/agent-words.ts": "words of one page: those of the others fill words.ts",
   "apps/console/src/run-words.ts": "words of two pages: those of the others fill words.ts",
-  "apps/console/src/rules.ts": "one file for each page",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
-  "apps/agent-worker/src/abilities.ts": "what a new ability adds to the worker",
-  "apps/agent-worker/src/attachments/open-document-text.ts": "one file for each format of documents",
-  "apps/agent-worker/src/attachments/slide-text.ts": "one file for each format of documents",
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
-  "packages/feishu/src/cards/scope-words.ts": "a table of the platform's permissions in words, in both languages",
+  "packages/feishu/src/cards/scope-words.ts":
+    "a table of the platform's permissions in words, in both languages",
   "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
   "simulator/src/playground/page-script.ts": "a bundle has another module in its place",
-  "packages/protocol/src/views/chat-texts.ts": "programs outside load it alone",
   "packages/protocol/src/compiled-schemas.ts": "a bundle has another module in its place",
   "packages/store/src/archive-postgres/migrations.ts": "steps that are never changed once released",
   "packages/store/src/blob-files/blob-file.ts": "a stored format",
@@ -26,7 +21,9 @@ const shortLines = 80;
 const isTest = (path: string): boolean => /\.(?:test|suite|fixture)\.tsx?$/.test(path);
 
 function sources(): string[] {
-  return globSync("{apps/*,packages/*,simulator}/src/**/*.{ts,tsx}", { cwd: root }).filter((path) => !isTest(path));
+  return globSync("{apps/*,packages/*,simulator}/src/**/*.{ts,tsx}", { cwd: root }).filter(
+    (path) => !isTest(path),
+  );
 }
 
 /** Who imports each file by its path. */
@@ -44,7 +41,9 @@ function importers(paths: readonly string[]): Map<string, Set<string>> {
 /** Files that packages and apps export. */
 const doors = new Set(
   globSync("{apps,packages}/*/package.json", { cwd: root }).flatMap((path) => {
-    const { exports = {} } = JSON.parse(textOf(path)) as { exports?: string | Record<string, unknown> }; // our own file
+    const { exports = {} } = JSON.parse(textOf(path)) as {
+      exports?: string | Record<string, unknown>;
+    }; // our own file
     const files = typeof exports === "string" ? [exports] : Object.values(exports);
     return files.flatMap((file) => (typeof file === "string" ? [join(dirname(path), file)] : []));
   }),

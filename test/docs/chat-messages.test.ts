@@ -30,10 +30,31 @@ const complete = {
 /** Values of fields that some class takes and another, or none, does not. */
 const values: Record<string, unknown[]> = {
   source: ["", 5, undefined],
-  models_usage: [null, { prompt_tokens: 1, completion_tokens: 2 }, { prompt_tokens: 1.5, completion_tokens: 2 }, {}],
+  models_usage: [
+    null,
+    { prompt_tokens: 1, completion_tokens: 2 },
+    { prompt_tokens: 1.5, completion_tokens: 2 },
+    {},
+  ],
   metadata: [{}, { k: "v" }, { k: 5 }, null],
-  created_at: ["2025-05-23T10:00:00Z", "2025-05-23T10:00:00", "2025-02-30T10:00:00Z", "today", null],
-  content: ["", [], [call], [image], ["x", image], ["x", null], [{ ...call, arguments: {} }], {}, undefined].concat([
+  created_at: [
+    "2025-05-23T10:00:00Z",
+    "2025-05-23T10:00:00",
+    "2025-02-30T10:00:00Z",
+    "today",
+    null,
+  ],
+  content: [
+    "",
+    [],
+    [call],
+    [image],
+    ["x", image],
+    ["x", null],
+    [{ ...call, arguments: {} }],
+    {},
+    undefined,
+  ].concat([
     [{ content: "", name: "n", call_id: "c", is_error: null }],
     [{ content: {}, mime_type: "x" }],
   ] as never),
@@ -65,7 +86,9 @@ function* variants(): Generator<Record<string, unknown>> {
 
 describe("the published schemas of chat messages", () => {
   it.each(names)("CM-42: %s accepts exactly what is read as one", (name) => {
-    const check = compileJsonSchema(published.$defs[name] ?? expect.fail(`${name} is not published`));
+    const check = compileJsonSchema(
+      published.$defs[name] ?? expect.fail(`${name} is not published`),
+    );
     const verdicts = [...variants()].map((data) => {
       const isRead = loadMessage(name, data).ok;
       expect({ data, ok: check(data).ok }).toEqual({ data, ok: isRead });
@@ -75,7 +98,9 @@ describe("the published schemas of chat messages", () => {
   });
 
   it("CM-42: StructuredMessage accepts exactly what is read as one, of any form", () => {
-    const check = compileJsonSchema(published.$defs["StructuredMessage"] ?? expect.fail("it is not published"));
+    const check = compileJsonSchema(
+      published.$defs["StructuredMessage"] ?? expect.fail("it is not published"),
+    );
     const registry = new StructuredModels();
     registry.register("Note", { type: "object" });
     for (const fields of [

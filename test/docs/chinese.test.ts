@@ -12,27 +12,34 @@ const pairs = [
   })),
 ];
 
-describe.each(pairs)("$chinese", ({ english, chinese, links: [toChinese = "", toEnglish = ""] }) => {
-  it("has the headings, the tables and the code of the English page", () => {
-    expect(skeletonOf(textOf(chinese))).toEqual(skeletonOf(textOf(english)));
-  });
+describe.each(pairs)(
+  "$chinese",
+  ({ english, chinese, links: [toChinese = "", toEnglish = ""] }) => {
+    it("has the headings, the tables and the code of the English page", () => {
+      expect(skeletonOf(textOf(chinese))).toEqual(skeletonOf(textOf(english)));
+    });
 
-  it("has headings in Chinese, or names that are headings of the English page", () => {
-    const [inChinese, inEnglish] = [headingsOf(textOf(chinese)), headingsOf(textOf(english))];
-    expect(inEnglish).toEqual(expect.arrayContaining(inChinese.filter((heading) => !/\p{Script=Han}/u.test(heading))));
-  });
+    it("has headings in Chinese, or names that are headings of the English page", () => {
+      const [inChinese, inEnglish] = [headingsOf(textOf(chinese)), headingsOf(textOf(english))];
+      expect(inEnglish).toEqual(
+        expect.arrayContaining(inChinese.filter((heading) => !/\p{Script=Han}/u.test(heading))),
+      );
+    });
 
-  it("and the English page link to each other", () => {
-    expect(textOf(english)).toContain(`](${toChinese})`);
-    expect(textOf(chinese)).toContain(`](${toEnglish})`);
-  });
+    it("and the English page link to each other", () => {
+      expect(textOf(english)).toContain(`](${toChinese})`);
+      expect(textOf(chinese)).toContain(`](${toEnglish})`);
+    });
 
-  it("links to the Chinese page where there is one", () => {
-    const inEnglish = [...textOf(chinese).matchAll(/\]\((?:\.\.|docs)\/([\w-]+\.md)/g)].map(([, page = ""]) => page);
-    const others = inEnglish.filter((page) => page !== basename(chinese));
-    expect(others.filter((page) => existsSync(`${root}/docs/zh/${page}`))).toEqual([]);
-  });
-});
+    it("links to the Chinese page where there is one", () => {
+      const inEnglish = [...textOf(chinese).matchAll(/\]\((?:\.\.|docs)\/([\w-]+\.md)/g)].map(
+        ([, page = ""]) => page,
+      );
+      const others = inEnglish.filter((page) => page !== basename(chinese));
+      expect(others.filter((page) => existsSync(`${root}/docs/zh/${page}`))).toEqual([]);
+    });
+  },
+);
 
 describe("what is compared", () => {
   const page = [
@@ -48,7 +55,8 @@ describe("what is compared", () => {
     "Larkline is running.",
     "```",
   ];
-  const changed = (from: string, to: string): string[] => skeletonOf(page.join("\n").replace(from, to));
+  const changed = (from: string, to: string): string[] =>
+    skeletonOf(page.join("\n").replace(from, to));
 
   it.each([
     ["a sentence", "A sentence.", "一句话。"],
@@ -78,7 +86,9 @@ describe("what is compared", () => {
 const fences = /^```(\w*)\n([^]*?)^```$/gm;
 
 function headingsOf(text: string): string[] {
-  return [...text.replaceAll(fences, "").matchAll(/^#+ (.+)$/gm)].map(([, heading = ""]) => heading);
+  return [...text.replaceAll(fences, "").matchAll(/^#+ (.+)$/gm)].map(
+    ([, heading = ""]) => heading,
+  );
 }
 
 /**
@@ -86,7 +96,9 @@ function headingsOf(text: string): string[] {
  * comments. Of a row these are the quoted names and the numbers, the last column left out, where sentences are.
  */
 function skeletonOf(text: string): string[] {
-  const blocks = [...text.matchAll(fences)].map(([, language = "", code = ""]) => codeOf(language, code));
+  const blocks = [...text.matchAll(fences)].map(([, language = "", code = ""]) =>
+    codeOf(language, code),
+  );
   return text
     .replaceAll(fences, "```")
     .split("\n")
@@ -104,7 +116,8 @@ function codeOf(language: string, code: string): string {
 }
 
 function rowOf(cells: string[]): string {
-  const numbersIn = (cell: string): string[] => cell.replaceAll(/`[^`]*`/g, "").match(/\d+(?:[.,]\d+)*/g) ?? [];
+  const numbersIn = (cell: string): string[] =>
+    cell.replaceAll(/`[^`]*`/g, "").match(/\d+(?:[.,]\d+)*/g) ?? [];
   const facts = (cell: string): string => [...quotedIn(cell), ...numbersIn(cell)].toSorted().join();
   return [...cells.slice(0, -1).map(facts), ""].join(" | ");
 }

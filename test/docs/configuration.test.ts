@@ -25,7 +25,9 @@ function readsOf(source: string): Read[] {
   return [...source.matchAll(readers)].flatMap(([, , name = "", rest = ""]) => {
     const value = literalDefault(rest);
     const names = name.includes("${") ? namesFrom(name) : [name];
-    return names.map((one) => (value === undefined ? { name: one } : { name: one, default: value }));
+    return names.map((one) =>
+      value === undefined ? { name: one } : { name: one, default: value },
+    );
   });
 }
 
@@ -33,14 +35,20 @@ function readsOf(source: string): Read[] {
 const apps = [...readdirSync(`${root}/apps`), "playground"];
 /** A runner that a user of Larkline writes is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
-  "agent-worker": ["apps/agent-worker/src/config.ts", "packages/process/src/config/provider-config.ts"],
+  "agent-worker": [
+    "apps/agent-worker/src/config.ts",
+    "packages/process/src/config/provider-config.ts",
+  ],
   ingress: ["apps/ingress/src/config.ts", "apps/ingress/src/callers.ts"],
   cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts"],
   playground: ["simulator/src/playground/playground.ts"],
   "tool-runner": ["apps/tool-runner/src/app.ts", "packages/runner/src/runner-config.ts"],
 };
 const byApp = new Map(
-  apps.map((app) => [app, (elsewhere[app] ?? [`apps/${app}/src/config.ts`]).flatMap((path) => readsOf(textOf(path)))]),
+  apps.map((app) => [
+    app,
+    (elsewhere[app] ?? [`apps/${app}/src/config.ts`]).flatMap((path) => readsOf(textOf(path))),
+  ]),
 );
 const launcher = sourcesBelow("infra/dev").join("\n");
 
@@ -66,11 +74,17 @@ describe("docs/configuration.md", () => {
   });
 
   it("names every variable that npm start reads", () => {
-    const direct = [...launcher.matchAll(/\b(?:process\.)?env\.([A-Z_]{3,})/g)].map(([, name = ""]) => name);
+    const direct = [...launcher.matchAll(/\b(?:process\.)?env\.([A-Z_]{3,})/g)].map(
+      ([, name = ""]) => name,
+    );
     const ports = [...launcher.matchAll(/"([A-Z_]+_PORT)"/g)].map(([, name = ""]) => name);
     const aliases = ["PATH", "LC_MESSAGES", "LANG"];
-    const named = rows.filter(({ readBy }) => readBy.includes("npm start")).map(({ variable }) => variable);
-    expect(named).toEqual(expect.arrayContaining([...direct, ...ports].filter((name) => !aliases.includes(name))));
+    const named = rows
+      .filter(({ readBy }) => readBy.includes("npm start"))
+      .map(({ variable }) => variable);
+    expect(named).toEqual(
+      expect.arrayContaining([...direct, ...ports].filter((name) => !aliases.includes(name))),
+    );
   });
 
   it("names no reader that does not read the variable", () => {
@@ -95,7 +109,9 @@ describe("docs/configuration.md", () => {
     ]);
     const keys = rowsUnder(textOf("docs/configuration.md"), "key");
     const named = keys.flatMap(([key = "", standard = ""]) =>
-      key.startsWith("`limits.") ? [[key.replaceAll("`", ""), Number(standard.replaceAll(",", ""))]] : [],
+      key.startsWith("`limits.")
+        ? [[key.replaceAll("`", ""), Number(standard.replaceAll(",", ""))]]
+        : [],
     );
     expect(limits).not.toEqual([]);
     expect(named).toEqual(limits);
@@ -104,8 +120,11 @@ describe("docs/configuration.md", () => {
   it("names the bounds of retention with their defaults", () => {
     const resolved = resolveConfig({});
     const { retention } = resolved.ok ? resolved.value : expect.fail(resolved.error);
-    const named = rowsUnder(textOf("docs/configuration.md"), "key").flatMap(([key = "", standard = ""]) =>
-      key.startsWith("`retention.") ? [[key.slice(11, -1), Number(standard.replaceAll(",", ""))]] : [],
+    const named = rowsUnder(textOf("docs/configuration.md"), "key").flatMap(
+      ([key = "", standard = ""]) =>
+        key.startsWith("`retention.")
+          ? [[key.slice(11, -1), Number(standard.replaceAll(",", ""))]]
+          : [],
     );
     expect(Object.fromEntries(named)).toEqual(retention);
   });
@@ -118,10 +137,19 @@ describe("docs/configuration.md", () => {
       approvers: _approvers,
       ...settings
     } = resolved.ok ? resolved.value.permissions : expect.fail(resolved.error);
-    const named = rowsUnder(textOf("docs/configuration.md"), "key").flatMap(([key = "", standard = ""]) =>
-      key.startsWith("`approvals.") ? [[key.slice(11, -1), standard.replaceAll(/[`,]/g, "")]] : [],
+    const named = rowsUnder(textOf("docs/configuration.md"), "key").flatMap(
+      ([key = "", standard = ""]) =>
+        key.startsWith("`approvals.")
+          ? [[key.slice(11, -1), standard.replaceAll(/[`,]/g, "")]]
+          : [],
     );
-    const written = Object.entries(settings).map(([name, value]) => [name, value === true ? "on" : String(value)]);
-    expect(Object.fromEntries(named)).toEqual({ approvers: "the requester", ...Object.fromEntries(written) });
+    const written = Object.entries(settings).map(([name, value]) => [
+      name,
+      value === true ? "on" : String(value),
+    ]);
+    expect(Object.fromEntries(named)).toEqual({
+      approvers: "the requester",
+      ...Object.fromEntries(written),
+    });
   });
 });

@@ -38,7 +38,9 @@ describe.each(documents())("%s", (path) => {
   });
 
   it("names files and folders that exist", () => {
-    const named = textOf(path).matchAll(/(?<![\w./<])(?:apps|docs|infra|packages|test)\/[\w@.*/-]*\w/g);
+    const named = textOf(path).matchAll(
+      /(?<![\w./<])(?:apps|docs|infra|packages|test)\/[\w@.*/-]*\w/g,
+    );
     for (const [name] of named) {
       if (name.includes("*") || name.endsWith("/dice.ts")) continue;
       expect(existsSync(join(root, name)), name).toBe(true);
@@ -52,9 +54,12 @@ function proseOf(path: string): string {
 }
 
 describe("the pages of docs", () => {
-  it.each(Object.keys(tables))("show the tables that the code has: %s (npm run doc-tables)", (page) => {
-    expect(textOf(page)).toBe(pageWithTables(page));
-  });
+  it.each(Object.keys(tables))(
+    "show the tables that the code has: %s (npm run doc-tables)",
+    (page) => {
+      expect(textOf(page)).toBe(pageWithTables(page));
+    },
+  );
 
   const vague =
     /\b(?:nobody|whoever|somebody|anybody|stands? in|goes on|for ever|what is not|what cannot be|signs? of life|(?:has|have|had|gets?|got|gives?|gave|given) the word|told|hears?|heard|puts? away)\b[^.\n]{0,40}/gi;
@@ -68,9 +73,11 @@ describe("the pages of docs", () => {
 
   /** Names of tests and groups: the first argument, before a function. */
   const namesIn = (text: string): string[] =>
-    [...text.matchAll(/(?:\b(?:it|test|describe)(?:\.\w+)*|\))\(\s*(["`])((?:(?!\1).)+)\1,\s*(?:async )?[({]/g)].map(
-      ([, , name = ""]) => name,
-    );
+    [
+      ...text.matchAll(
+        /(?:\b(?:it|test|describe)(?:\.\w+)*|\))\(\s*(["`])((?:(?!\1).)+)\1,\s*(?:async )?[({]/g,
+      ),
+    ].map(([, , name = ""]) => name);
 
   it("so do the comments of all sources and scripts, and the names of tests", () => {
     const texts = sourcesAndScripts();
@@ -105,7 +112,8 @@ describe("the pages of docs", () => {
 
 describe("README.md", () => {
   const [english, chinese] = [textOf("README.md"), textOf("README.zh.md")];
-  const wordsOf = (text: string): number => text.split(/\s+/).filter((word) => /[a-z]/i.test(word)).length;
+  const wordsOf = (text: string): number =>
+    text.split(/\s+/).filter((word) => /[a-z]/i.test(word)).length;
 
   it("has at most 600 words, and the Chinese one at most 1,200 characters", () => {
     expect(wordsOf(english)).toBeLessThan(600);
@@ -114,20 +122,29 @@ describe("README.md", () => {
 
   it("says the same in Chinese: the same commands, the same links", () => {
     const commandsOf = (text: string) =>
-      [...text.matchAll(/```(?:sh|ts)\n([\s\S]*?)```/g)].map(([, code = ""]) => code.replaceAll(/ +#.*$/gm, ""));
-    const targetsOf = (text: string) => [...text.matchAll(/\]\(([^)]*)\)/g)].map(([, target = ""]) => target).slice(1);
+      [...text.matchAll(/```(?:sh|ts)\n([\s\S]*?)```/g)].map(([, code = ""]) =>
+        code.replaceAll(/ +#.*$/gm, ""),
+      );
+    const targetsOf = (text: string) =>
+      [...text.matchAll(/\]\(([^)]*)\)/g)].map(([, target = ""]) => target).slice(1);
     const inChinese = (target: string) => target.replace(/docs\/(images\/)?/, "docs/$1zh/");
     expect(commandsOf(chinese)).toEqual(commandsOf(english));
     expect(targetsOf(chinese)).toEqual(
-      targetsOf(english).map((target) => (existsSync(join(root, inChinese(target))) ? inChinese(target) : target)),
+      targetsOf(english).map((target) =>
+        existsSync(join(root, inChinese(target))) ? inChinese(target) : target,
+      ),
     );
   });
 
   it("names npm scripts that exist", () => {
     const { scripts } = JSON.parse(textOf("package.json")) as { scripts: Record<string, string> }; // our own file
-    const named = [...textOf("README.md").matchAll(/npm (?:run )?([a-z0-9-]+)/g)].map(([, name = ""]) => name);
+    const named = [...textOf("README.md").matchAll(/npm (?:run )?([a-z0-9-]+)/g)].map(
+      ([, name = ""]) => name,
+    );
     expect(named.length).toBeGreaterThan(0);
-    expect(Object.keys(scripts)).toEqual(expect.arrayContaining(named.filter((name) => name !== "and")));
+    expect(Object.keys(scripts)).toEqual(
+      expect.arrayContaining(named.filter((name) => name !== "and")),
+    );
   });
 
   it("shows a tool that works", async () => {
@@ -142,8 +159,12 @@ describe("README.md", () => {
       progress: () => undefined,
       log: () => undefined,
     };
-    expect(await runTool(dice, { argumentsText: '{"sides":2}', context })).toMatchObject({ ok: true });
-    expect(await runTool(dice, { argumentsText: '{"sides":1}', context })).toMatchObject({ ok: false });
+    expect(await runTool(dice, { argumentsText: '{"sides":2}', context })).toMatchObject({
+      ok: true,
+    });
+    expect(await runTool(dice, { argumentsText: '{"sides":1}', context })).toMatchObject({
+      ok: false,
+    });
   });
 });
 
@@ -175,7 +196,9 @@ describe("docs/architecture.md", () => {
       "apps/agent-worker/src/worker.ts",
       "packages/runner/src/runner.ts",
     ]);
-    const stray = stops.filter(({ path, before }) => before.length > 0 && !before.some((file) => imports(file, path)));
+    const stray = stops.filter(
+      ({ path, before }) => before.length > 0 && !before.some((file) => imports(file, path)),
+    );
     expect(stray.map(({ path }) => path)).toEqual([]);
   });
 

@@ -24,11 +24,15 @@ const folders = ["apps", "packages"].flatMap((folder) =>
 
 describe("docs/observability.md", () => {
   it("names every metric that there is, and no other one", () => {
-    const catalogue = Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) => prometheusName(name, facts));
+    const catalogue = Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) =>
+      prometheusName(name, facts),
+    );
     const others = folders
       .flatMap(sourcesBelow)
       .flatMap((source) =>
-        [...source.matchAll(/\.create[A-Z]\w+\(\s*"(larkline_[a-z_]+)"/g)].map(([, name = ""]) => name),
+        [...source.matchAll(/\.create[A-Z]\w+\(\s*"(larkline_[a-z_]+)"/g)].map(
+          ([, name = ""]) => name,
+        ),
       );
     expect(new Set(others)).toEqual(new Set(Object.keys(instrumentCatalogue)));
     expect(documented.toSorted()).toEqual([...catalogue, ...new Set(others)].toSorted());
@@ -49,16 +53,25 @@ describe("docs/observability.md", () => {
     ["ingress", "apps/ingress/src"],
     ["agent-worker", "apps/agent-worker/src"],
     ["tool-runner", "packages/runner/src"],
-  ] as const)("says of everything that %s tells observers that it comes from there", (service, folder) => {
-    const catalogue: Record<string, ObservationFacts> = { ...eventCatalogue, ...spanCatalogue, ...metricCatalogue };
-    const told = sourcesBelow(folder).flatMap((source) =>
-      [...source.matchAll(/\b(?:startSpan\(|eventName: |samples\[)"([a-z_.]+)"|\bsamples\.([a-z_]+)/g)].map(
-        ([, name, sample = ""]) => name ?? sample,
-      ),
-    );
-    expect(told).not.toEqual([]);
-    for (const name of told) expect(catalogue[name]?.by, name).toContain(service);
-  });
+  ] as const)(
+    "says of everything that %s tells observers that it comes from there",
+    (service, folder) => {
+      const catalogue: Record<string, ObservationFacts> = {
+        ...eventCatalogue,
+        ...spanCatalogue,
+        ...metricCatalogue,
+      };
+      const told = sourcesBelow(folder).flatMap((source) =>
+        [
+          ...source.matchAll(
+            /\b(?:startSpan\(|eventName: |samples\[)"([a-z_.]+)"|\bsamples\.([a-z_]+)/g,
+          ),
+        ].map(([, name, sample = ""]) => name ?? sample),
+      );
+      expect(told).not.toEqual([]);
+      for (const name of told) expect(catalogue[name]?.by, name).toContain(service);
+    },
+  );
 });
 
 function kindOf(metric: string): string {

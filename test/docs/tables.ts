@@ -35,19 +35,35 @@ export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = 
     spans: observations("span", spanCatalogue),
   },
   "docs/work-tools.md": {
-    tools: workTools("en", ["tool", "what people read", "a second run", "asks first", "permissions"]),
+    tools: workTools("en", [
+      "tool",
+      "what people read",
+      "a second run",
+      "asks first",
+      "permissions",
+    ]),
   },
-  "docs/zh/work-tools.md": { tools: workTools("zh", ["工具", "给人看的名字", "再运行一次", "先问人", "权限"]) },
+  "docs/zh/work-tools.md": {
+    tools: workTools("zh", ["工具", "给人看的名字", "再运行一次", "先问人", "权限"]),
+  },
   "docs/observability.md": {
     metrics: [
       ["metric", "from", "labels", "meaning"],
       ...Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) =>
         metricRow(prometheusName(name, facts), facts, [facts.by.join(", ")]),
       ),
-      ...instruments("processes").map(([name, facts]) => metricRow(name, facts, [facts.by.join(", ")])),
+      ...instruments("processes").map(([name, facts]) =>
+        metricRow(name, facts, [facts.by.join(", ")]),
+      ),
     ],
-    states: [["metric", "labels", "meaning"], ...instruments("states").map(([name, facts]) => metricRow(name, facts))],
-    canary: [["metric", "labels", "meaning"], ...instruments("canary").map(([name, facts]) => metricRow(name, facts))],
+    states: [
+      ["metric", "labels", "meaning"],
+      ...instruments("states").map(([name, facts]) => metricRow(name, facts)),
+    ],
+    canary: [
+      ["metric", "labels", "meaning"],
+      ...instruments("canary").map(([name, facts]) => metricRow(name, facts)),
+    ],
   },
 };
 
@@ -57,13 +73,22 @@ export function pageWithTables(page: string): string {
     const [begin, end] = [`<!-- ${name}:begin -->`, `<!-- ${name}:end -->`];
     const [before, rest = ""] = text.split(begin);
     const [, after] = rest.split(end);
-    if (before === undefined || after === undefined) throw new Error(`${page} has no place for the table ${name}`);
+    if (before === undefined || after === undefined) {
+      throw new Error(`${page} has no place for the table ${name}`);
+    }
     return `${before}${begin}\n\n${tableOf(rows)}\n\n${end}${after}`;
   }, textOf(page));
 }
 
-function observations(heading: string, catalogue: Readonly<Record<string, ObservationFacts>>): Rows {
-  const rows = Object.entries(catalogue).map(([name, { by, help }]) => [`\`${name}\``, by.join(", "), help]);
+function observations(
+  heading: string,
+  catalogue: Readonly<Record<string, ObservationFacts>>,
+): Rows {
+  const rows = Object.entries(catalogue).map(([name, { by, help }]) => [
+    `\`${name}\``,
+    by.join(", "),
+    help,
+  ]);
   return [[heading, "from", "meaning"], ...rows];
 }
 
@@ -84,11 +109,17 @@ function instruments(table: "states" | "canary" | "processes"): [string, Instrum
     if (name.startsWith("larkline_canary_")) return "canary";
     return by.includes("console") && !name.startsWith("larkline_console_") ? "states" : "processes";
   };
-  return Object.entries(instrumentCatalogue).filter(([name, facts]) => tableFor(name, facts) === table);
+  return Object.entries(instrumentCatalogue).filter(
+    ([name, facts]) => tableFor(name, facts) === table,
+  );
 }
 
 /** Without the kind, which the name says. */
-function metricRow(name: string, { labels, help }: InstrumentFacts | MetricFacts, from: string[] = []): string[] {
+function metricRow(
+  name: string,
+  { labels, help }: InstrumentFacts | MetricFacts,
+  from: string[] = [],
+): string[] {
   return [`\`${name}\``, ...from, labels.map((label) => `\`${label}\``).join(", "), help];
 }
 
@@ -99,7 +130,9 @@ function tableOf(rows: Rows): string {
   const widths = head.map((_, at) => Math.max(3, ...escaped.map((row) => widthOf(row[at] ?? ""))));
   const line = (row: readonly string[]): string =>
     `| ${row.map((cell, at) => cell.padEnd((widths[at] ?? 0) - widthOf(cell) + cell.length)).join(" | ")} |`;
-  return [line(head), line(widths.map((width) => "-".repeat(width))), ...others.map(line)].join("\n");
+  return [line(head), line(widths.map((width) => "-".repeat(width))), ...others.map(line)].join(
+    "\n",
+  );
 }
 
 /** Chinese characters take two columns. */
@@ -107,4 +140,6 @@ function widthOf(cell: string): number {
   return cell.length + [...cell.matchAll(/[\u3000-\u303f\u4e00-\u9fff\uff00-\uff60]/g)].length;
 }
 
-if (import.meta.main) for (const page of Object.keys(tables)) writeFileSync(`${root}/${page}`, pageWithTables(page));
+if (import.meta.main) {
+  for (const page of Object.keys(tables)) writeFileSync(`${root}/${page}`, pageWithTables(page));
+}

@@ -9,7 +9,11 @@ import {
   ToolJob,
   ReportedOutcome,
 } from "@larkline/protocol";
-import { agentEventSchemas, chatMessageSchemas, StructuredMessage } from "@larkline/protocol/views/chat-messages";
+import {
+  agentEventSchemas,
+  chatMessageSchemas,
+  StructuredMessage,
+} from "@larkline/protocol/views/chat-messages";
 import { finishJobScript } from "@larkline/store/queues";
 import { runnerScripts } from "@larkline/store/runners";
 import { root } from "./document.ts";
@@ -39,11 +43,16 @@ export function protocolFiles(): Record<string, string> {
       $schema,
       $defs: { ...chatMessageSchemas, ...agentEventSchemas, StructuredMessage },
     }),
-    "docs/tool-protocol/scripts.json": formatted({ ...runnerScripts(), finish_job: finishJobScript }),
+    "docs/tool-protocol/scripts.json": formatted({
+      ...runnerScripts(),
+      finish_job: finishJobScript,
+    }),
   };
 }
 
 if (import.meta.main) {
   mkdirSync(`${root}/docs/tool-protocol`, { recursive: true });
-  for (const [path, text] of Object.entries(protocolFiles())) writeFileSync(`${root}/${path}`, text);
+  for (const [path, text] of Object.entries(protocolFiles())) {
+    writeFileSync(`${root}/${path}`, text);
+  }
 }

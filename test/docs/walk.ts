@@ -17,15 +17,22 @@ export function stopsOf(document: string, heading: string): Stop[] {
   const [section = ""] = text.slice(text.indexOf(`## ${heading}\n`) + 3).split("\n## ");
   const lists = section.split(/\n\n(?!\d+\. )/).filter((part) => /^\d+\. /m.test(part));
   return lists.flatMap((list) => {
-    const links = [...list.matchAll(sources)].map(([, link = ""]) => normalize(join(dirname(document), link)));
+    const links = [...list.matchAll(sources)].map(([, link = ""]) =>
+      normalize(join(dirname(document), link)),
+    );
     const paths = [...new Set(links)];
     return paths.map((path, index) => ({ path, before: paths.slice(0, index) }));
   });
 }
 
 function importsOf(path: string): { names: string[]; from: string }[] {
-  const statements = textOf(path).matchAll(/^(?:import|export) (?:type )?([^;]*?)\s*from "([^"]+)"/gm);
-  return [...statements].map(([, clause = "", from = ""]) => ({ names: clause.match(/\w+/g) ?? [], from }));
+  const statements = textOf(path).matchAll(
+    /^(?:import|export) (?:type )?([^;]*?)\s*from "([^"]+)"/gm,
+  );
+  return [...statements].map(([, clause = "", from = ""]) => ({
+    names: clause.match(/\w+/g) ?? [],
+    from,
+  }));
 }
 
 function exportsOf(path: string): string[] {
@@ -37,11 +44,16 @@ function exportsOf(path: string): string[] {
 
 /** Whether a file imports another one: by its path, by a name of it from its package, or, a script, by its name. */
 export function imports(path: string, target: string): boolean {
-  if (target.endsWith(".lua")) return textOf(path).includes(`"${target.split("/").at(-1)?.replace(".lua", "")}"`);
+  if (target.endsWith(".lua")) {
+    return textOf(path).includes(`"${target.split("/").at(-1)?.replace(".lua", "")}"`);
+  }
   const workspace = `@larkline/${target.split("/")[1] ?? ""}`;
   const exported = new Set(exportsOf(target));
   return importsOf(path).some(({ names, from }) => {
     if (from.startsWith(".")) return join(dirname(path), from) === target;
-    return (from === workspace || from.startsWith(`${workspace}/`)) && names.some((name) => exported.has(name));
+    return (
+      (from === workspace || from.startsWith(`${workspace}/`)) &&
+      names.some((name) => exported.has(name))
+    );
   });
 }

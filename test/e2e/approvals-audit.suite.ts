@@ -16,11 +16,17 @@ let output: string;
 /** What `npm run audit` prints. */
 async function audit(...options: string[]): Promise<{ code: number | null; output: string }> {
   const file = "apps/cli/src/main.ts";
-  return await runApp({ file, args: ["audit", "--file", "no-such.env", ...options] }, system.env, 60_000);
+  return await runApp(
+    { file, args: ["audit", "--file", "no-such.env", ...options] },
+    system.env,
+    60_000,
+  );
 }
 
 function recordsOf(kind: string, tool?: string): AuditRecord[] {
-  return records.filter((record) => record.kind === kind && (tool === undefined || record.tool === tool));
+  return records.filter(
+    (record) => record.kind === kind && (tool === undefined || record.tool === tool),
+  );
 }
 
 describe("the audit log after a batch of plain calls and calls that people decided about", () => {
@@ -54,7 +60,11 @@ describe("the audit log after a batch of plain calls and calls that people decid
     expect(opened.map(({ tool }) => tool).toSorted()).toEqual(["ask_once", "fail", "note_pure"]);
     expect(new Set(opened.map(({ callId }) => callId)).size).toBe(opened.length);
     for (const record of opened) {
-      expect(record).toMatchObject({ app: system.appId, userId: person.openId, chatId: person.chatId });
+      expect(record).toMatchObject({
+        app: system.appId,
+        userId: person.openId,
+        chatId: person.chatId,
+      });
       expect(record.argumentsHash).toMatch(/^[\w-]{20,}$/);
     }
     expect(
@@ -92,7 +102,9 @@ describe("the audit log after a batch of plain calls and calls that people decid
     const times = records.map(({ atMs }) => atMs);
     expect(times).toEqual(times.toSorted((one, other) => one - other));
     const [started] = recordsOf("call_started", "ask_once");
-    const story = records.filter(({ callId }) => callId !== undefined && callId === started?.callId);
+    const story = records.filter(
+      ({ callId }) => callId !== undefined && callId === started?.callId,
+    );
     expect(story.map(({ kind }) => kind)).toEqual([
       "approval_requested",
       "approval_decided",
@@ -107,7 +119,14 @@ describe("the audit log after a batch of plain calls and calls that people decid
 
   it("holds neither arguments nor results nor secrets", () => {
     for (const record of records) expect(auditKinds).toContain(record.kind);
-    for (const word of [secret, "plain-key", "first-key", "second-key", "this tool always fails", "password"]) {
+    for (const word of [
+      secret,
+      "plain-key",
+      "first-key",
+      "second-key",
+      "this tool always fails",
+      "password",
+    ]) {
       expect(output).not.toContain(word);
     }
   });

@@ -56,8 +56,13 @@ describe("the card of a call that needs an approval", () => {
     const { card, person, written } = asked;
     const id = card.values[0]?.["__approval__"];
     expect(id).toMatch(/^[0-9a-f]{32}$/);
-    expect(card.values).toEqual(expect.arrayContaining([approve, reject].map((one) => ({ __approval__: id, ...one }))));
-    expect(headerOf(card)).toMatchObject({ title: { content: "批准 ask_once？" }, template: "orange" });
+    expect(card.values).toEqual(
+      expect.arrayContaining([approve, reject].map((one) => ({ __approval__: id, ...one }))),
+    );
+    expect(headerOf(card)).toMatchObject({
+      title: { content: "批准 ask_once？" },
+      template: "orange",
+    });
     const shown = JSON.stringify(card.message.card?.json);
     expect(shown).not.toContain(secret);
     expect(shown).not.toContain("<at");
@@ -75,14 +80,21 @@ describe("a click", () => {
     const asked = await ask({ key: "altered" });
     const id = asked.card.values[0]?.["__approval__"];
     expect(await clickWith(asked, { __approval__: "", ...approve })).toMatchObject(noPending);
-    expect(await clickWith(asked, { __approval__: "f".repeat(32), ...approve })).toMatchObject(noPending);
+    expect(await clickWith(asked, { __approval__: "f".repeat(32), ...approve })).toMatchObject(
+      noPending,
+    );
     for (const decision of ["maybe", "Approve", undefined, ["approve"]]) {
       const value = decision === undefined ? { __approval__: id } : { __approval__: id, decision };
       expect(await clickWith(asked, value)).toMatchObject(invalid);
     }
-    expect(await clickWith(asked, { __approval__: "f".repeat(32), decision: "maybe" })).toMatchObject(invalid);
+    expect(
+      await clickWith(asked, { __approval__: "f".repeat(32), decision: "maybe" }),
+    ).toMatchObject(invalid);
     expect(openQuestions(system, asked.person.chatId)).toHaveLength(1);
-    const { toast } = await decide(system, asked.card, { openId: asked.person.openId, wanted: approve });
+    const { toast } = await decide(system, asked.card, {
+      openId: asked.person.openId,
+      wanted: approve,
+    });
     expect(toast?.content).toBe("Approved");
     expect(await answerTo(system, asked.written)).toContain("ok:");
     expect(await runs("altered")).toBe(1);
@@ -90,15 +102,28 @@ describe("a click", () => {
 
   it("AL-33, AL-37: is answered with toast and card while the tool still runs", async () => {
     const { person, card, written } = await ask({ key: "held-slow" });
-    const { code, toast, cardChanged } = await decide(system, card, { openId: person.openId, wanted: approve });
+    const { code, toast, cardChanged } = await decide(system, card, {
+      openId: person.openId,
+      wanted: approve,
+    });
     // The platform would have shown a code after three seconds.
     expect({ code, cardChanged }).toEqual({ code: 0, cardChanged: true });
-    expect(toast).toMatchObject({ type: "success", content: "Approved", i18n: { zh_cn: "已批准" } });
-    await vi.waitUntil(async () => (await runs("held-slow")) === 1, { timeout: 60_000, interval: 10 });
+    expect(toast).toMatchObject({
+      type: "success",
+      content: "Approved",
+      i18n: { zh_cn: "已批准" },
+    });
+    await vi.waitUntil(async () => (await runs("held-slow")) === 1, {
+      timeout: 60_000,
+      interval: 10,
+    });
     expect(visibleAnswers(system.feishu, written).filter(({ finished }) => finished)).toEqual([]);
     const [decided] = await untilRetired(system, person.chatId);
     if (decided === undefined) throw new Error("the card is gone");
-    expect(headerOf(decided)).toMatchObject({ title: { content: "ask_once approved" }, template: "green" });
+    expect(headerOf(decided)).toMatchObject({
+      title: { content: "ask_once approved" },
+      template: "green",
+    });
     await system.release("held-slow");
     expect(await answerTo(system, written)).toContain('ok:{"key":"held-slow"}');
   });
@@ -106,13 +131,24 @@ describe("a click", () => {
   it("AL-33, AL-34: that comes once more, with the same bytes, changes nothing", async () => {
     const { person, card, written } = await ask({ key: "replayed" });
     const first = await decide(system, card, { openId: person.openId, wanted: reject });
-    expect(first.toast).toMatchObject({ type: "info", content: "Rejected", i18n: { zh_cn: "已拒绝" } });
-    expect((await system.feishu.replayClick(card.message.messageId)).toast).toMatchObject(noPending);
-    expect((await decide(system, card, { openId: person.openId, wanted: approve })).toast).toMatchObject(noPending);
+    expect(first.toast).toMatchObject({
+      type: "info",
+      content: "Rejected",
+      i18n: { zh_cn: "已拒绝" },
+    });
+    expect((await system.feishu.replayClick(card.message.messageId)).toast).toMatchObject(
+      noPending,
+    );
+    expect(
+      (await decide(system, card, { openId: person.openId, wanted: approve })).toast,
+    ).toMatchObject(noPending);
     expect(await answerTo(system, written)).toContain("User rejected this action.");
     const [decided] = await untilRetired(system, person.chatId);
     if (decided === undefined) throw new Error("the card is gone");
-    expect(headerOf(decided)).toMatchObject({ title: { content: "ask_once rejected" }, template: "grey" });
+    expect(headerOf(decided)).toMatchObject({
+      title: { content: "ask_once rejected" },
+      template: "grey",
+    });
     expect(await runs("replayed")).toBe(0);
   });
 
@@ -131,6 +167,9 @@ describe("a click", () => {
     expect(await runs("breaks")).toBe(1);
     // What a process says comes by a pipe, the answer by HTTP.
     const said = () => system.workers.map((worker) => worker.output()).join("");
-    await vi.waitFor(() => expect(said()).toContain("api_auth_error"), { timeout: 60_000, interval: 10 });
+    await vi.waitFor(() => expect(said()).toContain("api_auth_error"), {
+      timeout: 60_000,
+      interval: 10,
+    });
   });
 });

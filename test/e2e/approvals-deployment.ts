@@ -50,13 +50,35 @@ export function useDeployment(): void {
             approvers: { people: [ids.ann, ids.max], roles: ["leads"], fourEyes: true, count: 2 },
           },
           // They alone decide.
-          { tools: ["ask_*"], people: [ids.alone], do: "ask", approvers: { requester: true }, reason: "It is yours." },
-          { tools: ["ask_*"], people: [ids.aloneHasty], do: "ask", approvers: { requester: true }, expiresMs: 10_000 },
+          {
+            tools: ["ask_*"],
+            people: [ids.alone],
+            do: "ask",
+            approvers: { requester: true },
+            reason: "It is yours.",
+          },
+          {
+            tools: ["ask_*"],
+            people: [ids.aloneHasty],
+            do: "ask",
+            approvers: { requester: true },
+            expiresMs: 10_000,
+          },
           // The shortest time that a configuration takes.
           { tools: ["ask_*"], people: [ids.hasty, ids.late], do: "ask", expiresMs: 10_000 },
-          { tools: ["ask_pure"], people: [ids.keeper], do: "ask", remember: true, reason: "Touches the archive." },
+          {
+            tools: ["ask_pure"],
+            people: [ids.keeper],
+            do: "ask",
+            remember: true,
+            reason: "Touches the archive.",
+          },
         ],
-        approvals: { approvers: { requester: true, people: [ids.lead] }, unknownOutcome: "ask", maxDenials: 3 },
+        approvals: {
+          approvers: { requester: true, people: [ids.lead] },
+          unknownOutcome: "ask",
+          maxDenials: 3,
+        },
       },
     });
     lead = namedPerson(system, ids.lead, "Lena");

@@ -15,14 +15,20 @@ describe("a question that is not answered in time", () => {
     const written = await write(system, person, 'late\ncall ask_once {"key":"late"}');
     const card = await theQuestion(system, person.chatId);
     expect(card.title).toBe("Approve ask_once?");
-    expect(await answerTo(system, written)).toContain("failed:permission_denied: nobody approved this call in time.");
+    expect(await answerTo(system, written)).toContain(
+      "failed:permission_denied: nobody approved this call in time.",
+    );
     expect(results()).toMatchObject([{ isError: true }]);
-    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["ask_once expired"]);
+    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual([
+      "ask_once expired",
+    ]);
     for (const decision of ["approve", "reject"]) {
       const { toast } = await decide(system, card, { openId: person.openId, wanted: { decision } });
       expect(toast).toMatchObject({ type: "info", content: "no pending approval" });
     }
-    expect(askedCards(system, person.chatId).map(({ title }) => title)).toEqual(["ask_once expired"]);
+    expect(askedCards(system, person.chatId).map(({ title }) => title)).toEqual([
+      "ask_once expired",
+    ]);
     expect(await system.recorded()).not.toContain("once late");
   });
 });
@@ -37,7 +43,9 @@ describe("a question whose card the platform refuses for good", () => {
     });
     const written = await write(system, person, 'unsent\ncall ask_pure {"key":"unsent"}');
     const answer = await answerTo(system, written).finally(mend);
-    expect(answer).toContain("failed:permission_denied: nobody could be asked to approve this call.");
+    expect(answer).toContain(
+      "failed:permission_denied: nobody could be asked to approve this call.",
+    );
     expect(results()).toMatchObject([{ isError: true }]);
     expect(askedCards(system, person.chatId)).toEqual([]);
     expect(await system.recorded()).not.toContain("pure unsent");
@@ -56,6 +64,8 @@ describe("a question whose card the platform refuses for good", () => {
     expect(system.feishu.faults.size).toBe(0);
     expect(await answerTo(system, written)).toContain("ok:");
     expect(askedCards(system, person.chatId)).toHaveLength(1);
-    expect((await system.recorded()).filter((line) => line.endsWith(" shaky"))).toEqual(["pure shaky"]);
+    expect((await system.recorded()).filter((line) => line.endsWith(" shaky"))).toEqual([
+      "pure shaky",
+    ]);
   });
 });

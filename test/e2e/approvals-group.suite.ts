@@ -14,7 +14,11 @@ const { team } = ids;
 async function askInTeam(key: string) {
   const writing = { text: `act\ncall ask_once ${JSON.stringify({ key })}`, mention: true };
   const written = await send(system, { openId: ids.ann, chatId: team }, writing);
-  return { written, card: await theQuestion(system, team), copy: await theQuestion(system, people.max.chatId) };
+  return {
+    written,
+    card: await theQuestion(system, team),
+    copy: await theQuestion(system, people.max.chatId),
+  };
 }
 
 function titlesIn(chatId: string): string[] {
@@ -41,19 +45,28 @@ describe("a call in a group that two named people have to approve", () => {
     expect(JSON.stringify(card.message.card?.json)).toContain("Two of them have to see this.");
     for (const openId of [ids.ann, ids.zoe]) {
       const { toast, cardChanged } = await decide(system, card, { openId, wanted: approve });
-      expect(toast).toMatchObject({ type: "info", content: expect.stringMatching(/^Only these may decide: /) });
+      expect(toast).toMatchObject({
+        type: "info",
+        content: expect.stringMatching(/^Only these may decide: /),
+      });
       expect(cardChanged).toBe(false);
     }
     expect(openQuestions(system, people.ann.chatId)).toEqual([]);
 
     const first = await decide(system, copy, { openId: ids.max, wanted: approve });
-    expect(first).toMatchObject({ toast: { type: "success", content: "Approved (1 of 2)" }, cardChanged: true });
+    expect(first).toMatchObject({
+      toast: { type: "success", content: "Approved (1 of 2)" },
+      cardChanged: true,
+    });
     const twice = await decide(system, card, { openId: ids.max, wanted: approve });
     expect(twice.toast?.type).toBe("info");
     expect(await system.recorded()).not.toContain("once pair");
 
     const second = await decide(system, card, { openId: ids.lena, wanted: approve });
-    expect(second).toMatchObject({ toast: { type: "success", content: "Approved" }, cardChanged: true });
+    expect(second).toMatchObject({
+      toast: { type: "success", content: "Approved" },
+      cardChanged: true,
+    });
     expect(await answerTo(system, written)).toContain("ok:");
     expect((await system.recorded()).filter((line) => line === "once pair")).toHaveLength(1);
   });
@@ -71,10 +84,18 @@ describe("a call in a group that two named people have to approve", () => {
     const form = { reason: "Not on a Friday." };
     await decide(system, card, { openId: ids.zoe, wanted: { ask: "reason" } });
     await decide(system, card, { openId: ids.olaf, wanted: { ask: "reason" } });
-    const { toast } = await submit(system, card, { openId: ids.olaf, button: "reject_form_submit", form });
+    const { toast } = await submit(system, card, {
+      openId: ids.olaf,
+      button: "reject_form_submit",
+      form,
+    });
     expect(toast).toMatchObject({ type: "info", content: "Rejected" });
-    expect(await answerTo(system, written)).toMatch(/failed:User rejected this action\.\s+Reason: Not on a Friday\./);
-    await Promise.all([team, people.max.chatId].map(async (chatId) => await untilRetired(system, chatId)));
+    expect(await answerTo(system, written)).toMatch(
+      /failed:User rejected this action\.\s+Reason: Not on a Friday\./,
+    );
+    await Promise.all(
+      [team, people.max.chatId].map(async (chatId) => await untilRetired(system, chatId)),
+    );
     expect(titlesIn(team).at(-1)).toBe("ask_once rejected");
     expect(titlesIn(people.max.chatId).at(-1)).toBe("ask_once rejected");
     expect(await system.recorded()).not.toContain("once not");

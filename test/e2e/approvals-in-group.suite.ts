@@ -12,16 +12,18 @@ describe("a group in which a person's turn waits for people", () => {
     async () => {
       const { people } = groupOf(system, ["Ann", "Bob"]);
       const [ann, bob] = people as [Writer, Writer]; // as many as names
-      const say = async (person: Writer, text: string) => await send(system, person, { text, mention: true });
+      const say = async (person: Writer, text: string) =>
+        await send(system, person, { text, mention: true });
       const asked = await say(ann, 'deploy\ncall ask_once {"key":"group"}');
-      await expect.poll(() => openQuestions(system, ann.chatId).length, { timeout: 60_000 }).toBe(1);
+      await expect
+        .poll(() => openQuestions(system, ann.chatId).length, { timeout: 60_000 })
+        .toBe(1);
       const later = await say(ann, "and then this");
       const others = [await say(bob, "hello"), await say(bob, "once more")];
       await untilAnswered(system, others, 60_000);
-      expect(await Promise.all(others.map(async (message) => await answerTo(system, message)))).toEqual([
-        expect.stringContaining("Bob: hello"),
-        expect.stringContaining("Bob: once more"),
-      ]);
+      expect(
+        await Promise.all(others.map(async (message) => await answerTo(system, message))),
+      ).toEqual([expect.stringContaining("Bob: hello"), expect.stringContaining("Bob: once more")]);
       expect(await system.recorded()).not.toContain("once group");
       const [card] = openQuestions(system, ann.chatId);
       if (card === undefined) throw new Error("nobody is asked");
@@ -48,7 +50,8 @@ describe("a group in which a person's turn waits for people", () => {
     async () => {
       const { people } = groupOf(system, ["Cai", "Dan"]);
       const [cai, dan] = people as [Writer, Writer]; // as many as names
-      const say = async (person: Writer, text: string) => await send(system, person, { text, mention: true });
+      const say = async (person: Writer, text: string) =>
+        await send(system, person, { text, mention: true });
       const recorded = await system.recorded();
       const asked = await say(cai, 'deploy\ncall ask_once {"key":"stopped"}');
       await untilAsked(system, cai.chatId);
@@ -59,7 +62,9 @@ describe("a group in which a person's turn waits for people", () => {
       await system.release("stop-aside");
       expect(await answerTo(system, running)).toContain("Dan: wait");
       expect(await answerTo(system, asked)).toContain("Stopped.");
-      expect(visibleAnswers(system.feishu, asked).flatMap(({ messages }) => messages.map(isClosed))).toEqual([true]);
+      expect(
+        visibleAnswers(system.feishu, asked).flatMap(({ messages }) => messages.map(isClosed)),
+      ).toEqual([true]);
       await untilRetired(system, cai.chatId);
       expect((await system.recorded()).filter((line) => line.includes("once"))).toEqual(
         recorded.filter((line) => line.includes("once")),

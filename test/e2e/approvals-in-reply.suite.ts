@@ -53,15 +53,21 @@ async function expectOneCard({ person, written, card }: Asked, text: string): Pr
   expect(JSON.stringify(messages[0]?.card?.json)).not.toContain("__approval__");
   expect(messages[0]?.card?.streaming).toBe(false);
   expect(openQuestions(system, person.chatId)).toEqual([]);
-  const refused = messages.flatMap(({ card: shown }) => shown?.cardId ?? []).map((id) => system.feishu.card(id));
-  expect(refused.flatMap((one) => one?.operations ?? []).filter(({ code }) => code !== 0)).toEqual([]);
+  const refused = messages
+    .flatMap(({ card: shown }) => shown?.cardId ?? [])
+    .map((id) => system.feishu.card(id));
+  expect(refused.flatMap((one) => one?.operations ?? []).filter(({ code }) => code !== 0)).toEqual(
+    [],
+  );
 }
 
 async function withoutWorkers(work: () => Promise<void>): Promise<void> {
   const count = system.workers.length;
   for (const worker of system.workers.splice(0)) await worker.kill();
   await work();
-  for (let started = 0; started < count; started += 1) system.workers.push(await system.start("agent-worker"));
+  for (let started = 0; started < count; started += 1) {
+    system.workers.push(await system.start("agent-worker"));
+  }
 }
 
 describe("a call about which its requester alone decides", () => {
@@ -69,12 +75,18 @@ describe("a call about which its requester alone decides", () => {
     const asked = await ask("inside");
     const { person, card } = asked;
     expect(card.title).toBe("Approve ask_once?");
-    expect(card.message).toMatchObject({ parentId: asked.written.messageId, card: { streaming: false } });
+    expect(card.message).toMatchObject({
+      parentId: asked.written.messageId,
+      card: { streaming: false },
+    });
     const shown = JSON.stringify(card.message.card?.json);
     for (const text of ["Let me see.", "It is yours.", '\\"inside\\"', "waiting for a person"]) {
       expect(shown).toContain(text);
     }
-    const { toast, cardChanged } = await decide(system, card, { openId: person.openId, wanted: approve });
+    const { toast, cardChanged } = await decide(system, card, {
+      openId: person.openId,
+      wanted: approve,
+    });
     expect(toast).toMatchObject({ type: "success", content: "Approved" });
     expect(cardChanged).toBe(false); // its one writer draws it
     await expectOneCard(asked, "That is all.");
@@ -86,16 +98,25 @@ describe("a call about which its requester alone decides", () => {
   it("is rejected with a reason by a form at the root of that card", async () => {
     const asked = await ask("why");
     const { person, card } = asked;
-    const { cardChanged } = await decide(system, card, { openId: person.openId, wanted: { ask: "reason" } });
+    const { cardChanged } = await decide(system, card, {
+      openId: person.openId,
+      wanted: { ask: "reason" },
+    });
     expect(cardChanged).toBe(true);
     const form = JSON.stringify(openQuestions(system, person.chatId)[0]?.message.card?.json);
     expect(form).toContain("Let me see.");
     expect(form).toContain('"name":"reject_form"');
-    const answer = { openId: person.openId, button: "reject_form_submit", form: { reason: "Not on a Friday." } };
+    const answer = {
+      openId: person.openId,
+      button: "reject_form_submit",
+      form: { reason: "Not on a Friday." },
+    };
     const clicked = await submit(system, card, answer);
     expect(clicked).toMatchObject({ toast: { content: "Rejected" }, cardChanged: false });
     await expectOneCard(asked, "That is all.");
-    const results = system.model.requests.flatMap(({ messages }) => messages.flatMap((one) => one.results));
+    const results = system.model.requests.flatMap(({ messages }) =>
+      messages.flatMap((one) => one.results),
+    );
     expect(JSON.stringify(results)).toContain("Not on a Friday.");
     expect(await runs("why")).toBe(0);
   });
@@ -120,7 +141,9 @@ describe("a call about which its requester alone decides", () => {
       action: { kind: "respond", status: 503 },
     });
     const asked = await ask("own");
-    expect(asked.card.message.card?.json).toMatchObject({ header: { title: { content: "Approve ask_once?" } } });
+    expect(asked.card.message.card?.json).toMatchObject({
+      header: { title: { content: "Approve ask_once?" } },
+    });
     allow();
     await decide(system, asked.card, { openId: person.openId, wanted: approve });
     expect(await answerTo(system, asked.written)).toContain("That is all.");
@@ -152,16 +175,23 @@ describe("a call about which its requester alone decides", () => {
     await vi.waitUntil(() => openQuestions(system, recalled.person.chatId).length === 0, patience);
     const hasty = await ask("late inside", { person: namedPerson(system, ids.aloneHasty, "Ivo") });
     await expectOneCard(hasty, "That is all.");
-    for (const key of ["stopped inside", "recalled inside", "late inside"]) expect(await runs(key)).toBe(0);
+    for (const key of ["stopped inside", "recalled inside", "late inside"]) {
+      expect(await runs(key)).toBe(0);
+    }
   });
 
   it("stands beside another one on the same card, and each goes when it is decided", async () => {
     const person = theirs();
-    const calls = ["left", "right"].map((key) => ({ name: "ask_once", arguments: JSON.stringify({ key }) }));
+    const calls = ["left", "right"].map((key) => ({
+      name: "ask_once",
+      arguments: JSON.stringify({ key }),
+    }));
     model.promptSteps("act twice", { calls, text: "Two things." }, { text: " Both are done." });
     const written = await write(system, person, "act twice");
     const [left, right] = await untilAsked(system, person.chatId, 2);
-    if (left === undefined || right === undefined) throw new Error("unreachable: two questions were waited for");
+    if (left === undefined || right === undefined) {
+      throw new Error("unreachable: two questions were waited for");
+    }
     expect(right.message.messageId).toBe(left.message.messageId);
     await decide(system, left, { openId: person.openId, wanted: approve });
     await vi.waitUntil(() => openQuestions(system, person.chatId).length === 1, patience);

@@ -39,7 +39,9 @@ describe("after three approvals of one kind", () => {
     const { toast } = await decide(system, rule, { openId: person.openId, wanted: approve });
     expect(toast).toMatchObject({ type: "success", content: "Approved" });
     const titles = (await untilRetired(system, person.chatId)).map(({ title }) => title);
-    expect(titles.toSorted()).toEqual([...Array(3).fill("ask_pure approved"), "ask_pure always allowed"].toSorted());
+    expect(titles.toSorted()).toEqual(
+      [...Array(3).fill("ask_pure approved"), "ask_pure always allowed"].toSorted(),
+    );
     const unasked = await write(system, person, message);
     expect(await answerTo(system, unasked)).toContain("ok:");
     expect(asked(person)).toBe(4);

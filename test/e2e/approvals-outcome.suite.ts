@@ -27,7 +27,10 @@ async function hold(key: string): Promise<Omit<Broken, "card">> {
   if (requester === undefined || stranger === undefined) throw new Error("nobody is there");
   const text = `charge\ncall hold_once ${JSON.stringify({ key })}`;
   const written = await send(system, requester, { text, mention: true });
-  await vi.waitUntil(async () => (await runsOf({ key })).length === 1, { timeout: 60_000, interval: 10 });
+  await vi.waitUntil(async () => (await runsOf({ key })).length === 1, {
+    timeout: 60_000,
+    interval: 10,
+  });
   return { key, requester, stranger, written };
 }
 
@@ -35,14 +38,21 @@ async function hold(key: string): Promise<Omit<Broken, "card">> {
 async function breakCalls(): Promise<typeof broken> {
   const doomed = await system.startProcess("tool-runner");
   for (const runner of system.runners) await runner.stop();
-  const [retried, done, aborted] = [await hold("retried"), await hold("done"), await hold("aborted")];
+  const [retried, done, aborted] = [
+    await hold("retried"),
+    await hold("done"),
+    await hold("aborted"),
+  ];
   await doomed.kill();
   system.runners.splice(0, 1, await system.start("tool-runner"));
   const asked = async (held: Omit<Broken, "card">): Promise<Broken> => ({
     ...held,
-    card: await vi.waitUntil(async () => await theQuestion(system, held.written.chatId).catch(() => undefined), {
-      timeout: 60_000,
-    }),
+    card: await vi.waitUntil(
+      async () => await theQuestion(system, held.written.chatId).catch(() => undefined),
+      {
+        timeout: 60_000,
+      },
+    ),
   });
   return { retried: await asked(retried), done: await asked(done), aborted: await asked(aborted) };
 }
@@ -53,7 +63,11 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
   it("is not run again: a card asks what has become of it, with three ways to answer", async () => {
     for (const { key, card } of Object.values(broken)) {
       expect(card.title).toBe("Did hold_once take effect?");
-      expect(card.values.map(({ action }) => action).toSorted()).toEqual(["abort", "done", "retry"]);
+      expect(card.values.map(({ action }) => action).toSorted()).toEqual([
+        "abort",
+        "done",
+        "retry",
+      ]);
       expect(await runsOf({ key })).toHaveLength(1);
     }
   });
@@ -61,12 +75,22 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
   it("is for the requester and the approvers only", async () => {
     const { stranger, card, written } = broken.retried;
     for (const action of ["retry", "abort"]) {
-      const { toast, cardChanged } = await decide(system, card, { openId: stranger.openId, wanted: { action } });
-      expect(toast).toMatchObject({ type: "info", content: expect.stringMatching(/^Only these may decide: /) });
+      const { toast, cardChanged } = await decide(system, card, {
+        openId: stranger.openId,
+        wanted: { action },
+      });
+      expect(toast).toMatchObject({
+        type: "info",
+        content: expect.stringMatching(/^Only these may decide: /),
+      });
       expect(cardChanged).toBe(false);
     }
     const form = { note: "it is done, believe me" };
-    const { toast } = await submit(system, card, { openId: stranger.openId, button: "done_form_submit", form });
+    const { toast } = await submit(system, card, {
+      openId: stranger.openId,
+      button: "done_form_submit",
+      form,
+    });
     expect(toast?.content).toMatch(/^Only these may decide: /);
     expect(openQuestions(system, written.chatId)).toHaveLength(1);
     expect(await runsOf(broken.retried)).toHaveLength(1);
@@ -74,14 +98,23 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
 
   it("is run a second time when the requester says so, and what that brings is its result", async () => {
     const { requester, card, written, key } = broken.retried;
-    const { toast } = await decide(system, card, { openId: requester.openId, wanted: { action: "retry" } });
+    const { toast } = await decide(system, card, {
+      openId: requester.openId,
+      wanted: { action: "retry" },
+    });
     expect(toast).toMatchObject({ type: "success", content: "It is run again" });
-    await vi.waitUntil(async () => (await runsOf({ key })).length === 2, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(async () => (await runsOf({ key })).length === 2, {
+      timeout: 60_000,
+      interval: 10,
+    });
     await system.release(key);
     expect(await answerTo(system, written)).toBe("[Ann: charge] ok:released");
     const cards = await untilRetired(system, written.chatId);
     expect(cards.map(({ title }) => title)).toEqual(["hold_once run again"]);
-    const again = await decide(system, card, { openId: requester.openId, wanted: { action: "retry" } });
+    const again = await decide(system, card, {
+      openId: requester.openId,
+      wanted: { action: "retry" },
+    });
     expect(again.toast?.content).toBe("no pending approval");
     expect(await runsOf({ key })).toHaveLength(2);
   });
@@ -90,7 +123,9 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
     const program = { file: "apps/cli/src/main.ts", args: ["audit", "--file", "no-such.env"] };
     const { code, output } = await runApp(program, system.env, 60_000);
     expect(code).toBe(0);
-    const records = output.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as AuditRecord])); // by contract
+    const records = output
+      .split("\n")
+      .flatMap((line) => (line === "" ? [] : [JSON.parse(line) as AuditRecord])); // by contract
     const { requester, written } = broken.retried;
     const here = records.filter(
       ({ chatId, session }) => chatId === written.chatId || session?.endsWith(written.chatId),
@@ -109,25 +144,38 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
       );
     const copy = await vi.waitUntil(copyOf, { timeout: 60_000, interval: 10 });
     const form = { note: "Order 4711 was charged." };
-    const { toast } = await submit(system, copy, { openId: lead.openId, button: "done_form_submit", form });
+    const { toast } = await submit(system, copy, {
+      openId: lead.openId,
+      button: "done_form_submit",
+      form,
+    });
     expect(toast).toMatchObject({ type: "success", content: "Marked as done" });
-    expect(await answerTo(system, written)).toContain("ok:A person has checked this call: it took effect.");
+    expect(await answerTo(system, written)).toContain(
+      "ok:A person has checked this call: it took effect.",
+    );
     const results = lastRequest(system).messages.flatMap((message) => message.results);
     expect(results).toMatchObject([
       { content: expect.stringContaining("Note: Order 4711 was charged."), isError: false },
     ]);
-    expect((await untilRetired(system, written.chatId)).map(({ title }) => title)).toEqual(["hold_once done"]);
+    expect((await untilRetired(system, written.chatId)).map(({ title }) => title)).toEqual([
+      "hold_once done",
+    ]);
     expect(await runsOf({ key })).toHaveLength(1);
   });
 
   it("is given up, and the model gets an error that says so", async () => {
     const { requester, card, written, key } = broken.aborted;
-    const { toast } = await decide(system, card, { openId: requester.openId, wanted: { action: "abort" } });
+    const { toast } = await decide(system, card, {
+      openId: requester.openId,
+      wanted: { action: "abort" },
+    });
     expect(toast).toMatchObject({ type: "info", content: "Given up" });
     expect(await answerTo(system, written)).toContain(
       "failed:The outcome of this call is unknown, and a person decided not to try it again.",
     );
-    expect((await untilRetired(system, written.chatId)).map(({ title }) => title)).toEqual(["hold_once given up"]);
+    expect((await untilRetired(system, written.chatId)).map(({ title }) => title)).toEqual([
+      "hold_once given up",
+    ]);
     expect(await runsOf({ key })).toHaveLength(1);
   });
 

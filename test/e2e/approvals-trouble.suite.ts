@@ -1,7 +1,13 @@
 import { describe, expect, it, vi } from "vitest";
 import { visibleAnswers } from "../system/answer.ts";
 import { write, type Written } from "../system/answers.ts";
-import { askedCards, decide, openQuestions, untilRetired, type AskedCard } from "../system/approvals.ts";
+import {
+  askedCards,
+  decide,
+  openQuestions,
+  untilRetired,
+  type AskedCard,
+} from "../system/approvals.ts";
 import { namedPerson, theQuestion } from "../system/asking.ts";
 import { chat } from "../system/chat-stream.ts";
 import { answerTo, takeBack, type Writer } from "../system/sending.ts";
@@ -15,7 +21,11 @@ interface Asked {
   card: AskedCard;
 }
 
-async function ask(tool: string, key: string, person: Writer = system.person("Ann")): Promise<Asked> {
+async function ask(
+  tool: string,
+  key: string,
+  person: Writer = system.person("Ann"),
+): Promise<Asked> {
   const written = await write(system, person, `act\ncall ${tool} ${JSON.stringify({ key })}`);
   return { person, written, card: await theQuestion(system, person.chatId) };
 }
@@ -26,7 +36,9 @@ async function runs(key: string): Promise<number> {
 
 /** The question has gone with its turn. */
 async function expectCancelled({ person, card }: Asked, key: string): Promise<void> {
-  expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["ask_once cancelled"]);
+  expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual([
+    "ask_once cancelled",
+  ]);
   const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
   expect(toast).toMatchObject({ type: "info", content: "no pending approval" });
   expect(await system.ask(person, "still there")).toBe("[still there]");
@@ -38,7 +50,9 @@ describe("while people are asked", () => {
     const { person, written, card } = await ask("ask_once", "resting");
     const shown = () => visibleAnswers(system.feishu, written).at(-1)?.messages.at(-1);
     await vi.waitUntil(() => shown()?.card?.streaming === false, { timeout: 60_000, interval: 20 });
-    expect(shown()?.card?.json).toMatchObject({ config: { summary: { content: "✋ waiting for a person" } } });
+    expect(shown()?.card?.json).toMatchObject({
+      config: { summary: { content: "✋ waiting for a person" } },
+    });
     const { messageId } = shown() ?? {};
     for (const worker of system.workers.splice(0)) await worker.kill();
     system.workers.push(await system.start("agent-worker"));
@@ -64,34 +78,49 @@ describe("while people are asked", () => {
 
   it("AL-37: a click without Redis is answered in time and honestly, and counts when it comes again", async () => {
     const { person, written, card } = await ask("ask_once", "outage");
-    const click = async () => await decide(system, card, { openId: person.openId, wanted: approve });
+    const click = async () =>
+      await decide(system, card, { openId: person.openId, wanted: approve });
     await system.withoutRedis(async () => {
       const { code, toast } = await click();
       expect(code).toBe(0);
       expect(["error", "warning"]).toContain(toast?.type);
       expect(openQuestions(system, person.chatId)).toHaveLength(1);
     });
-    await vi.waitUntil(async () => ["Approved", "no pending approval"].includes((await click()).toast?.content ?? ""), {
-      timeout: 60_000,
-      interval: 100,
-    });
+    await vi.waitUntil(
+      async () =>
+        ["Approved", "no pending approval"].includes((await click()).toast?.content ?? ""),
+      {
+        timeout: 60_000,
+        interval: 100,
+      },
+    );
     expect(await answerTo(system, written)).toContain('ok:{"key":"outage"}');
-    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["ask_once approved"]);
+    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual([
+      "ask_once approved",
+    ]);
     expect(await runs("outage")).toBe(1);
   });
 
   it("AL-41: the time runs out although every worker is dead by then; the next one tells", async () => {
-    const { person, written, card } = await ask("ask_pure", "expired", namedPerson(system, ids.hasty, "Ann"));
+    const { person, written, card } = await ask(
+      "ask_pure",
+      "expired",
+      namedPerson(system, ids.hasty, "Ann"),
+    );
     const expiresAtMs = Date.now() + 10_000;
     for (const worker of system.workers.splice(0)) await worker.kill();
     await vi.waitUntil(() => Date.now() > expiresAtMs, { timeout: 60_000, interval: 50 });
     const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
     expect(toast).toMatchObject({ type: "info", content: "no pending approval" });
     // A person who clicks too late sees it at once, without any worker.
-    expect(askedCards(system, person.chatId).map(({ title }) => title)).toEqual(["ask_pure expired"]);
+    expect(askedCards(system, person.chatId).map(({ title }) => title)).toEqual([
+      "ask_pure expired",
+    ]);
     expect(visibleAnswers(system.feishu, written).filter(({ finished }) => finished)).toEqual([]);
     system.workers.push(await system.start("agent-worker"));
-    expect(await answerTo(system, written)).toContain("failed:permission_denied: nobody approved this call in time.");
+    expect(await answerTo(system, written)).toContain(
+      "failed:permission_denied: nobody approved this call in time.",
+    );
     expect(await runs("expired")).toBe(0);
   });
 });
@@ -114,7 +143,11 @@ describe("a `once` call over HTTP whose runner was killed in the middle of it", 
       },
       { timeout: 60_000, interval: 50 },
     );
-    expect(listed).toMatchObject({ kind: "outcome", tool: "hold_once", decisions: ["retry", "done", "abort"] });
+    expect(listed).toMatchObject({
+      kind: "outcome",
+      tool: "hold_once",
+      decisions: ["retry", "done", "abort"],
+    });
     const decided = await fetch(`${ingress.url}/v1/approvals/${listed.id}`, {
       method: "POST",
       headers: { "content-type": "application/json" },
@@ -122,7 +155,10 @@ describe("a `once` call over HTTP whose runner was killed in the middle of it", 
     });
     expect(decided.status).toBe(200);
     const frames = await stream.end();
-    expect(frames.at(-1)).toMatchObject({ type: "done", final: expect.stringContaining("It is on the statement.") });
+    expect(frames.at(-1)).toMatchObject({
+      type: "done",
+      final: expect.stringContaining("It is on the statement."),
+    });
     expect(frames.map(({ type }) => type)).toContain("tool_result");
     expect(await runs("broken")).toBe(1);
   });

@@ -1,6 +1,12 @@
 import { describe, expect, it, vi } from "vitest";
 import { write } from "../system/answers.ts";
-import { askedCards, decide, openQuestions, untilAsked, untilRetired } from "../system/approvals.ts";
+import {
+  askedCards,
+  decide,
+  openQuestions,
+  untilAsked,
+  untilRetired,
+} from "../system/approvals.ts";
 import { answerTo, groupOf, lastRequest, send } from "../system/sending.ts";
 import { namedPerson } from "../system/asking.ts";
 import { ids, model, system, useDeployment } from "./approvals-deployment.ts";
@@ -36,9 +42,14 @@ describe("a batch of plain calls and calls that need an approval", () => {
     // Their cards are sent at the same time: which of them is in the chat first is not promised.
     const cardOf = (key: string) => both.find(({ shown }) => JSON.stringify(shown).includes(key));
     const [first, second] = [cardOf("batch1"), cardOf("batch3")];
-    if (first === undefined || second === undefined) throw new Error("unreachable: two cards were waited for");
+    if (first === undefined || second === undefined) {
+      throw new Error("unreachable: two cards were waited for");
+    }
     expect(first.title).toBe("Approve ask_once?");
-    await vi.waitUntil(async () => (await ranWith("batch2")).length === 1, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(async () => (await ranWith("batch2")).length === 1, {
+      timeout: 60_000,
+      interval: 10,
+    });
     expect(await ranWith("batch1")).toEqual([]);
     expect(await decide(system, second, { openId: ann.openId, wanted: reject })).toMatchObject({
       toast: { type: "info", content: "Rejected" },
@@ -54,21 +65,33 @@ describe("a batch of plain calls and calls that need an approval", () => {
     expect(await ranWith("batch1")).toEqual(["once batch1"]);
     expect(await ranWith("batch3")).toEqual([]);
     const cards = await untilRetired(system, chatId);
-    expect(cards.map(({ title }) => title).toSorted()).toEqual(["ask_once approved", "ask_once rejected"]);
+    expect(cards.map(({ title }) => title).toSorted()).toEqual([
+      "ask_once approved",
+      "ask_once rejected",
+    ]);
     expect(cards.map(({ message }) => message.threadId)).toEqual([
       cards[0]?.message.threadId,
       cards[0]?.message.threadId,
     ]);
-    const results = lastRequest(system).messages.findLast(({ results: given }) => given.length > 0)?.results ?? [];
+    const results =
+      lastRequest(system).messages.findLast(({ results: given }) => given.length > 0)?.results ??
+      [];
     expect(results).toHaveLength(4);
   });
 
   it("continues after every process was killed while people were asked", async () => {
     const person = system.person("Bob");
-    const written = await write(system, person, 'restart\ncall note_pure {"key":"r0"}\ncall ask_once {"key":"r1"}');
+    const written = await write(
+      system,
+      person,
+      'restart\ncall note_pure {"key":"r0"}\ncall ask_once {"key":"r1"}',
+    );
     const [card] = await untilAsked(system, person.chatId);
     if (card === undefined) throw new Error("unreachable: a card was waited for");
-    await vi.waitUntil(async () => (await ranWith("r0")).length === 1, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(async () => (await ranWith("r0")).length === 1, {
+      timeout: 60_000,
+      interval: 10,
+    });
     for (const [kind, group] of [
       ["agent-worker", system.workers],
       ["tool-runner", system.runners],
@@ -90,10 +113,16 @@ describe("a click", () => {
     const { chatId, people } = groupOf(system, ["Cai", "Dan"]);
     const [cai, dan] = people;
     if (cai === undefined || dan === undefined) throw new Error("nobody is there");
-    const written = await send(system, cai, { text: 'foreign\ncall ask_once {"key":"f1"}', mention: true });
+    const written = await send(system, cai, {
+      text: 'foreign\ncall ask_once {"key":"f1"}',
+      mention: true,
+    });
     const [card] = await untilAsked(system, chatId);
     if (card === undefined) throw new Error("unreachable: a card was waited for");
-    const { toast, cardChanged } = await decide(system, card, { openId: dan.openId, wanted: approve });
+    const { toast, cardChanged } = await decide(system, card, {
+      openId: dan.openId,
+      wanted: approve,
+    });
     expect(toast?.type).toBe("info");
     expect(toast?.content).not.toBe("Approved");
     expect(cardChanged).toBe(false);
@@ -114,10 +143,14 @@ describe("a click", () => {
         ),
       );
       const contents = clicks.map(({ toast }) => toast?.content);
-      expect(contents.filter((content) => content === "Approved" || content === "Rejected")).toHaveLength(1);
+      expect(
+        contents.filter((content) => content === "Approved" || content === "Rejected"),
+      ).toHaveLength(1);
       expect(contents.filter((content) => content === "no pending approval")).toHaveLength(3);
       const approved = contents.includes("Approved");
-      expect(await answerTo(system, written)).toContain(approved ? "ok:" : "User rejected this action.");
+      expect(await answerTo(system, written)).toContain(
+        approved ? "ok:" : "User rejected this action.",
+      );
       expect(await ranWith(`race${round}`)).toHaveLength(approved ? 1 : 0);
     }
   });
@@ -151,8 +184,12 @@ describe("always allowing", () => {
 describe("a person who rejects", () => {
   it("three times in a turn is not asked a fourth time", async () => {
     const person = system.person("Gus");
-    const call = (key: string) => ({ calls: [{ name: "ask_once", arguments: `{"key":"${key}"}` }] });
-    model.promptSteps("insist", call("i1"), call("i2"), call("i3"), call("i4"), { text: "I stop." });
+    const call = (key: string) => ({
+      calls: [{ name: "ask_once", arguments: `{"key":"${key}"}` }],
+    });
+    model.promptSteps("insist", call("i1"), call("i2"), call("i3"), call("i4"), {
+      text: "I stop.",
+    });
     const written = await write(system, person, "insist");
     for (let round = 1; round <= 3; round += 1) {
       const card = await vi.waitUntil(

@@ -48,16 +48,24 @@ async function footerOf({ messageId }: Written): Promise<string> {
 }
 
 async function countOf(metric: string): Promise<number> {
-  const counts = await Promise.all(system.workers.map(async (worker) => await metricOf(worker, metric)));
+  const counts = await Promise.all(
+    system.workers.map(async (worker) => await metricOf(worker, metric)),
+  );
   return counts.reduce((sum, count) => sum + count, 0);
 }
 
 it("two workers share what a person may spend: a warning, then a refusal, and others are answered", async () => {
   const direct = system.person("Ann");
-  const other = { ...direct, chatId: system.feishu.addChat({ type: "p2p", members: [direct.openId] }).chatId };
+  const other = {
+    ...direct,
+    chatId: system.feishu.addChat({ type: "p2p", members: [direct.openId] }).chatId,
+  };
 
   const both = [await write(system, direct, "one"), await write(system, other, "two")];
-  expect(await Promise.all(both.map(async (written) => await answerTo(system, written)))).toEqual(["[one]", "[two]"]);
+  expect(await Promise.all(both.map(async (written) => await answerTo(system, written)))).toEqual([
+    "[one]",
+    "[two]",
+  ]);
   for (const written of both) expect(await footerOf(written)).not.toContain("Your budget");
 
   const third = await write(system, direct, "three");
@@ -74,9 +82,10 @@ it("two workers share what a person may spend: a warning, then a refusal, and ot
 
   expect(await system.ask(system.person("Bob"), "five", 60_000)).toBe("[five]");
   expect(await system.ask(direct, "/usage", 60_000)).toContain("1,260 tokens of 1,000");
-  expect([await countOf("larkline_budget_warnings_total"), await countOf("larkline_budget_refusals_total")]).toEqual([
-    1, 1,
-  ]);
+  expect([
+    await countOf("larkline_budget_warnings_total"),
+    await countOf("larkline_budget_refusals_total"),
+  ]).toEqual([1, 1]);
 });
 
 it("EE-12, EE-19: over HTTP a run warns near the limit, and the next one ends in an error that says so", async () => {
@@ -89,7 +98,9 @@ it("EE-12, EE-19: over HTTP a run warns near the limit, and the next one ends in
   expect(await ends("budget-1")).toMatchObject([{ type: "done" }]);
   const warning = { type: "warning", code: "budget_near_limit" };
   expect(await ends("budget-2")).toMatchObject([warning, { type: "done" }]);
-  const message = expect.stringContaining("Your budget for this month is used up (500 tokens)") as string;
+  const message = expect.stringContaining(
+    "Your budget for this month is used up (500 tokens)",
+  ) as string;
   const failure = { type: "error", code: "budget_exceeded", retryable: false, message };
   expect(await ends("budget-3")).toMatchObject([failure]);
 });
@@ -98,8 +109,14 @@ it("AT-14: helpers draw on the budget of the person they work for, and a spent o
   const person = system.person("Cal");
   const before = system.model.requests.length;
   const deep = `look\ncall read ${JSON.stringify({ task: "deep" })}`;
-  const written = await write(system, person, `go\ncall research ${JSON.stringify({ task: deep })}`);
-  expect(await answerTo(system, written)).toMatch(/^Your budget for this month is used up \(1,000 tokens\)\./);
+  const written = await write(
+    system,
+    person,
+    `go\ncall research ${JSON.stringify({ task: deep })}`,
+  );
+  expect(await answerTo(system, written)).toMatch(
+    /^Your budget for this month is used up \(1,000 tokens\)\./,
+  );
   // The reader's answer has spent the rest: neither of those who wait for it gets another step.
   const asked = system.model.requests.slice(before).map((request) => request.system.split("\n")[0]);
   expect(asked.join(" ")).toBe("desk researcher reader");

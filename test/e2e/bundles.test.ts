@@ -19,10 +19,14 @@ let operators: AppProcess;
 let modules: string;
 beforeAll(async () => {
   modules = await mkdtemp(join(tmpdir(), "larkline-modules-"));
-  const [, backend = ""] = /^```ts\n(\/\/ my-backend\.ts\n[^]*?)^```$/m.exec(textOf("docs/configuration.md")) ?? [];
+  const [, backend = ""] =
+    /^```ts\n(\/\/ my-backend\.ts\n[^]*?)^```$/m.exec(textOf("docs/configuration.md")) ?? [];
   await writeFile(join(modules, "my-backend.ts"), backend);
   const said: string[] = [];
-  const folder = await bundledApps({ signal: new AbortController().signal, say: (line: string) => said.push(line) });
+  const folder = await bundledApps({
+    signal: new AbortController().signal,
+    say: (line: string) => said.push(line),
+  });
   if (folder === undefined) throw new Error(said.join("\n"));
   const bundle = (name: string) => ({ file: join(folder, `${name}.mjs`) });
   const programs = {
@@ -51,7 +55,9 @@ afterAll(async () => {
 // What runs from other files than the rest of a process is found from a bundle, too: threads, children, pages, scripts.
 it("a bundle of each app does what its sources do", async () => {
   const person = system.person("Ann");
-  expect(await system.ask(person, 'note\ncall note_pure {"key":"one"}')).toContain('ok:{"key":"one"}');
+  expect(await system.ask(person, 'note\ncall note_pure {"key":"one"}')).toContain(
+    'ok:{"key":"one"}',
+  );
   expect(await system.recorded()).toEqual(["pure one"]);
 
   const bytes = await readFile(new URL("../fixtures/documents/contract.pdf", import.meta.url));
@@ -71,6 +77,9 @@ it("a bundle of each app does what its sources do", async () => {
 it("AL-3: a model backend of the deployment answers, alone and as a fallback: the example of the documents", async () => {
   for (const agent of ["own", "fallback"]) {
     const stream = await chat(system.ingresses[0]?.url ?? "", agent, { agent, message: "hello" });
-    expect((await stream.end()).at(-1)).toMatchObject({ type: "done", final: "echo has read: hello" });
+    expect((await stream.end()).at(-1)).toMatchObject({
+      type: "done",
+      final: "echo has read: hello",
+    });
   }
 });

@@ -19,7 +19,9 @@ function wordsOf(run: string, count: number): string[] {
 }
 
 function shownMessageIds(written: Written): string[] {
-  return visibleAnswers(system.feishu, written).flatMap(({ messages }) => messages.map(({ messageId }) => messageId));
+  return visibleAnswers(system.feishu, written).flatMap(({ messages }) =>
+    messages.map(({ messageId }) => messageId),
+  );
 }
 
 interface Moment {
@@ -33,8 +35,20 @@ interface Moment {
 }
 
 const moments: Moment[] = [
-  { name: "before the first word", begun: ["never seen"], pieces: 0, shows: "…", again: "the whole answer" },
-  { name: "after the first word", begun: wordsOf("first", 40), pieces: 1, shows: "first word 0", again: "another one" },
+  {
+    name: "before the first word",
+    begun: ["never seen"],
+    pieces: 0,
+    shows: "…",
+    again: "the whole answer",
+  },
+  {
+    name: "after the first word",
+    begun: wordsOf("first", 40),
+    pieces: 1,
+    shows: "first word 0",
+    again: "another one",
+  },
   {
     name: "in the middle, and says more then",
     begun: wordsOf("middle", 400),
@@ -51,7 +65,10 @@ const moments: Moment[] = [
   },
   {
     name: "on the second card, and says less then",
-    begun: Array.from({ length: 300 }, (_, index) => `Paragraph ${index}: ${"long ".repeat(20)}\n\n`),
+    begun: Array.from(
+      { length: 300 },
+      (_, index) => `Paragraph ${index}: ${"long ".repeat(20)}\n\n`,
+    ),
     pieces: 280,
     shows: "Paragraph 270",
     again: "it became short",
@@ -77,14 +94,18 @@ it("a worker that is killed while cards type, and before one gets its last frame
     }),
   );
   await Promise.all(
-    moments.map(async ({ shows }, index) => await untilShown(system, written[index] ?? neverWritten, shows)),
+    moments.map(
+      async ({ shows }, index) => await untilShown(system, written[index] ?? neverWritten, shows),
+    ),
   );
   const before = written.map(shownMessageIds);
   const { first } = await withSuccessor();
   isKilled = true;
   await first.kill();
   const answers = await Promise.all(
-    written.map(async ({ messageId }) => await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 })),
+    written.map(
+      async ({ messageId }) => await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 }),
+    ),
   );
   for (const [index, { name, again }] of moments.entries()) {
     const message = written[index] ?? neverWritten;
@@ -115,7 +136,15 @@ async function answeredButNotClosed(text: string): Promise<Written> {
 }
 
 const neverWritten: Written = { chatId: "", messageId: "", text: "" };
-const neverMade = { cardId: "", appId: "", json: {}, streaming: false, sequence: 0, frames: [], operations: [] };
+const neverMade = {
+  cardId: "",
+  appId: "",
+  json: {},
+  streaming: false,
+  sequence: 0,
+  frames: [],
+  operations: [],
+};
 
 it("a worker that stood still while another one took its card writes nothing on it any more", async () => {
   const text = "frozen";
@@ -133,14 +162,18 @@ it("a worker that stood still while another one took its card writes nothing on 
   await untilShown(system, written, "frozen word 10");
   const successor = await system.start("agent-worker");
   system.workers.push(successor);
-  const fenced = async (): Promise<number> => await metricOf(first, "larkline_turn_runs_total", 'outcome="fenced"');
+  const fenced = async (): Promise<number> =>
+    await metricOf(first, "larkline_turn_runs_total", 'outcome="fenced"');
   const before = await fenced();
   isStill = true;
   first.signal("SIGSTOP");
   // It wakes up while its successor types, with words of its own model still to be read.
   await untilShown(system, written, "successor word 5");
   first.signal("SIGCONT");
-  await vi.waitFor(async () => expect(await fenced()).toBeGreaterThan(before), { timeout: 60_000, interval: 50 });
+  await vi.waitFor(async () => expect(await fenced()).toBeGreaterThan(before), {
+    timeout: 60_000,
+    interval: 50,
+  });
   const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
   expect(answer.text).toBe(again.join(""));
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
@@ -149,6 +182,7 @@ it("a worker that stood still while another one took its card writes nothing on 
   expect(await first.stop()).toBe(0);
   expect(visibleAnswers(system.feishu, written).map((shown) => shown.text)).toEqual([answer.text]);
   // Its run ends after its card.
-  const answered = async () => await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"');
+  const answered = async () =>
+    await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"');
   await vi.waitFor(async () => expect(await answered()).toBe(1), { timeout: 60_000, interval: 50 });
 });

@@ -29,13 +29,17 @@ it("random answers of up to 200,000 characters are shown whole over as many card
   for (const [seed, answer] of answers.entries()) {
     const question = written[seed];
     if (question === undefined) throw new RangeError(`no question ${seed}`);
-    const { text, messages } = await waitForAnswer(system.feishu, question.messageId, { timeoutMs: 80_000 });
+    const { text, messages } = await waitForAnswer(system.feishu, question.messageId, {
+      timeoutMs: 80_000,
+    });
     expect(wordedLines(text), `answer ${seed}`).toEqual(wordedLines(answer));
     expect(visibleAnswers(system.feishu, question)).toHaveLength(1);
     expect(messages.length).toBeGreaterThanOrEqual(Math.ceil(answer.length / 20_000));
     const cards = cardsOf(system, question);
     // Only a worker's successor, which asks the model again, begins cards anew.
-    expect(Math.max(...cards.map(textsReplaced))).toBeLessThanOrEqual(model.asked(`answer ${seed}`) - 1);
+    expect(Math.max(...cards.map(textsReplaced))).toBeLessThanOrEqual(
+      model.asked(`answer ${seed}`) - 1,
+    );
     expect(refusedOperations(cards)).toEqual([]);
     for (const { typed, shown } of lastFrames(question)) expect(shown.startsWith(typed)).toBe(true);
   }

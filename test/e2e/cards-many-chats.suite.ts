@@ -6,7 +6,10 @@ const chats = 30;
 
 it("many cards type at once: the limits of the platform are kept, and everybody gets the whole answer on one card", async () => {
   const answerTo = (chat: number): string[] =>
-    Array.from({ length: 60 }, (_, index) => `chat ${chat} word ${index}${index === 59 ? "." : ", "}`);
+    Array.from(
+      { length: 60 },
+      (_, index) => `chat ${chat} word ${index}${index === 59 ? "." : ", "}`,
+    );
   for (let chat = 0; chat < chats; chat += 1) {
     model.promptSteps(`question ${chat}`, { text: answerTo(chat), firstDelayMs: 1, delayMs: 50 });
   }

@@ -10,7 +10,11 @@ function said(name: string, seconds: number): string[] {
   return Array.from({ length: seconds * 20 }, (_, index) => `${name} ${index}, `);
 }
 
-async function ask(name: string, pieces: readonly string[], more: Partial<ScriptedReply> = {}): Promise<Written> {
+async function ask(
+  name: string,
+  pieces: readonly string[],
+  more: Partial<ScriptedReply> = {},
+): Promise<Written> {
   model.promptSteps(name, { text: pieces, firstDelayMs: 1, delayMs: 50, ...more });
   return await write(system, system.person(name), name);
 }
@@ -22,7 +26,11 @@ async function expectOneAnswer(written: Written, text: string): Promise<void> {
 }
 
 it("while Feishu is down cards stand still, then go on or end; a reply that began meanwhile appears; the model is asked once", async () => {
-  const [through, within, meanwhile] = [said("through", 6), said("within", 1), said("meanwhile", 0.2)];
+  const [through, within, meanwhile] = [
+    said("through", 6),
+    said("within", 1),
+    said("meanwhile", 0.2),
+  ];
   const outage = Promise.withResolvers<void>();
   // It is not said to the end before nothing gets through any more.
   const waits = { afterFrames: 8, until: outage.promise };
@@ -35,13 +43,18 @@ it("while Feishu is down cards stand still, then go on or end; a reply that bega
   outage.resolve();
   const shown = cardsOf(system, early[0] ?? neverWritten).map(({ frames }) => frames.length);
   const late = await ask("meanwhile", meanwhile);
-  const failed = (path: RegExp) => system.feishu.apiCalls.filter((call) => call.status === 503 && path.test(call.path));
-  const closing = new RegExp(`/cards/${cardsOf(system, early[1] ?? neverWritten)[0]?.cardId ?? ""}$`);
+  const failed = (path: RegExp) =>
+    system.feishu.apiCalls.filter((call) => call.status === 503 && path.test(call.path));
+  const closing = new RegExp(
+    `/cards/${cardsOf(system, early[1] ?? neverWritten)[0]?.cardId ?? ""}$`,
+  );
   await vi.waitUntil(() => failed(closing).length >= 2 && failed(/cards$/).length >= 2, {
     timeout: 60_000,
     interval: 20,
   });
-  expect(cardsOf(system, early[0] ?? neverWritten).map(({ frames }) => frames.length)).toEqual(shown);
+  expect(cardsOf(system, early[0] ?? neverWritten).map(({ frames }) => frames.length)).toEqual(
+    shown,
+  );
   expect(visibleAnswers(system.feishu, late)).toEqual([]);
   endOutage();
   const all = [...early, late];
@@ -49,7 +62,9 @@ it("while Feishu is down cards stand still, then go on or end; a reply that bega
     const written = all[index] ?? neverWritten;
     await expectOneAnswer(written, pieces.join(""));
     expect(model.asked(written.text)).toBe(1);
-    expect(cardsOf(system, written).flatMap((card) => strayFrames(card, [pieces.join("")]))).toEqual([]);
+    expect(
+      cardsOf(system, written).flatMap((card) => strayFrames(card, [pieces.join("")])),
+    ).toEqual([]);
   }
   expect(system.feishu.refusals).toEqual([]);
 });
@@ -69,7 +84,10 @@ it("a card that types while Redis restarts continues or begins anew, and ends as
   await system.withoutRedis(async () => {
     wasAway = true;
     const url = `${system.workers[0]?.url ?? ""}/ready`;
-    await vi.waitUntil(async () => (await fetch(url)).status !== 200, { timeout: 60_000, interval: 20 });
+    await vi.waitUntil(async () => (await fetch(url)).status !== 200, {
+      timeout: 60_000,
+      interval: 20,
+    });
   });
   const framesBefore = frames();
   await vi.waitUntil(() => frames() > framesBefore, { timeout: 60_000, interval: 20 });

@@ -11,7 +11,9 @@ async function clickStop({ messageId }: SimMessage, openId: string): Promise<Car
 
 /** What the stopped card says in the end; it has no button any more and stays the only answer. */
 async function stoppedText(written: Written): Promise<string> {
-  const { text, messages } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
+  const { text, messages } = await waitForAnswer(system.feishu, written.messageId, {
+    timeoutMs: 60_000,
+  });
   for (const message of messages) expect(elementOf(message, "stop")).toBeUndefined();
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
   return text;
@@ -42,10 +44,15 @@ it("the button works before the first word", async () => {
 
 it("the button reaches running tools, and the card says what had finished and what was broken off", async () => {
   const person = system.person("Cai");
-  const lines = ['call note_once {"key":"quick"}', 'call hold_once {"key":"held"}', 'call hold_pure {"key":"looked"}'];
+  const lines = [
+    'call note_once {"key":"quick"}',
+    'call hold_once {"key":"held"}',
+    'call hold_pure {"key":"looked"}',
+  ];
   const written = await write(system, person, ["work", ...lines].join("\n"));
   await vi.waitFor(
-    async () => expect(await system.recorded()).toEqual(expect.arrayContaining(["once held", "pure looked"])),
+    async () =>
+      expect(await system.recorded()).toEqual(expect.arrayContaining(["once held", "pure looked"])),
     { timeout: 60_000, interval: 20 },
   );
   const card = await untilToolEnded(written, "note_once");
@@ -56,7 +63,10 @@ it("the button reaches running tools, and the card says what had finished and wh
   expect(text).toMatch(/may have taken effect, please check: `hold_once`/);
   expect(text).toMatch(/without effect: `hold_pure`/);
   await vi.waitFor(
-    async () => expect(await system.recorded()).toEqual(expect.arrayContaining(["stopped held", "stopped looked"])),
+    async () =>
+      expect(await system.recorded()).toEqual(
+        expect.arrayContaining(["stopped held", "stopped looked"]),
+      ),
     { timeout: 60_000, interval: 20 },
   );
 });
@@ -67,7 +77,10 @@ it("a second click, and a click on a card that has ended, stop nothing else", as
   const first = await write(system, person, "first");
   const card = await untilShown(system, first, "word 1,");
   const value = elementOf(card, "stop")?.["behaviors"];
-  await Promise.all([clickStop(card, person.openId), clickStop(card, person.openId).catch(() => undefined)]);
+  await Promise.all([
+    clickStop(card, person.openId),
+    clickStop(card, person.openId).catch(() => undefined),
+  ]);
   await stoppedText(first);
   model.promptSteps("second", { text: longStream.slice(0, 40), firstDelayMs: 1, delayMs: 30 });
   const second = await write(system, person, "second");
@@ -103,7 +116,10 @@ it("clicks on cards that type have nothing refused but what left before the clic
       model.promptSteps(text, { text: longStream, firstDelayMs: 1, delayMs: 30 });
       const written = await write(system, person, text);
       const card = await untilShown(system, written, `word ${2 + (index % 5)},`);
-      await Promise.all([clickStop(card, person.openId), clickStop(card, person.openId).catch(() => undefined)]);
+      await Promise.all([
+        clickStop(card, person.openId),
+        clickStop(card, person.openId).catch(() => undefined),
+      ]);
       await stoppedText(written);
       return cardsOf(system, written);
     }),

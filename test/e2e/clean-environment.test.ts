@@ -21,7 +21,11 @@ let operators: AppProcess;
 
 beforeAll(async () => {
   users = await writeRedisUsers(["recording"]);
-  const secrets = { ANTHROPIC_API_KEY: modelKey, API_TOKEN: apiToken, OTEL_EXPORTER_OTLP_HEADERS: traceHeaders };
+  const secrets = {
+    ANTHROPIC_API_KEY: modelKey,
+    API_TOKEN: apiToken,
+    OTEL_EXPORTER_OTLP_HEADERS: traceHeaders,
+  };
   const env = { ...secrets, RUNNER_TOOLS: `${recording},${prying}` };
   system = await startProcesses({ redisUsers: users, env });
   operators = await startApp({
@@ -43,10 +47,16 @@ afterAll(async () => {
 });
 
 function everySecret(): string[] {
-  const { FEISHU_APP_SECRET = "", FEISHU_ENCRYPT_KEY = "", FEISHU_VERIFICATION_TOKEN = "" } = system.env;
+  const {
+    FEISHU_APP_SECRET = "",
+    FEISHU_ENCRYPT_KEY = "",
+    FEISHU_VERIFICATION_TOKEN = "",
+  } = system.env;
   const { CALL_SIGNING_KEY = "" } = keysFor("agent-worker", "recording");
   const { RUNNER_KEY = "" } = keysFor("tool-runner", "recording");
-  const ofRedis = ["ingress", "agent-worker", "console", "runner-recording"].map((user) => `of-${user}@`);
+  const ofRedis = ["ingress", "agent-worker", "console", "runner-recording"].map(
+    (user) => `of-${user}@`,
+  );
   const ofFeishu = [FEISHU_APP_SECRET, FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN];
   const all = [
     ...ofRedis,
@@ -101,7 +111,9 @@ function found(text: string): string[] {
 
 describe.runIf(process.platform === "linux")("what other processes can read", () => {
   it("no process of the deployment shows a secret, and neither does anything that it has started", async () => {
-    expect(await system.ask(system.person("Ann"), 'warm\ncall note_pure {"key":"k"}')).toContain("ok:");
+    expect(await system.ask(system.person("Ann"), 'warm\ncall note_pure {"key":"k"}')).toContain(
+      "ok:",
+    );
     for (const app of [...system.ingresses, ...system.workers, ...system.runners, operators]) {
       const pids = withDescendants(app.pid);
       expect([app.name, pids.flatMap((pid) => found(shownOf(pid)))]).toEqual([app.name, []]);
@@ -127,6 +139,8 @@ describe.runIf(process.platform === "linux")("what other processes can read", ()
     const successor = await system.start("agent-worker");
     expect(await system.ask(system.person("Cid"), "again")).toBe("[again]");
     successor.signal("SIGKILL");
-    await vi.waitFor(() => expect(() => process.kill(successor.pid, 0)).toThrow(), { timeout: 60_000 });
+    await vi.waitFor(() => expect(() => process.kill(successor.pid, 0)).toThrow(), {
+      timeout: 60_000,
+    });
   });
 });

@@ -55,7 +55,9 @@ describe.each([
 
   it("sees the tools, runs calls in time, and asks for approvals that are not expired", async () => {
     const person = system.person("Ann");
-    expect(await system.ask(person, 'one\ncall note_once {"key":"k"}')).toBe('[one] ok:{"key":"k"}');
+    expect(await system.ask(person, 'one\ncall note_once {"key":"k"}')).toBe(
+      '[one] ok:{"key":"k"}',
+    );
     const written = await write(system, person, 'two\ncall ask_once {"key":"asked"}');
     const [card] = await untilAsked(system, person.chatId);
     if (card === undefined) throw new Error("unreachable: one was waited for");
@@ -77,17 +79,23 @@ describe.each([
       const words = `the clock of this machine is ${Math.abs(aheadMs) / 1_000} s ${aheadMs > 0 ? "ahead of" : "behind"} Redis`;
       const ready = { status: 200, clock: aheadMs === 0 ? true : words };
       // For a moment it is not, where Redis has just stood still.
-      await vi.waitFor(async () => expect([app.name, await readyOf(app)]).toEqual([app.name, ready]), {
-        timeout: 60_000,
-        interval: 50,
-      });
+      await vi.waitFor(
+        async () => expect([app.name, await readyOf(app)]).toEqual([app.name, ready]),
+        {
+          timeout: 60_000,
+          interval: 50,
+        },
+      );
       expect(app.output().includes('"msg":"clocks differ"')).toBe(aheadMs !== 0);
       if (aheadMs === 0) continue;
       const page = app === runner ? "runners" : "instances";
-      await vi.waitFor(async () => expect(await (await fetch(`${operators.url}/${page}`)).text()).toContain(words), {
-        timeout: 60_000,
-        interval: 50,
-      });
+      await vi.waitFor(
+        async () => expect(await (await fetch(`${operators.url}/${page}`)).text()).toContain(words),
+        {
+          timeout: 60_000,
+          interval: 50,
+        },
+      );
     }
   });
 });

@@ -1,4 +1,10 @@
-import { traceIdOf, traceparentOf, turnJobId, turnsQueue, type InboundMessage } from "@larkline/protocol";
+import {
+  traceIdOf,
+  traceparentOf,
+  turnJobId,
+  turnsQueue,
+  type InboundMessage,
+} from "@larkline/protocol";
 import { DeadLetters } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { Browser } from "playwright-core";
@@ -33,7 +39,14 @@ async function giveUp(session: string, messageId: string): Promise<string> {
     createdAtMs: 1,
     reply: { channel: "none" },
   };
-  const about = { id: `turn:${session}-1`, session, app: system.appId, messageId, reason: "its runs crashed", atMs: 1 };
+  const about = {
+    id: `turn:${session}-1`,
+    session,
+    app: system.appId,
+    messageId,
+    reason: "its runs crashed",
+    atMs: 1,
+  };
   await new DeadLetters({ redis }).add({ v: 1, kind: "message", ...about, message });
   await closeRedis(redis);
   return `/dead-letters/${encodeURIComponent(session)}/${encodeURIComponent(about.id)}`;
@@ -80,7 +93,8 @@ it.each([
     const session = `${system.appId}.${chatId}`;
     const trace = traceIdOf(traceparentOf({ app: system.appId, id: messageId }));
     await vi.waitFor(
-      async () => expect(await (await fetch(`${operators.url}/runs?q=${trace}`)).text()).toContain("class"),
+      async () =>
+        expect(await (await fetch(`${operators.url}/runs?q=${trace}`)).text()).toContain("class"),
       {
         timeout: 60_000,
       },
@@ -89,11 +103,31 @@ it.each([
     const page = await context.newPage();
     page.setDefaultTimeout(60_000); // a machine that is busy with other tests
     const problems: string[] = [];
-    const paths = ["/", "/runs", "/trends?span=hour", "/trends?span=month", "/approvals", "/rules", "/budgets"];
-    paths.push("/feedback", "/feishu", "/instances", "/runners", "/dead-letters", "/sessions", `/sessions/${session}`);
+    const paths = [
+      "/",
+      "/runs",
+      "/trends?span=hour",
+      "/trends?span=month",
+      "/approvals",
+      "/rules",
+      "/budgets",
+    ];
+    paths.push(
+      "/feedback",
+      "/feishu",
+      "/instances",
+      "/runners",
+      "/dead-letters",
+      "/sessions",
+      `/sessions/${session}`,
+    );
     paths.push("/agents", "/agents/default");
     const letter = await giveUp(session, messageId);
-    paths.push(letter, `${letter}/retry`, `/jobs/${turnsQueue}/${encodeURIComponent(turnJobId(session, 1))}`);
+    paths.push(
+      letter,
+      `${letter}/retry`,
+      `/jobs/${turnsQueue}/${encodeURIComponent(turnJobId(session, 1))}`,
+    );
     paths.push(`/sessions/${session}/reset`, `/why?q=${trace}`, "/why?q=unknown", "/no-such-page");
     for (const path of paths) {
       const answer = await page.goto(`${operators.url}${path}`);
@@ -104,7 +138,9 @@ it.each([
       await page.goto(`${operators.url}${path}`);
       await page.locator("main").first().waitFor();
       const found = await accessibilityProblems(page, path);
-      problems.push(...found.filter((line) => !ofBullBoard.some((rule) => line.includes(`: ${rule} `))));
+      problems.push(
+        ...found.filter((line) => !ofBullBoard.some((rule) => line.includes(`: ${rule} `))),
+      );
     }
     const steps = page.locator("[id='limits.maxIterations']");
     await page.goto(`${operators.url}/agents/default`);

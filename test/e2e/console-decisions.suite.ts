@@ -23,7 +23,11 @@ async function signedIn(url: string, name: string, password: string) {
     fields: Record<string, string> = {},
   ): Promise<{ status: number; html: string }> => {
     const sent = new URLSearchParams({ csrf, ...fields });
-    const answer = await fetch(`${url}${path}`, { method: "POST", headers: { cookie }, body: sent });
+    const answer = await fetch(`${url}${path}`, {
+      method: "POST",
+      headers: { cookie },
+      body: sent,
+    });
     return { status: answer.status, html: await answer.text() };
   };
   return { get, press };
@@ -33,10 +37,9 @@ async function signedIn(url: string, name: string, password: string) {
 function formIn(html: string, action: RegExp): { path: string; fields: Record<string, string> } {
   const forms = [...html.matchAll(/<form method="post" action="([^"]+)">([\s\S]*?)<\/form>/g)];
   const [, path = "", inside = ""] = forms.find(([, to = ""]) => action.test(to)) ?? [];
-  const hidden = [...inside.matchAll(/name="([^"]+)" value="([^"]*)"/g)].map(([, key = "", value = ""]) => [
-    key,
-    value,
-  ]);
+  const hidden = [...inside.matchAll(/name="([^"]+)" value="([^"]*)"/g)].map(
+    ([, key = "", value = ""]) => [key, value],
+  );
   return { path, fields: Object.fromEntries(hidden) as Record<string, string> };
 }
 
@@ -47,13 +50,19 @@ async function auditRecords(): Promise<string[]> {
     FEISHU_APP_ID: system.appId,
     FEISHU_APP_SECRET: "unused",
   };
-  const { code, output } = await runApp({ file: "apps/cli/src/main.ts", args: ["audit", "--file", "/dev/null"] }, env);
+  const { code, output } = await runApp(
+    { file: "apps/cli/src/main.ts", args: ["audit", "--file", "/dev/null"] },
+    env,
+  );
   expect(code, output).toBe(0);
   return output.trim().split("\n");
 }
 
 it("an operator decides a call that the policy gives to operators, under their name; a viewer and other calls are refused", async () => {
-  const passwords = { CONSOLE_PASSWORD: "operators decide here", CONSOLE_VIEWER_PASSWORD: "viewers only look here" };
+  const passwords = {
+    CONSOLE_PASSWORD: "operators decide here",
+    CONSOLE_VIEWER_PASSWORD: "viewers only look here",
+  };
   const guarded = await startConsole(passwords);
   const grace = await signedIn(guarded.url, "Grace", passwords.CONSOLE_PASSWORD);
   const victor = await signedIn(guarded.url, "Victor", passwords.CONSOLE_VIEWER_PASSWORD);
@@ -85,9 +94,13 @@ it("an operator decides a call that the policy gives to operators, under their n
   const other = `/approvals/${encodeURIComponent(session)}/${pending?.approval.id ?? ""}`;
   const forged = { ...decision.fields, word: "approve" };
   expect((await grace.press(`${other}/content`)).status).toBe(404);
-  expect((await grace.press(`${other}/decide`, forged)).html).toMatch(/lets no operator decide|It is over/);
+  expect((await grace.press(`${other}/decide`, forged)).html).toMatch(
+    /lets no operator decide|It is over/,
+  );
 
-  expect((await grace.press(decision.path, { ...decision.fields, word: "approve" })).html).toContain("is stored");
+  expect(
+    (await grace.press(decision.path, { ...decision.fields, word: "approve" })).html,
+  ).toContain("is stored");
   expect(await answerTo(system, asked)).toContain("ok:");
   expect(await system.recorded()).toContain("once operators");
   expect(await system.recorded()).not.toContain("pure theirs");
@@ -98,6 +111,8 @@ it("an operator decides a call that the policy gives to operators, under their n
   const client = new Redis(users.urlAs(system.redis.port, observer));
   const refused = (await client.call("ACL", "LOG", "100")) as unknown[][]; // one list for each refusal
   client.disconnect();
-  expect(refused.filter((entry) => entry.includes("console") || entry.includes("agent-worker"))).toEqual([]);
+  expect(
+    refused.filter((entry) => entry.includes("console") || entry.includes("agent-worker")),
+  ).toEqual([]);
   await guarded.stop();
 });

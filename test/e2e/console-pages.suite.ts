@@ -20,10 +20,13 @@ async function press(action: string): Promise<string> {
 }
 
 async function untilIdle(session: string): Promise<void> {
-  await vi.waitFor(async () => expect(await page(`/sessions/${session}`)).toMatch(/State<\/dt>\s*<dd>idle</), {
-    timeout: 60_000,
-    interval: 50,
-  });
+  await vi.waitFor(
+    async () => expect(await page(`/sessions/${session}`)).toMatch(/State<\/dt>\s*<dd>idle</),
+    {
+      timeout: 60_000,
+      interval: 50,
+    },
+  );
 }
 
 /** What Redis has refused to the console. */
@@ -41,24 +44,34 @@ describe("the console beside everything else, as its own user of Redis", () => {
     await system.ask(ann, "你好");
     await untilIdle(session);
     // A worker that its machine has stopped for a second counts as dead until it runs again.
-    await vi.waitFor(async () => expect(await page("/")).toMatch(/Workers alive<\/dt>\s*<dd>1</), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await page("/")).toMatch(/Workers alive<\/dt>\s*<dd>1</), {
+      timeout: 60_000,
+    });
     expect(await page("/")).toContain('href="/queues/queue/tools-recording"');
     expect(await page("/runners")).toContain("note_once");
     const shown = await page(`/sessions/${session}`);
     expect(shown).toMatch(/Messages of the history<\/dt>\s*<dd>2</);
     expect(shown).not.toContain("你好");
     expect(await press(`/sessions/${session}/content`)).toContain("[你好]");
-    await vi.waitFor(async () => expect(await page(`/runs?person=${ann.openId}`)).toContain("Answered"), {
-      timeout: 60_000,
-    });
+    await vi.waitFor(
+      async () => expect(await page(`/runs?person=${ann.openId}`)).toContain("Answered"),
+      {
+        timeout: 60_000,
+      },
+    );
     expect(await page("/approvals")).toContain("No question is open");
     expect(await page("/rules")).toContain("No rule holds");
-    expect(await page("/queues/api/queues?page=1&jobsPerPage=10&activeQueue=turns")).toContain('"tools-recording"');
+    expect(await page("/queues/api/queues?page=1&jobsPerPage=10&activeQueue=turns")).toContain(
+      '"tools-recording"',
+    );
     const answer = system.feishu.messages(ann.chatId).at(-1)?.messageId ?? "";
     expect(answer).toMatch(/^om_/);
-    await vi.waitFor(async () => expect(await page(`/runs?q=${answer}`)).toContain("Answered</span>"), {
-      timeout: 60_000,
-    });
+    await vi.waitFor(
+      async () => expect(await page(`/runs?q=${answer}`)).toContain("Answered</span>"),
+      {
+        timeout: 60_000,
+      },
+    );
     expect(await refusals()).toEqual([]);
   });
 
@@ -70,7 +83,9 @@ describe("the console beside everything else, as its own user of Redis", () => {
       expect([action, status]).toEqual([action, 200]);
     }
     const again = `${operators.url}/queues/api/queues/turns/retry/failed`;
-    expect((await fetch(again, { method: "PUT", headers: { "x-xsrf-token": token } })).status).toBe(200);
+    expect((await fetch(again, { method: "PUT", headers: { "x-xsrf-token": token } })).status).toBe(
+      200,
+    );
     expect(await refusals()).toEqual([]);
   });
 
@@ -78,8 +93,15 @@ describe("the console beside everything else, as its own user of Redis", () => {
     const ben = system.person("Ben");
     const session = `${system.appId}.${ben.chatId}`;
     const text = 'call note_idempotent {"key":"ben","ms":60000}';
-    await system.feishu.sendMessage({ appId: system.appId, chatId: ben.chatId, from: ben.openId, text });
-    await vi.waitUntil(async () => (await system.recorded()).includes("idempotent ben"), { timeout: 60_000 });
+    await system.feishu.sendMessage({
+      appId: system.appId,
+      chatId: ben.chatId,
+      from: ben.openId,
+      text,
+    });
+    await vi.waitUntil(async () => (await system.recorded()).includes("idempotent ben"), {
+      timeout: 60_000,
+    });
     expect(await press(`/sessions/${session}/cancel`)).toContain("was asked to stop");
     await untilIdle(session);
     expect(await refusals()).toEqual([]);

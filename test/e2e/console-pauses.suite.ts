@@ -31,21 +31,29 @@ it("an agent that an operator pauses stays paused over the death of its worker, 
   expect(await press("pause", agent)).toContain("It is paused.");
   expect(await page()).toMatch(/default – paused , console,/);
   // Workers learn it a moment later.
-  await vi.waitFor(async () => expect(await system.ask(ann, "yet?")).toContain("paused"), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await system.ask(ann, "yet?")).toContain("paused"), {
+    timeout: 60_000,
+  });
   const written = await write(system, ann, "hello there");
   expect(await answerTo(system, written)).toContain("An operator has paused the agent default");
   await vi.waitFor(
     async () => {
       const why = await (await fetch(`${operators.url}/why?q=${written.messageId}`)).text();
-      expect(why).toMatch(/console paused the agent default at [\d:]+ UTC, .* ago; the reply says so\./);
+      expect(why).toMatch(
+        /console paused the agent default at [\d:]+ UTC, .* ago; the reply says so\./,
+      );
     },
     { timeout: 60_000 },
   );
   await system.workers[0]?.kill();
   system.workers.splice(0, 1, await system.start("agent-worker"));
-  expect(await system.ask(ann, "are you there now?")).toContain("An operator has paused the agent default");
+  expect(await system.ask(ann, "are you there now?")).toContain(
+    "An operator has paused the agent default",
+  );
   expect(await press("resume", agent)).toContain("It works again.");
-  await vi.waitFor(async () => expect(await system.ask(ann, "and now?")).not.toContain("paused"), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await system.ask(ann, "and now?")).not.toContain("paused"), {
+    timeout: 60_000,
+  });
   expect(await refusals()).toEqual([]);
 });
 
@@ -54,7 +62,10 @@ it("a tool that an operator pauses is not called", async () => {
   const tool = { what: "tool", name: "note_once" };
   expect(await press("pause", tool)).toContain("It is paused.");
   await vi.waitFor(
-    async () => expect(await system.ask(ben, 'call note_once {"key":"yet"}')).not.toContain('ok:{"key":"yet"}'),
+    async () =>
+      expect(await system.ask(ben, 'call note_once {"key":"yet"}')).not.toContain(
+        'ok:{"key":"yet"}',
+      ),
     { timeout: 60_000 },
   );
   await system.ask(ben, 'call note_once {"key":"paused"}');

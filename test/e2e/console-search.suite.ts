@@ -17,7 +17,8 @@ function textOf(html: string): string {
   return main.replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " ");
 }
 
-const traceOf = ({ messageId }: Written): string => traceIdOf(traceparentOf({ app: system.appId, id: messageId }));
+const traceOf = ({ messageId }: Written): string =>
+  traceIdOf(traceparentOf({ app: system.appId, id: messageId }));
 
 /** The message of the bot that shows the answer so far. */
 async function untilCard(written: Written): Promise<string> {
@@ -29,8 +30,16 @@ async function untilCard(written: Written): Promise<string> {
 
 it("finds a run by names, by every id, by the bot's card, by its footer and by a link", async () => {
   const cara = { ...system.person("Cara Lopez"), mention: true };
-  const { chatId } = system.feishu.addChat({ type: "group", name: "Harbour crew", members: [cara.openId] });
-  const written = await write(system, { ...cara, chatId }, 'please\ncall note_idempotent {"key":"harbour"}');
+  const { chatId } = system.feishu.addChat({
+    type: "group",
+    name: "Harbour crew",
+    members: [cara.openId],
+  });
+  const written = await write(
+    system,
+    { ...cara, chatId },
+    'please\ncall note_idempotent {"key":"harbour"}',
+  );
   const { messages } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
   const card = messages.at(-1);
   const trace = traceOf(written);
@@ -39,9 +48,26 @@ it("finds a run by names, by every id, by the bot's card, by its footer and by a
   expect([short, link]).toEqual([trace.slice(0, 8), `https://console.example.com/why?q=${trace}`]);
 
   const session = `${system.appId}.${chatId}`;
-  const ids = [written.messageId, card?.messageId ?? "", chatId, cara.openId, session, `${session}-1`, trace];
-  const pasted = [short, `trace ${short}`, link, `[trace ${short}](${link})`, `"turnId":"${session}-1"`];
-  pasted.push(`${operators.url}/sessions/${session}`, `${operators.url}/runs?person=${cara.openId}`);
+  const ids = [
+    written.messageId,
+    card?.messageId ?? "",
+    chatId,
+    cara.openId,
+    session,
+    `${session}-1`,
+    trace,
+  ];
+  const pasted = [
+    short,
+    `trace ${short}`,
+    link,
+    `[trace ${short}](${link})`,
+    `"turnId":"${session}-1"`,
+  ];
+  pasted.push(
+    `${operators.url}/sessions/${session}`,
+    `${operators.url}/runs?person=${cara.openId}`,
+  );
   // Names, and the card, are written a moment after the answer.
   for (const query of ["cara lop", "HARBOUR", ...ids, ...pasted]) {
     await vi.waitFor(async () => {
@@ -54,12 +80,20 @@ it("finds a run by names, by every id, by the bot's card, by its footer and by a
         query,
         expect.stringMatching(/Answered after .* Cara Lopez/),
       ]);
-      const [sessions = ""] = textOf(await page("/sessions", { search: query })).split("Doing something");
-      expect([query, sessions]).toEqual([query, expect.stringContaining(query === session ? "idle" : "Harbour crew")]);
+      const [sessions = ""] = textOf(await page("/sessions", { search: query })).split(
+        "Doing something",
+      );
+      expect([query, sessions]).toEqual([
+        query,
+        expect.stringContaining(query === session ? "idle" : "Harbour crew"),
+      ]);
     }, patience);
   }
   for (const word of ["note_idempotent", "answered", "DEFAULT"]) {
-    expect([word, textOf(await page("/runs", { q: word }))]).toEqual([word, expect.stringContaining("Harbour crew")]);
+    expect([word, textOf(await page("/runs", { q: word }))]).toEqual([
+      word,
+      expect.stringContaining("Harbour crew"),
+    ]);
   }
   expect(textOf(await page("/runs", { q: "tokens" }))).toContain("No run fits.");
 });
@@ -69,7 +103,9 @@ it("finds a message by the card that its answer is written to, and by the card t
   const written = await write(system, drew, 'call hold_pure {"key":"card"}');
   const card = await untilCard(written);
   await vi.waitFor(async () => {
-    expect(textOf(await page("/why", { q: card }))).toMatch(/The tool hold_pure has been running .* Drew/);
+    expect(textOf(await page("/why", { q: card }))).toMatch(
+      /The tool hold_pure has been running .* Drew/,
+    );
   }, patience);
   const found = await page("/runs", { q: card });
   expect(textOf(found)).toContain("No run fits.");

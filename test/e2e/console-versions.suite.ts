@@ -5,21 +5,29 @@ import { observer } from "../system/redis-users.ts";
 import { answerTo } from "../system/sending.ts";
 import { operators, system, users } from "./console-deployment.ts";
 
-async function press(deed: "preview" | "apply" | "back", fields: Record<string, string>): Promise<string> {
+async function press(
+  deed: "preview" | "apply" | "back",
+  fields: Record<string, string>,
+): Promise<string> {
   const { headers } = await fetch(`${operators.url}/queues`);
   const csrf = /XSRF-TOKEN=([^;]+)/.exec(headers.get("set-cookie") ?? "")?.[1] ?? "";
   const body = new URLSearchParams({ csrf, ...fields });
-  return await (await fetch(`${operators.url}/agents/default/${deed}`, { method: "POST", body })).text();
+  return await (
+    await fetch(`${operators.url}/agents/default/${deed}`, { method: "POST", body })
+  ).text();
 }
 
 /** Previews the form, and applies what the preview would apply. */
-async function change(fields: Record<string, string>, deed: "preview" | "back" = "preview"): Promise<string> {
+async function change(
+  fields: Record<string, string>,
+  deed: "preview" | "back" = "preview",
+): Promise<string> {
   const preview = await press(deed, { everyTool: "on", ...fields });
-  const [form = ""] = /<form method="post" action="\/agents\/default\/apply">.*?<\/form>/s.exec(preview) ?? [];
-  const hidden = [...form.matchAll(/name="(base|change|note)" value="([^"]*)"/g)].map(([, name = "", value = ""]) => [
-    name,
-    value.replaceAll("&quot;", '"'),
-  ]);
+  const [form = ""] =
+    /<form method="post" action="\/agents\/default\/apply">.*?<\/form>/s.exec(preview) ?? [];
+  const hidden = [...form.matchAll(/name="(base|change|note)" value="([^"]*)"/g)].map(
+    ([, name = "", value = ""]) => [name, value.replaceAll("&quot;", '"')],
+  );
   return await press("apply", Object.fromEntries(hidden));
 }
 
@@ -46,13 +54,19 @@ async function refusals(): Promise<unknown[]> {
 
 it("a change counts without a restart on every worker, and a message keeps its version when its worker is killed", async () => {
   expect(await change({ instructions: "You are the first version." })).toContain("It is applied.");
-  await vi.waitFor(async () => expect(await promptOf("are you new?")).toContain("first version"), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await promptOf("are you new?")).toContain("first version"), {
+    timeout: 60_000,
+  });
   const key = "versions";
   const text = `wait for it\ncall hold_pure {"key":"${key}"}`;
   const written = await write(system, system.person("Ben"), text);
-  await vi.waitFor(async () => expect(await system.recorded()).toContain(`pure ${key}`), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await system.recorded()).toContain(`pure ${key}`), {
+    timeout: 60_000,
+  });
   expect(await change({ instructions: "You are the second version." })).toContain("It is applied.");
-  await vi.waitFor(async () => expect(await promptOf("and newer?")).toContain("second version"), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await promptOf("and newer?")).toContain("second version"), {
+    timeout: 60_000,
+  });
   const [killed] = system.workers;
   system.workers.splice(0, 1, await system.start("agent-worker"));
   expect(await promptOf("still newer?")).toContain("second version");
@@ -66,16 +80,21 @@ it("a change counts without a restart on every worker, and a message keeps its v
 
   await vi.waitFor(
     async () => {
-      const runs = (await (await fetch(`${operators.url}/runs?q=${written.messageId}`)).text()).replaceAll(/\s+/g, " ");
+      const runs = (
+        await (await fetch(`${operators.url}/runs?q=${written.messageId}`)).text()
+      ).replaceAll(/\s+/g, " ");
       expect(runs).toMatch(/default, Version \d/);
     },
     { timeout: 60_000 },
   );
 
   expect(await change({ version: "0" }, "back")).toContain("It is applied.");
-  await vi.waitFor(async () => expect(await promptOf("as in the file?")).toContain("helpful assistant"), {
-    timeout: 60_000,
-  });
+  await vi.waitFor(
+    async () => expect(await promptOf("as in the file?")).toContain("helpful assistant"),
+    {
+      timeout: 60_000,
+    },
+  );
   expect(await refusals()).toEqual([]);
 });
 
@@ -86,8 +105,12 @@ it("a version above the file's bounds, or on an older base, is not made", async 
   };
   const last = await base();
   const above = JSON.stringify({ limits: { maxIterations: 1_000 } });
-  expect(await press("apply", { base: last, change: above })).toContain("The file does not allow this version.");
+  expect(await press("apply", { base: last, change: above })).toContain(
+    "The file does not allow this version.",
+  );
   const old = JSON.stringify({ instructions: "lost" });
-  expect(await press("apply", { base: "0", change: old })).toContain("Another operator has changed it meanwhile");
+  expect(await press("apply", { base: "0", change: old })).toContain(
+    "Another operator has changed it meanwhile",
+  );
   expect(await base()).toBe(last);
 });

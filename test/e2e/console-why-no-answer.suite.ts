@@ -27,12 +27,22 @@ interface Why {
 async function why(query: string): Promise<Why> {
   const html = await (await fetch(`${operators.url}/why?q=${encodeURIComponent(query)}`)).text();
   const [, reason = ""] = /class="reason[^>]*>([\s\S]*?)<\/p>/.exec(html) ?? [];
-  const rows = [...html.matchAll(/<tr>[\s\S]*?<th scope="row">[\s\S]*?<\/th>\s*<td>([\s\S]*?)<\/td>/g)];
-  return { reason: textOf(reason), happened: rows.map(([, name = ""]) => textOf(name)), page: textOf(html) };
+  const rows = [
+    ...html.matchAll(/<tr>[\s\S]*?<th scope="row">[\s\S]*?<\/th>\s*<td>([\s\S]*?)<\/td>/g),
+  ];
+  return {
+    reason: textOf(reason),
+    happened: rows.map(([, name = ""]) => textOf(name)),
+    page: textOf(html),
+  };
 }
 
 /** Asks until the reason is as expected, and what else holds then. */
-async function untilWhy(query: string, reason: RegExp, check: (now: Why) => void = () => undefined): Promise<Why> {
+async function untilWhy(
+  query: string,
+  reason: RegExp,
+  check: (now: Why) => void = () => undefined,
+): Promise<Why> {
   let found: Why | undefined;
   await vi.waitFor(async () => {
     found = await why(query);
@@ -73,8 +83,16 @@ it("shows the way of an answered message through every process, found by its id,
   const modelSteps = found.happened.filter((name) => name === "Model step").length;
   expect(modelSteps).toBe(2);
   expect(found.page).not.toMatch(/has not ended|secret plan/);
-  for (const service of ["ingress", "agent-worker", "tool-runner"]) expect(found.page).toContain(service);
-  for (const query of [traceId, chatId, ann.openId, `${system.appId}.${chatId}`, `${system.appId}.${chatId}-1`]) {
+  for (const service of ["ingress", "agent-worker", "tool-runner"]) {
+    expect(found.page).toContain(service);
+  }
+  for (const query of [
+    traceId,
+    chatId,
+    ann.openId,
+    `${system.appId}.${chatId}`,
+    `${system.appId}.${chatId}-1`,
+  ]) {
     await untilWhy(query, /^Answered after/);
   }
   const [card] = system.feishu.messages(chatId).flatMap((message) => message.card ?? []);
@@ -104,11 +122,16 @@ it("shows where a worker died, that there is none, and that another one took the
   await untilWhy(written.messageId, /^The model .* has been answering for/);
   isAlive = false;
   await worker?.kill();
-  await untilWhy(written.messageId, /^(The process that worked on it is gone in the middle of model.step|Queued for)/);
+  await untilWhy(
+    written.messageId,
+    /^(The process that worked on it is gone in the middle of model.step|Queued for)/,
+  );
   const next = await write(system, system.person("Cai"), "hello");
   await untilWhy(next.messageId, /^Queued for .*: no worker is alive\.$/);
   await system.start("agent-worker");
-  for (const one of [written, next]) await waitForAnswer(system.feishu, one.messageId, { timeoutMs: 60_000 });
+  for (const one of [written, next]) {
+    await waitForAnswer(system.feishu, one.messageId, { timeoutMs: 60_000 });
+  }
   await untilWhy(written.messageId, /^Answered after/);
   // The new worker writes its part of the trace a moment later.
   await vi.waitFor(async () => {
@@ -121,21 +144,29 @@ it("shows where a worker died, that there is none, and that another one took the
 it("EE-51: says why a vendor refused, and when a model that is overloaded is asked again; people read neither", async () => {
   const key = "sk-ant-api03-0123456789abcdef";
   const said = "messages.7: odd block";
-  const refuse = (status: number, message: string): ScriptedReply => ({ fault: { kind: "status", status, message } });
+  const refuse = (status: number, message: string): ScriptedReply => ({
+    fault: { kind: "status", status, message },
+  });
   let recovered = false;
   system.model.setScript((request) => {
     const text = request.messages.at(-1)?.text ?? "";
     if (text === "bad") return refuse(400, `${said} (${key}) ${"x".repeat(300)} end`);
-    return text === "later" && !recovered ? refuse(529, "Overloaded, says the vendor") : obedientModel(request);
+    return text === "later" && !recovered
+      ? refuse(529, "Overloaded, says the vendor")
+      : obedientModel(request);
   });
   const bad = await write(system, system.person("Dee"), "bad");
   const { text } = await waitForAnswer(system.feishu, bad.messageId, { timeoutMs: 60_000 });
   expect(text).not.toContain(said);
-  const failed = await untilWhy(bad.messageId, /^The turn failed .* with api_bad_request/, ({ page }) => {
-    expect(page).toMatch(
-      /The last call of the model .* failed: “messages\.7: odd block .* end” \(request id req_scripted\)\./,
-    );
-  });
+  const failed = await untilWhy(
+    bad.messageId,
+    /^The turn failed .* with api_bad_request/,
+    ({ page }) => {
+      expect(page).toMatch(
+        /The last call of the model .* failed: “messages\.7: odd block .* end” \(request id req_scripted\)\./,
+      );
+    },
+  );
   expect(failed.page).not.toContain(key);
 
   const later = await write(system, system.person("Eve"), "later");
@@ -158,5 +189,7 @@ it("needs no right at Redis that its processes do not have", async () => {
   const client = new Redis(users.urlAs(system.redis.port, observer));
   const refused = (await client.call("ACL", "LOG", "100")) as unknown[][]; // one list for each refusal
   client.disconnect();
-  expect(refused.filter((entry) => entry.includes("console") || entry.join().includes(":trace:"))).toEqual([]);
+  expect(
+    refused.filter((entry) => entry.includes("console") || entry.join().includes(":trace:")),
+  ).toEqual([]);
 });

@@ -55,7 +55,9 @@ describe("orders to the bot", () => {
   describe("the model", () => {
     it("is listed, chosen for this conversation alone, refused when unknown, and given back", async () => {
       const [person, other] = [system.person("Bob"), system.person("Cai")];
-      expect(await told(person, "/model")).toMatch(/Current model: .*claude-sonnet-4-6[^]*openai\/gpt-5/);
+      expect(await told(person, "/model")).toMatch(
+        /Current model: .*claude-sonnet-4-6[^]*openai\/gpt-5/,
+      );
       expect(await told(person, "/模型 openai/gpt-5")).toContain("openai/gpt-5");
       await system.ask(person, "who are you");
       expect(lastRequest(system)).toMatchObject({ dialect: "openai-chat", model: "gpt-5" });
@@ -87,9 +89,13 @@ describe("orders to the bot", () => {
 
     it("status tells whether it works, on what, and how many messages wait; asking does not wait", async () => {
       const person = system.person("Eve");
-      expect(await told(person, "/status")).toMatch(/State: idle[^]*Messages in this conversation: 0/);
+      expect(await told(person, "/status")).toMatch(
+        /State: idle[^]*Messages in this conversation: 0/,
+      );
       const held = await write(system, person, 'hold\ncall hold_pure {"key":"status"}');
-      await vi.waitFor(async () => expect(await system.recorded()).toContain("pure status"), { timeout: 60_000 });
+      await vi.waitFor(async () => expect(await system.recorded()).toContain("pure status"), {
+        timeout: 60_000,
+      });
       const waiting = await write(system, person, "waiting");
       expect(await told(person, "/状态")).toMatch(/正在回答[^]*hold_pure[^]*等待中的消息：1/);
       await system.release("status");
@@ -120,7 +126,9 @@ describe("orders to the bot", () => {
   });
 
   it("an unknown word after a slash is for the model", async () => {
-    expect(await told(system.person("Ida"), "/etc/hosts what is it")).toBe("[/etc/hosts what is it]");
+    expect(await told(system.person("Ida"), "/etc/hosts what is it")).toBe(
+      "[/etc/hosts what is it]",
+    );
   });
 
   describe("compacting by order", () => {
@@ -129,7 +137,9 @@ describe("orders to the bot", () => {
       expect(await told(person, "/compact")).toContain("nothing older");
       await answerTo(
         system,
-        await send(system, person, { file: { name: "plan.txt", bytes: Buffer.from("due in May") } }),
+        await send(system, person, {
+          file: { name: "plan.txt", bytes: Buffer.from("due in May") },
+        }),
       );
       const long = "a long story ".repeat(40);
       for (const number of [1, 2]) await system.ask(person, `part ${number} ${long}`);
@@ -141,7 +151,9 @@ describe("orders to the bot", () => {
       await system.ask(person, "go on");
       const { messages } = lastRequest(system);
       expect(messages[0]?.text).toContain("[Summary of the earlier conversation");
-      expect(messages.map(({ text }) => text).join()).not.toContain("part 1 a long story a long story a long");
+      expect(messages.map(({ text }) => text).join()).not.toContain(
+        "part 1 a long story a long story a long",
+      );
       expect((await historyOf(person)).filter((text) => text.startsWith("part"))).toHaveLength(2);
     });
   });
@@ -170,7 +182,11 @@ describe("orders to the bot", () => {
 
     it("reaches running tools, and says what had finished and what was broken off", async () => {
       const person = system.person("Lea");
-      const lines = ['call note_once {"key":"paid"}', 'call hold_once {"key":"sent"}', 'call hold_pure {"key":"read"}'];
+      const lines = [
+        'call note_once {"key":"paid"}',
+        'call hold_once {"key":"sent"}',
+        'call hold_pure {"key":"read"}',
+      ];
       const written = await write(system, person, ["work", ...lines].join("\n"));
       await untilRecorded("once sent", "pure read", "once paid");
       await untilDoneCalls(person, 1);
@@ -191,7 +207,10 @@ describe("orders to the bot", () => {
       const { people } = groupOf(system, ["Nia", "Olu"]);
       const [nia, olu] = people;
       if (nia === undefined || olu === undefined) throw new Error("nobody");
-      const written = await send(system, nia, { text: 'mine\ncall hold_pure {"key":"mine"}', mention: true });
+      const written = await send(system, nia, {
+        text: 'mine\ncall hold_pure {"key":"mine"}',
+        mention: true,
+      });
       await untilRecorded("pure mine");
       const order = await send(system, olu, { text: "/stop", mention: true });
       expect(await answerTo(system, order)).toMatch(/^Only .* can stop this one\.$/);
@@ -225,8 +244,11 @@ describe("orders to the bot", () => {
 });
 
 async function untilRecorded(...lines: string[]): Promise<void> {
-  await vi.waitFor(async () => expect(await system.recorded()).toEqual(expect.arrayContaining(lines)), {
-    timeout: 60_000,
-    interval: 20,
-  });
+  await vi.waitFor(
+    async () => expect(await system.recorded()).toEqual(expect.arrayContaining(lines)),
+    {
+      timeout: 60_000,
+      interval: 20,
+    },
+  );
 }

@@ -28,7 +28,9 @@ function part(number: number): string {
 /** Long messages with a call each; resolves to the answers. */
 async function talk(person: Writer, from: number, to: number): Promise<string[]> {
   const answers: string[] = [];
-  for (let number = from; number <= to; number += 1) answers.push(await system.ask(person, part(number)));
+  for (let number = from; number <= to; number += 1) {
+    answers.push(await system.ask(person, part(number)));
+  }
   return answers;
 }
 
@@ -48,18 +50,26 @@ async function stored<T>(
 async function saidBy(person: Writer): Promise<string[]> {
   const messages = await stored("h", person, async (redis, key) => await redis.lrange(key, 0, -1));
   const history = messages.map((json) => JSON.parse(json) as Message); // our own store wrote it
-  return history.filter(({ role }) => role === "user").map((message) => textOf(message).split("\n")[0] ?? "");
+  return history
+    .filter(({ role }) => role === "user")
+    .map((message) => textOf(message).split("\n")[0] ?? "");
 }
 
 async function compactions(person: Writer): Promise<number> {
-  const entries = await stored("ev", person, async (redis, key) => await redis.xrange(key, "-", "+"));
+  const entries = await stored(
+    "ev",
+    person,
+    async (redis, key) => await redis.xrange(key, "-", "+"),
+  );
   return (JSON.stringify(entries).match(/type\\*":\\*"compact\\*"/g) ?? []).length;
 }
 
 describe("a conversation with a small model", () => {
   beforeAll(() => {
     system = deployment.botNamed("small");
-    system.model.setScript(async (request) => (isSummary(request) ? summarise() : await prompted.script(request)));
+    system.model.setScript(async (request) =>
+      isSummary(request) ? summarise() : await prompted.script(request),
+    );
   });
   afterAll(() => system.model.setScript(obedientModel));
   beforeEach(() => {
@@ -75,7 +85,9 @@ describe("a conversation with a small model", () => {
     const requests = system.model.requests.slice(before);
     const summaries = requests.filter(isSummary);
     expect(summaries.length).toBeGreaterThan(0);
-    expect(summaries[0]?.messages[0]?.text).toMatch(/<conversation>[^]*part 1[^]*calls note_pure[^]*<\/conversation>/);
+    expect(summaries[0]?.messages[0]?.text).toMatch(
+      /<conversation>[^]*part 1[^]*calls note_pure[^]*<\/conversation>/,
+    );
     const { messages } = lastRequest(system);
     expect(messages[0]?.text).toContain("[Summary of the earlier conversation");
     expect(messages[0]?.text).toContain("They spoke of numbers.");
@@ -86,16 +98,25 @@ describe("a conversation with a small model", () => {
     expect(asked.length).toBeGreaterThan(0);
     expect(await saidBy(person)).toEqual([1, 2, 3, 4, 5].map((number) => `part ${number}`));
     // A step that is asked for again, as a worker's successor does, asks for the same summary.
-    expect(await compactions(person)).toBe(new Set(summaries.map((summary) => JSON.stringify(summary.messages))).size);
+    expect(await compactions(person)).toBe(
+      new Set(summaries.map((summary) => JSON.stringify(summary.messages))).size,
+    );
   });
 
   const overflow: ScriptedReply = {
-    fault: { kind: "status", status: 400, type: "invalid_request_error", message: "prompt is too long: 9000 > 3600" },
+    fault: {
+      kind: "status",
+      status: 400,
+      type: "invalid_request_error",
+      message: "prompt is too long: 9000 > 3600",
+    },
   };
 
   /** The message is found too long as long as the request does not begin with these words. */
   const tooLongWithout = (text: string, words: string): void =>
-    prompted.promptBy(text, ({ messages }) => (messages[0]?.text.includes(words) === true ? undefined : overflow));
+    prompted.promptBy(text, ({ messages }) =>
+      messages[0]?.text.includes(words) === true ? undefined : overflow,
+    );
 
   it("a vendor that finds the request too long gets a shorter one, and the person an answer", async () => {
     const person = system.person("Bob");
@@ -111,10 +132,14 @@ describe("a conversation with a small model", () => {
   it("without a summary the older part is left out, and the model reads that", async () => {
     const person = system.person("Cai");
     await talk(person, 1, 2);
-    summarise = () => ({ fault: { kind: "status", status: 400, type: "invalid_request_error", message: "no" } });
+    summarise = () => ({
+      fault: { kind: "status", status: 400, type: "invalid_request_error", message: "no" },
+    });
     tooLongWithout("and without a summary", "Older messages were removed");
     expect(await system.ask(person, "and without a summary")).toBe("[and without a summary]");
-    expect(lastRequest(system).messages[0]?.text).toMatch(/Older messages were removed[^]*do not guess/);
+    expect(lastRequest(system).messages[0]?.text).toMatch(
+      /Older messages were removed[^]*do not guess/,
+    );
     expect(await saidBy(person)).toEqual(["part 1", "part 2", "and without a summary"]);
   });
 
@@ -137,7 +162,9 @@ describe("a conversation with a small model", () => {
   it("a single message that does not fit is answered with what to do", async () => {
     const person = system.person("Eve");
     prompted.promptBy("far too long", () => overflow);
-    expect(await system.ask(person, "far too long")).toContain("The conversation is too long for the model");
+    expect(await system.ask(person, "far too long")).toContain(
+      "The conversation is too long for the model",
+    );
     expect(await system.ask(person, "short")).toBe("[short]");
   });
 

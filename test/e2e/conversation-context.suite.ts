@@ -1,5 +1,13 @@
 import { afterEach, describe, expect, it } from "vitest";
-import { answerTo, groupOf, lastRequest, send, takeBack, type Writer, type Writing } from "../system/sending.ts";
+import {
+  answerTo,
+  groupOf,
+  lastRequest,
+  send,
+  takeBack,
+  type Writer,
+  type Writing,
+} from "../system/sending.ts";
 import type { System } from "../system/system.ts";
 import { system } from "./conversation-deployment.ts";
 
@@ -41,7 +49,9 @@ describe("a quoted message", () => {
     const person = system.person("Cai");
     const first = await send(system, person, { text: "say something" });
     await answerTo(system, first);
-    const card = system.feishu.messages(person.chatId).findLast(({ senderType }) => senderType === "app");
+    const card = system.feishu
+      .messages(person.chatId)
+      .findLast(({ senderType }) => senderType === "app");
     const { asked } = await given(person, { text: "and this?", parentId: card?.messageId ?? "" });
     expect(asked).toMatch(/The quoted message says:\s+[^]*\[say something\]/);
     expect(asked).not.toMatch(/element_id|streaming_mode|"tag"/);
@@ -57,7 +67,9 @@ describe("a quoted message", () => {
     expect(gone.asked).toMatch(/The quoted message (was deleted|cannot be read)/);
     const hidden = await mutter(bob, { text: "secret" });
     system.feishu.hideMessage(hidden);
-    expect((await given(ann, { text: "what?", mention: true, parentId: hidden })).asked).toContain("cannot be read");
+    expect((await given(ann, { text: "what?", mention: true, parentId: hidden })).asked).toContain(
+      "cannot be read",
+    );
     const lost = await mutter(bob, { text: "secret" });
     system.feishu.faults.add({
       match: { method: "GET", path: `/open-apis/im/v1/messages/${lost}` },
@@ -74,11 +86,17 @@ describe("forwarded messages", () => {
     const { people } = groupOf(system, ["Ann", "Bob"]);
     const [ann, bob] = people;
     if (ann === undefined || bob === undefined) throw new Error("nobody");
-    const forward = [await mutter(ann, { text: "shall we?" }), await mutter(bob, { text: "yes\nsurely" })];
+    const forward = [
+      await mutter(ann, { text: "shall we?" }),
+      await mutter(bob, { text: "yes\nsurely" }),
+    ];
     const bundle = await mutter(ann, { forward });
     const { asked } = await given(ann, { text: "sum up", mention: true, parentId: bundle });
     expect(asked).toMatch(/Ann: shall we\?\n\s+Bob: yes\n\s+surely/);
-    const person = { openId: ann.openId, chatId: system.feishu.addChat({ type: "p2p", members: [ann.openId] }).chatId };
+    const person = {
+      openId: ann.openId,
+      chatId: system.feishu.addChat({ type: "p2p", members: [ann.openId] }).chatId,
+    };
     expect((await given(person, { forward })).asked).toMatch(
       /Forwarded messages[^]*Ann: shall we\?\nBob: yes\n {2}surely/,
     );
@@ -88,7 +106,9 @@ describe("forwarded messages", () => {
 describe("a group", () => {
   it("is distinguished by names", async () => {
     const { people } = groupOf(system, ["Ann Lee", "Bob"]);
-    for (const person of [...people, ...people]) await given(person, { text: "hello", mention: true });
+    for (const person of [...people, ...people]) {
+      await given(person, { text: "hello", mention: true });
+    }
     const { messages } = lastRequest(system);
     expect(messages.filter(({ role }) => role === "user").map(({ text }) => text)).toEqual([
       "Ann Lee: hello",
@@ -128,7 +148,9 @@ describe("a group", () => {
     for (const { messages } of system.model.requests.slice(before)) {
       expect(messages.at(-1)?.text).toContain("now you");
     }
-    expect(system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app")).toHaveLength(1);
+    expect(
+      system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app"),
+    ).toHaveLength(1);
   });
 });
 
@@ -160,7 +182,8 @@ describe("a group whose bot reads along", () => {
     const { people } = groupOf(bot, ["Ann", "Bob"]);
     const [ann, bob] = people;
     if (ann === undefined || bob === undefined) throw new Error("no people");
-    const told = async (text: string) => await answerTo(bot, await send(bot, ann, { text, mention: true }));
+    const told = async (text: string) =>
+      await answerTo(bot, await send(bot, ann, { text, mention: true }));
     const says = async (text: string) =>
       (await send(bot, { openId: bob.openId, chatId: bob.chatId }, { text })).messageId;
     return { bot, ann, bob, told, says };
@@ -204,7 +227,11 @@ describe("a group whose bot reads along", () => {
     await says("unheard");
     bot.feishu.faults.add({
       match: { path: /\/im\/v1\/messages$/, method: "GET" },
-      action: { kind: "respond", status: 400, body: { code: 230027, msg: "Lack of necessary permissions" } },
+      action: {
+        kind: "respond",
+        status: 400,
+        body: { code: 230027, msg: "Lack of necessary permissions" },
+      },
     });
     expect(await told("well?")).toContain("well?");
     expect(overheard(bot)).toEqual([]);

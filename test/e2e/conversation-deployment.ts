@@ -23,9 +23,15 @@ export function useDeployment(): void {
           remembering: { memory: { person: "direct", chat: true } },
           listening: { groupContext: 4 },
         },
-        models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
+        models: [
+          { provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 },
+        ],
       },
-      bots: { small: { agent: "small" }, remembering: { agent: "remembering" }, listening: { agent: "listening" } },
+      bots: {
+        small: { agent: "small" },
+        remembering: { agent: "remembering" },
+        listening: { agent: "listening" },
+      },
     });
   });
   afterAll(async () => await system.close());

@@ -7,7 +7,8 @@ import type { System } from "../system/system.ts";
 import { system } from "./conversation-deployment.ts";
 
 const patienceMs = 60_000;
-const remember = (text: string, about = "me"): string => `call remember ${JSON.stringify({ text, about })}`;
+const remember = (text: string, about = "me"): string =>
+  `call remember ${JSON.stringify({ text, about })}`;
 
 /** Notes that are stored, by text: how often. */
 async function stored(redis: Redis): Promise<Map<string, number>> {
@@ -22,7 +23,9 @@ async function stored(redis: Redis): Promise<Map<string, number>> {
 /** What is in the keys of memories, names included. */
 async function memoryKeys(redis: Redis): Promise<string> {
   const keys = await redis.keys("{larkline:memory:*");
-  const values = keys.filter((key) => key.includes(":of:")).map(async (key) => await redis.hgetall(key));
+  const values = keys
+    .filter((key) => key.includes(":of:"))
+    .map(async (key) => await redis.hgetall(key));
   return JSON.stringify([keys, await Promise.all(values)]);
 }
 
@@ -35,7 +38,8 @@ describe("what is remembered", () => {
   });
   afterAll(() => redis.disconnect());
 
-  const told = async (person: Writer, text: string) => await answerTo(bot, await write(bot, person, text), patienceMs);
+  const told = async (person: Writer, text: string) =>
+    await answerTo(bot, await write(bot, person, text), patienceMs);
 
   it("AT-24: outlives the conversation, stands on the card, and is taken back by its button once", async () => {
     const ann = bot.person("Ann");
@@ -45,12 +49,20 @@ describe("what is remembered", () => {
     await bot.ask(ann, "hello again");
     expect(lastRequest(bot).system).toContain('"Ann drinks oolong"');
     expect(JSON.stringify(lastRequest(bot).messages)).not.toContain("oolong");
-    const { messageId, card: shown } = await bot.feishu.waitForReply(asked.messageId, { timeoutMs: patienceMs });
+    const { messageId, card: shown } = await bot.feishu.waitForReply(asked.messageId, {
+      timeoutMs: patienceMs,
+    });
     const card = JSON.stringify(shown?.json);
     const [, memory = ""] = /"larkline":"memory"[^}]*"memory":"([0-9a-f]+)"/.exec(card) ?? [];
     expect(card).toContain("🧠");
-    const value = { larkline: "memory", session: `${bot.appId}.${ann.chatId}`, memory, about: "me" };
-    const click = async () => JSON.stringify(await bot.feishu.click({ messageId, openId: ann.openId, value }));
+    const value = {
+      larkline: "memory",
+      session: `${bot.appId}.${ann.chatId}`,
+      memory,
+      about: "me",
+    };
+    const click = async () =>
+      JSON.stringify(await bot.feishu.click({ messageId, openId: ann.openId, value }));
     expect(await click()).toContain("Taken back");
     expect(await click()).toContain("taken back already");
     await bot.ask(ann, "and now");
@@ -88,9 +100,14 @@ describe("what is remembered", () => {
       const key = `memory-${round}`;
       const text = `keep ${round}\n${remember(`Ann's fact ${round}`)}\ncall hold_pure {"key":"${key}"}`;
       const asked = await write(bot, ann, text);
-      await vi.waitFor(async () => expect((await stored(redis)).has(`Ann's fact ${round}`)).toBe(true), patienceMs);
+      await vi.waitFor(
+        async () => expect((await stored(redis)).has(`Ann's fact ${round}`)).toBe(true),
+        patienceMs,
+      );
       for (const worker of system.workers.splice(0)) await worker.kill();
-      for (let at = 0; at < length; at += 1) system.workers.push(await system.start("agent-worker"));
+      for (let at = 0; at < length; at += 1) {
+        system.workers.push(await system.start("agent-worker"));
+      }
       await system.release(key);
       expect(await answerTo(bot, asked, patienceMs)).toContain(`Ann's fact ${round}`);
       expect((await stored(redis)).get(`Ann's fact ${round}`)).toBe(1);
@@ -108,7 +125,9 @@ describe("what is remembered", () => {
     expect(await memoryKeys(redis)).not.toContain("turtle");
     await bot.ask(ann, `again\n${remember("Ann has a snail")}`);
     expect(await memoryKeys(redis)).not.toContain("snail");
-    const logs = [...system.workers, ...system.ingresses, ...system.runners].map((app) => app.output()).join("");
+    const logs = [...system.workers, ...system.ingresses, ...system.runners]
+      .map((app) => app.output())
+      .join("");
     for (const word of ["oolong", "jasmine", "parrot", "turtle", "snail", "Ann's fact"]) {
       expect(logs).not.toContain(word);
     }

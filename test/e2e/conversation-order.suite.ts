@@ -12,7 +12,10 @@ describe.each(["websocket", "webhook"] as const)("a conversation over %s", (tran
   });
 
   it("a tool is called by its runner and its result reaches the answer", async () => {
-    const answer = await system.ask(system.person("Bob"), `add\ncall note_pure {"key":"${transport}"}`);
+    const answer = await system.ask(
+      system.person("Bob"),
+      `add\ncall note_pure {"key":"${transport}"}`,
+    );
     expect(answer).toBe(`[add] ok:{"key":"${transport}"}`);
     expect(await system.recorded()).toContain(`pure ${transport}`);
   });
@@ -54,7 +57,10 @@ function exchange(chat: number, position: number): { text: string; answer: strin
   const key = `${chat}-${position}`;
   const name = `m${key} pause ${(position * 37) % 120}`;
   const keys = position % 5 === 0 ? ["a", "b", "c"] : position % 2 === 0 ? ["a"] : [];
-  const calls = keys.map((part, index) => ({ key: `${key}${part}`, ms: (keys.length - index) * 30 }));
+  const calls = keys.map((part, index) => ({
+    key: `${key}${part}`,
+    ms: (keys.length - index) * 30,
+  }));
   return {
     text: [name, ...calls.map((input) => `call note_once ${JSON.stringify(input)}`)].join("\n"),
     answer: [`[${name}]`, ...calls.map((call) => `ok:{"key":"${call.key}"}`)].join(" "),
@@ -64,7 +70,9 @@ function exchange(chat: number, position: number): { text: string; answer: strin
 it("three workers answer what many chats write without waiting: each message once, in its chat's order", async () => {
   const conversations = Array.from({ length: chats }, (_, chat) => ({
     person: system.person(`person ${chat}`),
-    exchanges: Array.from({ length: messagesPerChat }, (_none, position) => exchange(chat, position)),
+    exchanges: Array.from({ length: messagesPerChat }, (_none, position) =>
+      exchange(chat, position),
+    ),
   }));
   const written = await Promise.all(
     conversations.map(async ({ person, exchanges }) => {
@@ -78,7 +86,9 @@ it("three workers answer what many chats write without waiting: each message onc
     expect(answersIn(system, person.chatId)).toEqual(exchanges.map(({ answer }) => answer));
   }
   expect(repeats(await system.recorded(), "once")).toEqual({ started: chats * 10, repeated: 0 });
-  for (const worker of system.workers) expect(await metricOf(worker, "larkline_turn_runs_total")).toBeGreaterThan(0);
+  for (const worker of system.workers) {
+    expect(await metricOf(worker, "larkline_turn_runs_total")).toBeGreaterThan(0);
+  }
 });
 
 it("a chat waits for its own slow answer, and no other chat does", async () => {
@@ -87,7 +97,10 @@ it("a chat waits for its own slow answer, and no other chat does", async () => {
   const second = await write(system, slow, "second");
   for (const round of [1, 2, 3]) {
     const answers = await Promise.all(
-      Array.from({ length: 4 }, async (_, at) => await system.ask(system.person(`quick ${at}`), `quick ${round}`)),
+      Array.from(
+        { length: 4 },
+        async (_, at) => await system.ask(system.person(`quick ${at}`), `quick ${round}`),
+      ),
     );
     expect(answers).toEqual(Array(4).fill(`[quick ${round}]`));
   }

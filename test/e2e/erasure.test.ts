@@ -46,12 +46,18 @@ beforeAll(async () => {
     tools: ["recording", "approval"],
     env: { LARKLINE_CONFIG: file.path, BLOB_DIR: blobs },
     script: (request) => {
-      if (request.system.includes("compact conversation records")) return { text: `They spoke of ${marker}.` };
-      const asked = request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+      if (request.system.includes("compact conversation records")) {
+        return { text: `They spoke of ${marker}.` };
+      }
+      const asked =
+        request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
       const reply = obedientModel(request);
       // What is said in groups stays, since it is the group's: it repeats nothing here.
       if (!asked.includes("in the group") || "calls" in reply) return reply;
-      return { text: "Fine.", ...(asked.includes(marker) ? { thinking: { text: `Of ${marker}.` } } : {}) };
+      return {
+        text: "Fine.",
+        ...(asked.includes(marker) ? { thinking: { text: `Of ${marker}.` } } : {}),
+      };
     },
   });
   redis = new Redis(system.redis.url);
@@ -93,8 +99,12 @@ async function findsOf(word: string): Promise<Map<string, string>> {
 
 async function filesWith(word: string): Promise<string[]> {
   const names = await readdir(blobs, { recursive: true, withFileTypes: true });
-  const files = names.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  const texts = await Promise.all(files.map(async (path) => `${path} ${await readFile(path, "utf8")}`));
+  const files = names
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
+  const texts = await Promise.all(
+    files.map(async (path) => `${path} ${await readFile(path, "utf8")}`),
+  );
   return texts.filter((text) => text.includes(word)).map((text) => text.slice(0, 300));
 }
 
@@ -153,7 +163,10 @@ it(
   async () => {
     const { feishu, appId } = system;
     const { openId, unionId } = feishu.addUser({ name: `Ann ${marker}` });
-    const ann: Writer = { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };
+    const ann: Writer = {
+      openId,
+      chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId,
+    };
     const ben = feishu.addUser({ name: "Ben" }).openId;
     const team = feishu.addChat({ type: "group", name: "Team", members: [openId, ben] }).chatId;
     const inTeam = (of: string): Writer => ({ openId: of, chatId: team });
@@ -164,25 +177,39 @@ it(
       `call remember ${JSON.stringify({ text: `${marker} is for ${about}`, about })}`;
     const writeFile = `call write_file ${JSON.stringify({ path: "notes.md", content: marker })}`;
     // Notes, files of the working folder, answered turns, a call, a file, settings, a summary of older messages.
-    await system.ask(ann, `${marker} notes\n${remember("me")}\n${remember("chat")}\n${writeFile}`, patienceMs);
+    await system.ask(
+      ann,
+      `${marker} notes\n${remember("me")}\n${remember("chat")}\n${writeFile}`,
+      patienceMs,
+    );
     // A question to the person, and their answer.
-    const asking = await send(system, ann, { text: `ask\ncall ask_person {"question":"${marker}?"}` });
+    const asking = await send(system, ann, {
+      text: `ask\ncall ask_person {"question":"${marker}?"}`,
+    });
     await untilAsked(system, ann.chatId);
     await send(system, ann, { text: `${marker} is my answer` });
     expect(await answerTo(system, asking, patienceMs)).toContain(`${marker} is my answer`);
     await system.ask(ann, `${marker}\ncall note_once {"key":"${marker} ${large}"}`, patienceMs);
     await answerTo(
       system,
-      await send(system, ann, { file: { name: `${marker}.txt`, bytes: Buffer.from(`the file ${marker}`) } }),
+      await send(system, ann, {
+        file: { name: `${marker}.txt`, bytes: Buffer.from(`the file ${marker}`) },
+      }),
       patienceMs,
     );
     await system.ask(ann, "/model anthropic/small", patienceMs);
     for (let number = 1; number <= 5; number += 1) {
-      await system.ask(ann, `${marker} ${number}\n${"many words that nobody reads ".repeat(70)}`, patienceMs);
+      await system.ask(
+        ann,
+        `${marker} ${number}\n${"many words that nobody reads ".repeat(70)}`,
+        patienceMs,
+      );
     }
-    expect(system.model.requests.some(({ messages }) => messages[0]?.text.includes(`They spoke of ${marker}`))).toBe(
-      true,
-    );
+    expect(
+      system.model.requests.some(({ messages }) =>
+        messages[0]?.text.includes(`They spoke of ${marker}`),
+      ),
+    ).toBe(true);
     // In a group with another person.
     await answerTo(
       system,
@@ -194,12 +221,22 @@ it(
     );
     // Not for the bot, which reads along.
     await send(system, inTeam(openId), { text: `${marker} is overheard` });
-    await answerTo(system, await send(system, inTeam(ben), { text: "Ben in the group", mention: true }), patienceMs);
-    expect(JSON.stringify(system.model.requests.at(-1)?.messages)).toContain(`${marker} is overheard`);
+    await answerTo(
+      system,
+      await send(system, inTeam(ben), { text: "Ben in the group", mention: true }),
+      patienceMs,
+    );
+    expect(JSON.stringify(system.model.requests.at(-1)?.messages)).toContain(
+      `${marker} is overheard`,
+    );
     // Messages that wait behind a question whether to run them.
     const createdAtMs = Date.now() - 3_600_000;
     await send(system, ann, { text: `late ${marker}`, createdAtMs });
-    await send(system, inTeam(openId), { text: `late ${marker} in the group`, mention: true, createdAtMs });
+    await send(system, inTeam(openId), {
+      text: `late ${marker} in the group`,
+      mention: true,
+      createdAtMs,
+    });
     // Approvals that wait, and a message behind one.
     await send(system, ann, { text: `ask ${marker}\ncall ask_once {"key":"${marker}"}` });
     await untilAsked(system, ann.chatId, 2);
@@ -255,13 +292,19 @@ it(
     expect(await keptFamilies([marker])).toEqual(withText);
     // The place that a message took in its rate lasts a second or so; it is taken again with each try to send.
     const before = [...withIds.keys()].filter((family) => family !== ofDeletion);
-    await vi.waitFor(async () => expect(await keptFamilies(ids)).toEqual(expect.arrayContaining(before)), patienceMs);
+    await vi.waitFor(
+      async () => expect(await keptFamilies(ids)).toEqual(expect.arrayContaining(before)),
+      patienceMs,
+    );
     expect((await filesWith(marker)).length).toBeGreaterThanOrEqual(2);
 
     const env = { REDIS_URL: system.redis.url, BLOB_DIR: blobs };
     const args = ["people", "delete", openId, "--app", appId, "--yes", "--lang", "en"];
     const deleted = await runApp({ file: "apps/cli/src/main.ts", args }, env, patienceMs);
-    expect(deleted).toMatchObject({ code: 0, output: expect.stringContaining("Deleted: 1 ") as string });
+    expect(deleted).toMatchObject({
+      code: 0,
+      output: expect.stringContaining("Deleted: 1 ") as string,
+    });
 
     expect([...(await findsOf(marker))]).toEqual([]);
     expect(await filesWith(marker)).toEqual([]);
@@ -279,7 +322,10 @@ it(
     // The person is new to the bot, and Ben is not.
     expect(await system.ask(ann, "again", patienceMs)).toContain("[again]");
     expect(JSON.stringify(system.model.requests.at(-1)?.messages)).not.toContain(marker);
-    const bens = await send(system, inTeam(ben), { text: "Ben in the group, again", mention: true });
+    const bens = await send(system, inTeam(ben), {
+      text: "Ben in the group, again",
+      mention: true,
+    });
     expect(await answerTo(system, bens, patienceMs)).toBe("Fine.");
     const { messages } = system.model.requests.at(-1) ?? {};
     expect(JSON.stringify(messages)).toContain("Ben in the group");

@@ -70,7 +70,10 @@ async function admin(...args: string[]): Promise<string> {
     FEISHU_APP_ID: system.appId,
     FEISHU_APP_SECRET: "unused",
   };
-  const { code, output } = await runApp({ file: "apps/cli/src/main.ts", args: [...args, "--file", "/dev/null"] }, env);
+  const { code, output } = await runApp(
+    { file: "apps/cli/src/main.ts", args: [...args, "--file", "/dev/null"] },
+    env,
+  );
   expect(code, output).toBe(0);
   return output;
 }
@@ -80,21 +83,38 @@ it("people rate answers by thumbs and reactions; operators count them, and take 
   const first = await cardFor(ann, 'pure\ncall note_pure {"key":"one"}');
   expect(elementOf(first, "footer")).toMatchObject({ tag: "column_set" });
   const click = async (elementId: string, more: object = {}) =>
-    await system.feishu.click({ messageId: first.messageId, openId: ann.openId, elementId, ...more });
+    await system.feishu.click({
+      messageId: first.messageId,
+      openId: ann.openId,
+      elementId,
+      ...more,
+    });
   // Which run the message shows is written a moment after it was sent.
   await vi.waitFor(async () => {
-    expect(await click("rate_up")).toMatchObject({ code: 0, toast: { type: "success" }, cardChanged: false });
+    expect(await click("rate_up")).toMatchObject({
+      code: 0,
+      toast: { type: "success" },
+      cardChanged: false,
+    });
     expect(await pageOf("/feedback?tool=note_pure")).toContain("Good</span>");
   }, patience);
   await click("rate_down");
   const hasField = (messages: readonly SimMessage[]): boolean =>
-    messages.some((each) => each.messageId === first.messageId && elementOf(each, "rate_reason") !== undefined);
-  await vi.waitFor(() => expect(hasField(system.feishu.messages(first.chatId))).toBe(true), patience);
+    messages.some(
+      (each) => each.messageId === first.messageId && elementOf(each, "rate_reason") !== undefined,
+    );
+  await vi.waitFor(
+    () => expect(hasField(system.feishu.messages(first.chatId))).toBe(true),
+    patience,
+  );
   await click("rate_reason", { inputValue: "I wanted two notes" });
   const second = await cardFor(ann, "hello");
   await vi.waitFor(async () => {
     system.feishu.react({ messageId: second.messageId, from: ann.openId, emojiType: "THUMBSUP" });
-    await vi.waitFor(async () => expect(await pageOf("/feedback?rating=up")).toContain(ann.openId), { timeout: 2_000 });
+    await vi.waitFor(
+      async () => expect(await pageOf("/feedback?rating=up")).toContain(ann.openId),
+      { timeout: 2_000 },
+    );
   }, patience);
   const page = await pageOf(`/feedback?person=${ann.openId}`);
   expect(page).toContain("Bad</span>");
@@ -131,7 +151,9 @@ it("people rate answers by thumbs and reactions; operators count them, and take 
   await vi.waitFor(() => expect(rated).toEqual(expect.arrayContaining(wanted)), patience);
 
   const exported = await admin("people", "export", ann.openId);
-  expect(exported.split("\n").filter((line) => line.startsWith('{"type":"rating"'))).toHaveLength(2);
+  expect(exported.split("\n").filter((line) => line.startsWith('{"type":"rating"'))).toHaveLength(
+    2,
+  );
   await admin("people", "delete", ann.openId, "--yes");
   expect(await admin("ratings")).toBe("");
   const client = new Redis(users.urlAs(system.redis.port, observer));

@@ -12,13 +12,19 @@ const patience = { timeout: 60_000, interval: 50 };
 const script: ModelScript = ({ messages }) => {
   const [result] = messages.at(-1)?.results ?? [];
   if (result !== undefined) return { text: `found: ${result.content}` };
-  return { text: "", calls: [{ name: "find_documents", arguments: JSON.stringify({ query: "launch" }) }] };
+  return {
+    text: "",
+    calls: [{ name: "find_documents", arguments: JSON.stringify({ query: "launch" }) }],
+  };
 };
 
 beforeAll(async () => {
   const env = { GRANT_KEY: "a1".repeat(32) };
   system = await startSystem({ workers: 2, runners: 0, script, env, lines: true });
-  await system.start("tool-runner", { RUNNER_NAME: "feishu", RUNNER_TOOLS: "@larkline/feishu-tools" });
+  await system.start("tool-runner", {
+    RUNNER_NAME: "feishu",
+    RUNNER_TOOLS: "@larkline/feishu-tools",
+  });
 });
 afterAll(async () => {
   await system.close();
@@ -28,7 +34,9 @@ afterAll(async () => {
 async function consentLink({ chatId }: Writer): Promise<string> {
   return await vi.waitFor(() => {
     const cards = system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
-    const link = /https?:[^"\\]*user_code=[^"\\]*/.exec(JSON.stringify(cards.map(({ card }) => card?.json)))?.[0];
+    const link = /https?:[^"\\]*user_code=[^"\\]*/.exec(
+      JSON.stringify(cards.map(({ card }) => card?.json)),
+    )?.[0];
     if (link === undefined) throw new Error("no card has a link");
     return link;
   }, patience);
@@ -36,7 +44,11 @@ async function consentLink({ chatId }: Writer): Promise<string> {
 
 function personWithPlan(name: string): Writer {
   const person = system.person(name);
-  system.feishu.work.docs.addDocument({ owner: person.openId, title: `Launch of ${name}`, markdown: "soon" });
+  system.feishu.work.docs.addDocument({
+    owner: person.openId,
+    title: `Launch of ${name}`,
+    markdown: "soon",
+  });
   return person;
 }
 

@@ -34,12 +34,16 @@ describe.concurrent("a long connection to Feishu that is swallowed", () => {
             from: person.openId,
             text,
           });
-          const { text: answer } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 45_000 });
+          const { text: answer } = await waitForAnswer(system.feishu, messageId, {
+            timeoutMs: 45_000,
+          });
           expect(answer).toBe(`[${text}]`);
           // The first one came over the new connection.
           if (text === "one") expect(performance.now() - startedMs).toBeLessThan(30_000);
         }
-        const answers = system.feishu.messages(person.chatId).filter(({ senderType }) => senderType === "app");
+        const answers = system.feishu
+          .messages(person.chatId)
+          .filter(({ senderType }) => senderType === "app");
         expect(answers).toHaveLength(1 + texts.length);
       } finally {
         await system.close();

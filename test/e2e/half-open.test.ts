@@ -1,4 +1,11 @@
-import { freePort, startRedis, startRedisCluster, startTcpLine, type Swallowed, type TcpLine } from "@larkline/testkit";
+import {
+  freePort,
+  startRedis,
+  startRedisCluster,
+  startTcpLine,
+  type Swallowed,
+  type TcpLine,
+} from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
@@ -45,7 +52,11 @@ async function cluster(): Promise<Place> {
     for (const line of lines) line.close();
     await nodes.stop();
   };
-  return { url: `redis+cluster://${lines.map(({ port }) => `127.0.0.1:${port}`).join(",")}`, lines, stop };
+  return {
+    url: `redis+cluster://${lines.map(({ port }) => `127.0.0.1:${port}`).join(",")}`,
+    lines,
+    stop,
+  };
 }
 
 async function readyStatus({ url }: AppProcess): Promise<number> {
@@ -86,7 +97,9 @@ describe.concurrent.each([
       const startedMs = performance.now();
       expect(await system.ask(person, "after", 120_000)).toBe("[after]");
       expect(performance.now() - startedMs).toBeLessThan(100_000);
-      const answers = system.feishu.messages(person.chatId).filter(({ senderType }) => senderType === "app");
+      const answers = system.feishu
+        .messages(person.chatId)
+        .filter(({ senderType }) => senderType === "app");
       expect(answers).toHaveLength(2);
     },
   );
@@ -98,13 +111,18 @@ describe.concurrent.each([
       for (const line of place.lines) line.swallow("both", { which: waitsForJobs, andNew: true });
       await Promise.all(
         [...system.workers, ...system.runners].map(async (app) => {
-          await vi.waitFor(async () => expect(await readyStatus(app)).toBe(503), { timeout: 60_000, interval: 50 });
+          await vi.waitFor(async () => expect(await readyStatus(app)).toBe(503), {
+            timeout: 60_000,
+            interval: 50,
+          });
         }),
       );
       for (const line of place.lines) line.restore();
       await vi.waitFor(
         async () => {
-          for (const app of [...system.workers, ...system.runners]) expect(await readyStatus(app)).toBe(200);
+          for (const app of [...system.workers, ...system.runners]) {
+            expect(await readyStatus(app)).toBe(200);
+          }
         },
         { timeout: 60_000, interval: 50 },
       );
@@ -119,10 +137,14 @@ describe("a Redis that answers and takes nothing", () => {
     const admin = new Redis(redis.url);
     const apps = [...system.ingresses, ...system.workers, ...system.runners];
     const untilAll = async (status: number): Promise<void> => {
-      await vi.waitFor(async () => expect(await Promise.all(apps.map(readyStatus))).toEqual(apps.map(() => status)), {
-        timeout: 60_000,
-        interval: 50,
-      });
+      await vi.waitFor(
+        async () =>
+          expect(await Promise.all(apps.map(readyStatus))).toEqual(apps.map(() => status)),
+        {
+          timeout: 60_000,
+          interval: 50,
+        },
+      );
     };
     try {
       await untilAll(200);

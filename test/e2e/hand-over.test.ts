@@ -30,16 +30,33 @@ const script: ModelScript = (request) => {
   const call = { name: `transfer_to_${to}`, arguments: '{"reason":"it is asked for"}' };
   if (names.includes(call.name) && (messages.at(-1)?.results.length ?? 0) === 0) {
     const note = { name: "note_once", arguments: JSON.stringify({ key, ms: 100 }) };
-    return { text: "One moment.", calls: key === undefined ? [call] : [call, note], firstDelayMs: 150 };
+    return {
+      text: "One moment.",
+      calls: key === undefined ? [call] : [call, note],
+      firstDelayMs: 150,
+    };
   }
   return { text: `${who} answers`, firstDelayMs: 250 };
 };
 
 const config = {
   agents: {
-    default: { instructions: "desk", handoffs: ["expert", { agent: "clerk", context: "last" }, "vault"] },
-    expert: { instructions: "expert", model: "openai/gpt-5", tools: ["note_once"], handoffs: ["default"] },
-    clerk: { instructions: "clerk", model: "openai-responses/gpt-5", handoffs: ["default"], description: "Files." },
+    default: {
+      instructions: "desk",
+      handoffs: ["expert", { agent: "clerk", context: "last" }, "vault"],
+    },
+    expert: {
+      instructions: "expert",
+      model: "openai/gpt-5",
+      tools: ["note_once"],
+      handoffs: ["default"],
+    },
+    clerk: {
+      instructions: "clerk",
+      model: "openai-responses/gpt-5",
+      handoffs: ["default"],
+      description: "Files.",
+    },
     vault: { instructions: "vault", people: ["ou_boss"] },
   },
 };
@@ -88,7 +105,10 @@ describe("a hand-over over HTTP", () => {
       ["default", "claude-sonnet-4-6"],
       ["expert", "gpt-5"],
     ]);
-    expect(events.find((event) => event.type === "done")).toMatchObject({ final: "expert answers", agent: "expert" });
+    expect(events.find((event) => event.type === "done")).toMatchObject({
+      final: "expert answers",
+      agent: "expert",
+    });
     expect(items.map(({ type }) => type)).toEqual([
       "message_output_item",
       "handoff_call_item",
@@ -98,17 +118,27 @@ describe("a hand-over over HTTP", () => {
     for (const item of items) expect(parseRunItem(item)).toMatchObject({ ok: true });
     expect(items[2]).toMatchObject({ sourceAgent: "default", targetAgent: "expert" });
     const handed = messages.find(({ type }) => type === "HandoffMessage");
-    expect(handed).toMatchObject({ source: "default", target: "expert", content: "it is asked for" });
+    expect(handed).toMatchObject({
+      source: "default",
+      target: "expert",
+      content: "it is asked for",
+    });
     for (const message of messages) {
       expect(problemsOf(message.type, message)).toEqual([]);
       expect(parseMessage(message)).toEqual({ ok: true, value: message });
     }
     expect(result).toMatchObject({ lastAgent: "expert", finalOutput: "expert answers" });
     const report = await fetch(`${system.ingresses[1]?.url}/v1/runs/${result.runId}`);
-    expect(await report.json()).toMatchObject({ agent: "default", last_agent: "expert", state: "done" });
+    expect(await report.json()).toMatchObject({
+      agent: "default",
+      last_agent: "expert",
+      state: "done",
+    });
     expect(await all(clientOf(1).attach(result.runId).items())).toEqual(items);
 
-    expect((await clientOf(1).run("and now?", { session: "views" }).result()).finalOutput).toBe("expert answers");
+    expect((await clientOf(1).run("and now?", { session: "views" }).result()).finalOutput).toBe(
+      "expert answers",
+    );
     expect(new Set(askedAbout("and now?"))).toEqual(new Set(["expert"]));
   });
 
@@ -122,7 +152,9 @@ describe("a hand-over over HTTP", () => {
       dialect: "openai-responses",
       tools: expect.arrayContaining(["transfer_to_default"]),
     });
-    expect(JSON.stringify(clerk?.all)).toMatch(/hand to clerk.*default has handed this over.*it is asked for/);
+    expect(JSON.stringify(clerk?.all)).toMatch(
+      /hand to clerk.*default has handed this over.*it is asked for/,
+    );
     expect(JSON.stringify(clerk?.all)).not.toContain("a secret");
     const back = await client.run("hand to default", { session: "last" }).result();
     expect(back).toMatchObject({ lastAgent: "default", finalOutput: "desk answers" });
@@ -135,7 +167,9 @@ describe("a hand-over over HTTP", () => {
     const kept = await client.run("hand to vault", { session: "closed" }).result();
     expect(kept).toMatchObject({ lastAgent: "default", finalOutput: "desk answers" });
     expect(asked.flatMap(({ tools }) => tools)).not.toContain("transfer_to_vault");
-    await expect(client.run("hello", { session: "direct", agent: "vault" }).result()).rejects.toMatchObject({
+    await expect(
+      client.run("hello", { session: "direct", agent: "vault" }).result(),
+    ).rejects.toMatchObject({
       code: "permission_denied",
     });
   });
@@ -184,9 +218,13 @@ describe("kill -9 of workers", () => {
       return { killMs, keys };
     });
     for (const { killMs, keys } of await Promise.all(rounds)) {
-      const runs = keys.map((key) => clientOf().run(`hand to expert and note ${key}`, { session: key }));
+      const runs = keys.map((key) =>
+        clientOf().run(`hand to expert and note ${key}`, { session: key }),
+      );
       const ids = Promise.all(runs.map(async (run) => await run.id()));
-      const results = Promise.all(runs.map(async (run) => [await all(run.stream()), await run.result()] as const));
+      const results = Promise.all(
+        runs.map(async (run) => [await all(run.stream()), await run.result()] as const),
+      );
       await ids;
       await new Promise((resolve) => setTimeout(resolve, killMs));
       const [doomed] = system.workers.splice(0, 1);

@@ -69,9 +69,9 @@ describe("a turn keeps its slot while its calls run", () => {
     const person = system.person("Ann");
     expect(await system.ask(person, "hello")).toBe("[hello]");
     await vi.waitFor(async () => expect(await jobsDone()).toBe(1), patience);
-    expect(await system.ask(person, `both\n${call("note_once", "q1")}\n${call("note_pure", "q2")}`)).toMatch(
-      /^\[both\] ok:.*q1.* ok:.*q2/,
-    );
+    expect(
+      await system.ask(person, `both\n${call("note_once", "q1")}\n${call("note_pure", "q2")}`),
+    ).toMatch(/^\[both\] ok:.*q1.* ok:.*q2/);
     await vi.waitFor(async () => expect(await jobsDone()).toBe(2), patience);
     expect(await runs(worker, "answered")).toBe(2);
     expect(await metricOf(worker, "larkline_turn_runs_total")).toBe(2);
@@ -90,7 +90,11 @@ describe("a turn keeps its slot while its calls run", () => {
 
   it("and a worker that is killed meanwhile loses nothing, and repeats no `once` call", async () => {
     const first = await startWorker();
-    const written = await write(system, system.person("Tom"), `killed\n${call("hold_once", "killed")}`);
+    const written = await write(
+      system,
+      system.person("Tom"),
+      `killed\n${call("hold_once", "killed")}`,
+    );
     await untilRecorded("once killed");
     expect(await metricOf(first, "larkline_turn_runs_total")).toBe(0); // it is still at it
     const second = await startWorker();
@@ -123,13 +127,19 @@ describe("a turn keeps its slot while its calls run", () => {
 
   it("but not where all slots are busy, and not longer than until the last one is taken", async () => {
     const worker = await startWorker({ ...patient, WORKER_CONCURRENCY: "1" });
-    expect(await system.ask(system.person("Kim"), `only\n${call("note_pure", "only")}`)).toMatch(/^\[only\] ok:/);
+    expect(await system.ask(system.person("Kim"), `only\n${call("note_pure", "only")}`)).toMatch(
+      /^\[only\] ok:/,
+    );
     expect(await runs(worker, "suspended")).toBe(1);
     expect(await metricOf(worker, "larkline_turn_holds_total")).toBe(0);
     await workers.pop()?.stop();
 
     const pair = await startWorker({ ...patient, WORKER_CONCURRENCY: "2" });
-    const waiting = await write(system, system.person("Lee"), `waits\n${call("hold_pure", "waits")}`);
+    const waiting = await write(
+      system,
+      system.person("Lee"),
+      `waits\n${call("hold_pure", "waits")}`,
+    );
     await untilRecorded("pure waits");
     expect(await runs(pair, "suspended")).toBe(0);
     expect(await system.ask(system.person("Mia"), "hello")).toBe("[hello]");

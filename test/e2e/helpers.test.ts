@@ -49,8 +49,14 @@ beforeAll(async () => {
     lines: true,
     config,
     script: async (request) => {
-      if (gate !== undefined && lastUser(request).includes(gate.words) && request.system.startsWith("researcher")) {
-        const passed = new Promise<void>((resolve) => waiting.push({ system: request.system, pass: resolve }));
+      if (
+        gate !== undefined &&
+        lastUser(request).includes(gate.words) &&
+        request.system.startsWith("researcher")
+      ) {
+        const passed = new Promise<void>((resolve) =>
+          waiting.push({ system: request.system, pass: resolve }),
+        );
         if (waiting.length >= gate.count) for (const one of waiting) one.pass();
         await passed;
       }
@@ -60,7 +66,10 @@ beforeAll(async () => {
   const holding = { RUNNER_TOOLS: await system.toolsOf(["holding"]), RUNNER_CONCURRENCY: "8" };
   await system.start("tool-runner", { RUNNER_NAME: "second", ...holding });
   operators = await system.start("console");
-  await system.start("tool-runner", { RUNNER_NAME: "paying", RUNNER_TOOLS: await system.toolsOf(["approval"]) });
+  await system.start("tool-runner", {
+    RUNNER_NAME: "paying",
+    RUNNER_TOOLS: await system.toolsOf(["approval"]),
+  });
 });
 afterEach(() => {
   gate = undefined;
@@ -109,7 +118,9 @@ describe("helpers", () => {
 
   it("AT-14: are counted in the run of their asker, over HTTP", async () => {
     const client = createClient({ url: system.ingresses[0]?.url ?? "" });
-    const result = await client.run(`go\n${task("research", "alone")}`, { session: "counted" }).result();
+    const result = await client
+      .run(`go\n${task("research", "alone")}`, { session: "counted" })
+      .result();
     expect(result.finalOutput).toBe("[go] ok:[alone]");
     const report = async (runId: string): Promise<RunReport> => {
       const response = await fetch(`${system.ingresses[0]?.url}/v1/runs/${runId}`);
@@ -125,7 +136,11 @@ describe("helpers", () => {
     const deep = await report((await run.result()).runId);
     const ends = [];
     for await (const event of run.stream()) if (event.type === "done") ends.push(event);
-    const { input_tokens: totalInputTokens, output_tokens: totalOutputTokens, requests } = deep.usage;
+    const {
+      input_tokens: totalInputTokens,
+      output_tokens: totalOutputTokens,
+      requests,
+    } = deep.usage;
     expect(requests).toBe(5);
     expect(ends).toMatchObject([{ totalInputTokens, totalOutputTokens }]);
     expect(deep.cost_usd).toBeCloseTo(ends[0]?.totalCostUsd ?? -1, 9);
@@ -141,7 +156,10 @@ describe("helpers", () => {
       const target = isDead ? String(input).replace(victim.url, url) : String(input);
       if (!target.includes("/events")) return await fetch(target, init);
       cuts += 1;
-      const signal = AbortSignal.any([AbortSignal.timeout(200), ...(init.signal ? [init.signal] : [])]);
+      const signal = AbortSignal.any([
+        AbortSignal.timeout(200),
+        ...(init.signal ? [init.signal] : []),
+      ]);
       return await fetch(target, { ...init, signal });
     };
     const deep = task("research", `outer type 20\n${task("read", "inner type 60")}`);
@@ -150,7 +168,10 @@ describe("helpers", () => {
       { session: "nested", detach: true },
     );
     const events: RunEvent[] = [];
-    const reading = Promise.all([all(run.items({ nested: true })), all(run.messages({ nested: true }))]);
+    const reading = Promise.all([
+      all(run.items({ nested: true })),
+      all(run.messages({ nested: true })),
+    ]);
     for await (const event of run.stream({ nested: true })) {
       events.push(event);
       if (event.type !== "text_delta" || isDead) continue;
@@ -171,13 +192,19 @@ describe("helpers", () => {
       const alone = client.attach(runId);
       expect(own).toEqual(await all(alone.stream()));
       const itemsOfRun = items.filter((item) => item.runId === runId);
-      expect(itemsOfRun.map(({ runId: _runId, parentRunId: _parentRunId, ...item }) => item)).toEqual(
-        await all(alone.items()),
+      expect(
+        itemsOfRun.map(({ runId: _runId, parentRunId: _parentRunId, ...item }) => item),
+      ).toEqual(await all(alone.items()));
+      expect(messages.filter(({ metadata }) => metadata["run_id"] === runId)).toEqual(
+        await all(alone.messages()),
       );
-      expect(messages.filter(({ metadata }) => metadata["run_id"] === runId)).toEqual(await all(alone.messages()));
     }
-    const told = events.flatMap((event) => (event.type === "teammate_message_received" ? [event] : []));
-    expect(told.map(({ messageType, from, to }) => `${messageType} ${from} ${to}`).toSorted()).toEqual([
+    const told = events.flatMap((event) =>
+      event.type === "teammate_message_received" ? [event] : [],
+    );
+    expect(
+      told.map(({ messageType, from, to }) => `${messageType} ${from} ${to}`).toSorted(),
+    ).toEqual([
       "task_assignment default researcher",
       "task_assignment default researcher",
       "task_assignment researcher reader",
@@ -186,7 +213,11 @@ describe("helpers", () => {
       "task_result researcher default",
     ]);
     const summaries = messages.filter(({ type }) => type === "ToolCallSummaryMessage");
-    expect(summaries.map(({ source }) => source).toSorted()).toEqual(["reader", "researcher", "researcher"]);
+    expect(summaries.map(({ source }) => source).toSorted()).toEqual([
+      "reader",
+      "researcher",
+      "researcher",
+    ]);
     // The tree, and each run before the result of its call.
     const ends = events.filter(({ type }) => type === "done");
     expect(ends.map(({ agent }) => agent).at(-1)).toBe("default");
@@ -199,7 +230,10 @@ describe("helpers", () => {
       if (parent === undefined) continue;
       const last = events.findLastIndex((event) => event.runId === runId);
       const heard = events.findIndex(
-        (event) => event.runId === parent && event.type === "teammate_message_received" && event.messageId === runId,
+        (event) =>
+          event.runId === parent &&
+          event.type === "teammate_message_received" &&
+          event.messageId === runId,
       );
       expect(heard).toBeGreaterThan(last);
     }
@@ -210,7 +244,11 @@ describe("helpers", () => {
   it("AT-13: have their questions asked in the chat of their root, with their path, and answered there by a button", async () => {
     const person = system.person("Gil");
     const question = `call ask_person {"question":"Which colour?","choices":["Blue","Green"]}`;
-    const written = await write(system, person, `colours\n${task("research", task("read", question))}`);
+    const written = await write(
+      system,
+      person,
+      `colours\n${task("research", task("read", question))}`,
+    );
     const card = await theQuestion(system, person.chatId);
     const shown = JSON.stringify(card.message.card?.json);
     expect(shown).toContain("Which colour?");
@@ -219,7 +257,10 @@ describe("helpers", () => {
       const response = await fetch(`${operators.url}/why?q=${written.messageId}`, {
         headers: { "accept-language": language },
       });
-      const rows = /<caption>\s*(?:Helpers|助手)\s*<\/caption>[^]*?<\/table>/.exec(await response.text())?.[0] ?? "";
+      const rows =
+        /<caption>\s*(?:Helpers|助手)\s*<\/caption>[^]*?<\/table>/.exec(
+          await response.text(),
+        )?.[0] ?? "";
       return rows.replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " ");
     };
     await vi.waitFor(async () => {
@@ -230,11 +271,16 @@ describe("helpers", () => {
     expect(await tree("zh")).toMatch(
       / default 等待中 助手: 1 .* researcher research 等待中 助手: 1 .* reader read 等待中 等人处理: 回答问题/,
     );
-    const pressed = await decide(system, card, { openId: person.openId, wanted: { choice: "Green" } });
+    const pressed = await decide(system, card, {
+      openId: person.openId,
+      wanted: { choice: "Green" },
+    });
     expect(pressed).toMatchObject({ toast: { type: "success" }, cardChanged: true });
     const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(text).toContain('{"answer":"Green","by":"Gil"}');
-    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["Answered"]);
+    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual([
+      "Answered",
+    ]);
     expect(answersTo(system, written)).toHaveLength(1);
     await vi.waitFor(async () => {
       expect(await tree("en")).toMatch(
@@ -246,10 +292,20 @@ describe("helpers", () => {
   it("EE-1: tell each asker above them that they wait for a person, who answers by that word", async () => {
     const client = createClient({ url: system.ingresses[0]?.url ?? "" });
     const question = `call ask_person {"question":"Which colour?","choices":["Blue","Green"]}`;
-    const run = client.run(`colours\n${task("research", task("read", question))}`, { session: "asking" });
-    const told: { runId: string; from: string; to: string; messageId: string; payloadSize: number }[] = [];
+    const run = client.run(`colours\n${task("research", task("read", question))}`, {
+      session: "asking",
+    });
+    const told: {
+      runId: string;
+      from: string;
+      to: string;
+      messageId: string;
+      payloadSize: number;
+    }[] = [];
     for await (const event of run.stream({ nested: true })) {
-      if (event.type !== "teammate_message_received" || event.messageType !== "idle_notification") continue;
+      if (event.type !== "teammate_message_received" || event.messageType !== "idle_notification") {
+        continue;
+      }
       told.push(event);
       if (event.to === "default") await run.answer(event.messageId, "Green");
     }
@@ -262,10 +318,15 @@ describe("helpers", () => {
 
   it("AT-3: are all followed where more than sixteen work on one level, by positions that stay short", async () => {
     const url = system.ingresses[0]?.url ?? "";
-    const readers = (name: string) => Array.from({ length: 12 }, (_, at) => task("read", `${name}${at}`)).join("\n");
-    const asked = ["many", ...["a", "b"].map((name) => task("research", `some\n${readers(name)}`))].join("\n");
+    const readers = (name: string) =>
+      Array.from({ length: 12 }, (_, at) => task("read", `${name}${at}`)).join("\n");
+    const asked = [
+      "many",
+      ...["a", "b"].map((name) => task("research", `some\n${readers(name)}`)),
+    ].join("\n");
     const run = createClient({ url }).run(asked, { session: "many" });
-    const runsOf = (events: readonly { runId?: string }[]) => new Set(events.flatMap(({ runId }) => runId ?? [])).size;
+    const runsOf = (events: readonly { runId?: string }[]) =>
+      new Set(events.flatMap(({ runId }) => runId ?? [])).size;
     expect(runsOf(await all(run.stream({ nested: true })))).toBe(27);
     const framesAfter = async (seen: string) => {
       const target = `${url}/v1/runs/${await run.id()}/events?nested=1${seen === "" ? "" : `&after=${seen}`}`;
@@ -278,7 +339,9 @@ describe("helpers", () => {
     };
     const frames = await framesAfter("");
     expect(runsOf(frames.map(({ data }) => JSON.parse(data) as { runId?: string }))).toBe(27);
-    const deep = frames.map(({ id }) => id.split("~").filter((place) => /^\d+_\d+-/.test(place)).length);
+    const deep = frames.map(
+      ({ id }) => id.split("~").filter((place) => /^\d+_\d+-/.test(place)).length,
+    );
     const most = Math.max(...deep);
     expect(most).toBeGreaterThan(1);
     expect(most).toBeLessThanOrEqual(18);
@@ -290,7 +353,9 @@ describe("helpers", () => {
 
   it("AT-13: have their calls approved in the chat of their root, with their path, and run them on a worker of their own", async () => {
     const person = system.person("Hal");
-    const calls = ["a1", "a2"].map((key) => task("research", task("read", `call ask_once {"key":"${key}"}`)));
+    const calls = ["a1", "a2"].map((key) =>
+      task("research", task("read", `call ask_once {"key":"${key}"}`)),
+    );
     const written = await write(system, person, ["payments", ...calls].join("\n"));
     const cards = await untilAsked(system, person.chatId, 2);
     for (const card of cards) {
@@ -298,7 +363,10 @@ describe("helpers", () => {
     }
     expect((await system.recorded()).filter((line) => /^once a[12]$/.test(line))).toEqual([]);
     await Promise.all(
-      cards.map(async (card) => await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } })),
+      cards.map(
+        async (card) =>
+          await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } }),
+      ),
     );
     const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(text).toMatch(/^\[payments\] .*"key":"a1".*"key":"a2"/s);

@@ -16,10 +16,17 @@ async function pendingOf(session: string, replica = 0): Promise<ApiApproval[]> {
 }
 
 async function untilPending(session: string): Promise<ApiApproval> {
-  return await vi.waitUntil(async () => (await pendingOf(session))[0], { timeout: 60_000, interval: 20 });
+  return await vi.waitUntil(async () => (await pendingOf(session))[0], {
+    timeout: 60_000,
+    interval: 20,
+  });
 }
 
-async function post(id: string, body: object, replica = 1): Promise<{ status: number; body: object }> {
+async function post(
+  id: string,
+  body: object,
+  replica = 1,
+): Promise<{ status: number; body: object }> {
   const response = await fetch(`${urlOf(replica)}/v1/approvals/${id}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -43,7 +50,11 @@ describe("a run over HTTP whose tool needs an approval", () => {
       interval: 10,
     });
     const shown = heldFrames(stream.frames());
-    expect(shown.map(({ type }) => type)).toEqual(["user_message", "tool_call", "approval_request"]);
+    expect(shown.map(({ type }) => type)).toEqual([
+      "user_message",
+      "tool_call",
+      "approval_request",
+    ]);
     expect(shown[1]).toMatchObject({ args: { key: "h1", password: "***" } });
 
     const asked = await untilPending(session);
@@ -79,7 +90,10 @@ describe("a run over HTTP whose tool needs an approval", () => {
   it("AL-34: takes one of two decisions at the same moment on two replicas", async () => {
     const stream = await chat(urlOf(0), "race", 'race\ncall ask_once {"key":"h2"}');
     const { id } = await untilPending("race");
-    const answers = await Promise.all([post(id, { decision: "approve" }, 0), post(id, { decision: "reject" }, 1)]);
+    const answers = await Promise.all([
+      post(id, { decision: "approve" }, 0),
+      post(id, { decision: "reject" }, 1),
+    ]);
     expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 409]);
     const approved = answers[0]?.status === 200;
     const final = (await stream.end()).at(-1);
@@ -108,10 +122,13 @@ describe("a session over HTTP in which calls of one kind were approved three tim
 
   async function approveOne(): Promise<void> {
     const stream = await chat(urlOf(0), session, message);
-    const call = await vi.waitUntil(async () => (await pendingOf(session)).find(({ kind }) => kind === "call"), {
-      timeout: 60_000,
-      interval: 20,
-    });
+    const call = await vi.waitUntil(
+      async () => (await pendingOf(session)).find(({ kind }) => kind === "call"),
+      {
+        timeout: 60_000,
+        interval: 20,
+      },
+    );
     expect((await post(call.id, { decision: "approve" })).status).toBe(200);
     expect((await stream.end()).at(-1)).toMatchObject({ type: "done" });
   }
@@ -124,10 +141,14 @@ describe("a session over HTTP in which calls of one kind were approved three tim
     const rule = await untilPending(session);
     expect(rule).toMatchObject({ kind: "rule", tool: "ask_pure", arguments: { key: "archive" } });
     expect(await post(rule.id, { decision: "approve" })).toMatchObject({ status: 200 });
-    const rules = async () => await (await fetch(`${urlOf(0)}/v1/permissions?session_id=${session}`)).json();
-    await vi.waitFor(async () => expect(await rules()).toMatchObject({ rules: [{ id: rule.id }] }), {
-      timeout: 60_000,
-    });
+    const rules = async () =>
+      await (await fetch(`${urlOf(0)}/v1/permissions?session_id=${session}`)).json();
+    await vi.waitFor(
+      async () => expect(await rules()).toMatchObject({ rules: [{ id: rule.id }] }),
+      {
+        timeout: 60_000,
+      },
+    );
     const unasked = await chat(urlOf(0), session, message);
     expect(heldFrames(await unasked.end()).map(({ type }) => type)).toEqual([
       "user_message",

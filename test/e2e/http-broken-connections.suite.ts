@@ -58,11 +58,15 @@ async function cuttingProxy(bytes: number) {
 }
 
 function startTerminal(url: string, ...more: string[]) {
-  const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", url, "--lang", "en", ...more], {
-    cwd: fileURLToPath(new URL("../..", import.meta.url)),
-    env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
-    stdio: ["pipe", "pipe", "inherit"],
-  });
+  const client = spawn(
+    process.execPath,
+    ["apps/cli/src/main.ts", "chat", "--url", url, "--lang", "en", ...more],
+    {
+      cwd: fileURLToPath(new URL("../..", import.meta.url)),
+      env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
+      stdio: ["pipe", "pipe", "inherit"],
+    },
+  );
   let screen = "";
   client.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
   return {
@@ -96,7 +100,9 @@ it("SA-32: an answer reaches the terminal whole and once through a proxy that cu
 
 it("SA-32: a closed connection leaves the model at work, and Ctrl-C in the terminal stops it", async () => {
   const endless = hangingAfter(["first ", "second ", "third"], 1);
-  system.model.setScript((request) => (request.messages.at(-1)?.text === "slow" ? endless : obedientModel(request)));
+  system.model.setScript((request) =>
+    request.messages.at(-1)?.text === "slow" ? endless : obedientModel(request),
+  );
   const before = system.model.aborted;
   const terminal = startTerminal(address(), "--session", "cancelled");
   terminal.type("slow");
@@ -106,7 +112,10 @@ it("SA-32: a closed connection leaves the model at work, and Ctrl-C in the termi
   follower.leave();
   terminal.interrupt();
   await terminal.until("[Cancelled]");
-  await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000, interval: 10 });
+  await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), {
+    timeout: 60_000,
+    interval: 10,
+  });
   terminal.type("/status");
   await terminal.until("Messages");
   terminal.type("/stop");
@@ -120,7 +129,10 @@ it("SA-32: a closed connection leaves the model at work, and Ctrl-C in the termi
   const { aborted } = system.model;
   const [stopped] = (await (await chat(address(), "unattended", "/stop")).end()).slice(-1);
   expect(stopped).toMatchObject({ type: "done" });
-  await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(aborted), { timeout: 60_000, interval: 10 });
+  await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(aborted), {
+    timeout: 60_000,
+    interval: 10,
+  });
 });
 
 it("a terminal asks its person what a run waits for, and shows what came of it", async () => {
@@ -150,7 +162,9 @@ it("where messages steer, the second client follows the run that took its messag
   const end = (await first.end()).at(-1);
   expect(end).toMatchObject({ type: "done", final: expect.stringContaining("second") });
   expect(frames.at(-1)).toEqual(end);
-  const text = frames.flatMap((frame) => (frame.type === "assistant" ? [frame.content] : [])).join("");
+  const text = frames
+    .flatMap((frame) => (frame.type === "assistant" ? [frame.content] : []))
+    .join("");
   expect(end).toMatchObject({ final: text });
 });
 
@@ -158,7 +172,9 @@ it("a message that joins a run is a message of that run, for those who follow ei
   const client = createClient({ url: address() });
   const options = { agent: "steered", session: "joins" };
   const first = client.run('first\ncall meet {"key":"joins","of":2}', options);
-  for await (const { type } of client.attach(await first.id()).stream()) if (type === "tool_use") break;
+  for await (const { type } of client.attach(await first.id()).stream()) {
+    if (type === "tool_use") break;
+  }
   const second = client.run("and this", options);
   const told = async (run: Run): Promise<[string, unknown][]> => {
     const messages: [string, unknown][] = [];
@@ -174,12 +190,16 @@ it("a message that joins a run is a message of that run, for those who follow ei
   const joined = ["user", "and this"];
   expect(await told(first)).toEqual([["user", expect.stringMatching(/^first/)], joined, answer]);
   expect(await told(second)).toEqual([joined, answer]);
-  expect(await told(createClient({ url: system.ingresses[1]?.url ?? "" }).attach(await first.id()))).toHaveLength(3);
+  expect(
+    await told(createClient({ url: system.ingresses[1]?.url ?? "" }).attach(await first.id())),
+  ).toHaveLength(3);
 });
 
 it("the items of a session name the agents that they come from", async () => {
   const client = createClient({ url: address() });
-  await client.run('call hold_once {"key":"named"}', { session: "named", agent: "steered", detach: true }).id();
+  await client
+    .run('call hold_once {"key":"named"}', { session: "named", agent: "steered", detach: true })
+    .id();
   await system.release("named");
   await client.run("hello", { session: "named" }).result();
   const response = await fetch(`${address()}/v1/sessions/named/items`);
@@ -207,8 +227,13 @@ it("orders over HTTP are answered with text, those to the session too", async ()
     "/stop",
   ]) {
     const frames = await (await chat(address(), "orders", order)).end();
-    const text = frames.flatMap((frame) => (frame.type === "assistant" ? [frame.content] : [])).join("");
-    expect([order, frames.at(-1)]).toEqual([order, expect.objectContaining({ type: "done", final: text })]);
+    const text = frames
+      .flatMap((frame) => (frame.type === "assistant" ? [frame.content] : []))
+      .join("");
+    expect([order, frames.at(-1)]).toEqual([
+      order,
+      expect.objectContaining({ type: "done", final: text }),
+    ]);
     expect([order, text.trim().length > 0]).toEqual([order, true]);
   }
 });
@@ -224,9 +249,13 @@ it("many clients at once get the truth: every message that is not answered was n
   const asked = new Set(system.model.requests.map(({ messages }) => messages.at(-1)?.text));
   const untrue = texts.flatMap((text, index) => {
     const answer = told[index] ?? "";
-    return asked.has(text) && !/^answered done$|^uncertain$/.test(answer) ? [`${text}: ${answer}`] : [];
+    return asked.has(text) && !/^answered done$|^uncertain$/.test(answer)
+      ? [`${text}: ${answer}`]
+      : [];
   });
   expect(untrue).toEqual([]);
-  expect(texts.filter((text, index) => !asked.has(text) && told[index] === "answered done")).toEqual([]);
+  expect(
+    texts.filter((text, index) => !asked.has(text) && told[index] === "answered done"),
+  ).toEqual([]);
   expect(told.filter((what) => what === "answered done").length).toBeGreaterThan(0);
 });

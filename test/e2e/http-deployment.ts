@@ -7,7 +7,12 @@ export let system: System;
 /** Starts the deployment for the file that calls it. */
 export function useDeployment(): void {
   beforeAll(async () => {
-    const none = { FEISHU_APP_ID: "", FEISHU_APP_SECRET: "", FEISHU_ENCRYPT_KEY: "", FEISHU_VERIFICATION_TOKEN: "" };
+    const none = {
+      FEISHU_APP_ID: "",
+      FEISHU_APP_SECRET: "",
+      FEISHU_ENCRYPT_KEY: "",
+      FEISHU_VERIFICATION_TOKEN: "",
+    };
     system = await startSystem({
       ingresses: 2,
       workers: 2,
@@ -18,7 +23,12 @@ export function useDeployment(): void {
         API_HEARTBEAT_MS: "50",
       },
       config: {
-        agents: { default: { busy: "queue" }, steered: { busy: "steer" }, desk: { handoffs: ["writer"] }, writer: {} },
+        agents: {
+          default: { busy: "queue" },
+          steered: { busy: "steer" },
+          desk: { handoffs: ["writer"] },
+          writer: {},
+        },
       },
     });
   });

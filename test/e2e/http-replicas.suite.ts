@@ -42,10 +42,18 @@ describe("two ingress replicas", () => {
   it("the progress of a tool does not disturb the stream", async () => {
     const stream = await chat(addressOf(1), "progress", question("progress"));
     await stream.until(hasCall);
-    await vi.waitUntil(async () => (await system.recorded()).includes("once progress"), { timeout: 60_000 });
+    await vi.waitUntil(async () => (await system.recorded()).includes("once progress"), {
+      timeout: 60_000,
+    });
     await system.release("progress");
     const frames = heldFrames(await stream.end());
-    expect(frames.map(({ type }) => type)).toEqual(["user_message", "tool_call", "tool_result", "assistant", "done"]);
+    expect(frames.map(({ type }) => type)).toEqual([
+      "user_message",
+      "tool_call",
+      "tool_result",
+      "assistant",
+      "done",
+    ]);
     const [call, result] = frames.slice(1).map(({ seq = 0 }) => seq);
     expect((result ?? 0) - (call ?? 0)).toBeGreaterThan(1); // the progress has a number of its own
   });
@@ -76,11 +84,15 @@ describe("two ingress replicas", () => {
 });
 
 it("the terminal client holds a conversation with tools over the real HTTP API", async () => {
-  const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", addressOf(0), "--lang", "en"], {
-    cwd: fileURLToPath(new URL("../..", import.meta.url)),
-    env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
-    stdio: ["pipe", "pipe", "inherit"],
-  });
+  const client = spawn(
+    process.execPath,
+    ["apps/cli/src/main.ts", "chat", "--url", addressOf(0), "--lang", "en"],
+    {
+      cwd: fileURLToPath(new URL("../..", import.meta.url)),
+      env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
+      stdio: ["pipe", "pipe", "inherit"],
+    },
+  );
   let screen = "";
   client.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
   const closed = once(client, "close");

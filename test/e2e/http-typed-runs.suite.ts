@@ -36,7 +36,13 @@ describe("a run that is read by the SDK", () => {
   it("AT-2: has the same text, calls and order in its views, each valid, for every reader", async () => {
     const run = clientOf().run(question, { session: "views" });
     const [stream, items] = [run.stream(), run.items()];
-    const reading = Promise.all([all(stream), all(run.stream()), all(items), run.result(), all(run.messages())]);
+    const reading = Promise.all([
+      all(stream),
+      all(run.stream()),
+      all(items),
+      run.result(),
+      all(run.messages()),
+    ]);
     await system.release("typed");
     const [events, again, newItems, result, messages] = await reading;
     noteSeen(
@@ -53,14 +59,24 @@ describe("a run that is read by the SDK", () => {
       expect(parseRunEvent(whole)).toMatchObject({ ok: true });
     }
     for (const item of newItems) expect(parseRunItem(item)).toMatchObject({ ok: true });
-    expect(events.at(-2)).toMatchObject({ type: "done", reason: "", final: "[say] ok:released", agent: "default" });
+    expect(events.at(-2)).toMatchObject({
+      type: "done",
+      reason: "",
+      final: "[say] ok:released",
+      agent: "default",
+    });
     expect(newItems.map(({ type }) => type)).toEqual([
       "tool_call_item",
       "tool_call_output_item",
       "message_output_item",
     ]);
     expect(textMessageOutputs(newItems)).toBe("[say] ok:released");
-    expect(result).toMatchObject({ finalOutput: "[say] ok:released", lastAgent: "default", reason: "", newItems });
+    expect(result).toMatchObject({
+      finalOutput: "[say] ok:released",
+      lastAgent: "default",
+      reason: "",
+      newItems,
+    });
     for (const message of messages) {
       expect(problemsOf(message.type, message)).toEqual([]);
       expect(parseMessage(message)).toEqual({ ok: true, value: message });
@@ -69,14 +85,24 @@ describe("a run that is read by the SDK", () => {
     expect(whole).toMatchObject([
       { type: "TextMessage", source: "user", content: question },
       { type: "ToolCallRequestEvent", source: "default", content: [{ name: "hold_once" }] },
-      { type: "ToolCallExecutionEvent", content: [{ name: "hold_once", content: "released", is_error: false }] },
+      {
+        type: "ToolCallExecutionEvent",
+        content: [{ name: "hold_once", content: "released", is_error: false }],
+      },
       { type: "TextMessage", source: "default", content: "[say] ok:released" },
     ]);
     // CM-41
-    const prompts = messages.reduce((sum, { models_usage }) => sum + (models_usage?.prompt_tokens ?? 0), 0);
-    expect(prompts).toBe(result.usage.input_tokens + result.usage.cache_read_tokens + result.usage.cache_write_tokens);
+    const prompts = messages.reduce(
+      (sum, { models_usage }) => sum + (models_usage?.prompt_tokens ?? 0),
+      0,
+    );
+    expect(prompts).toBe(
+      result.usage.input_tokens + result.usage.cache_read_tokens + result.usage.cache_write_tokens,
+    );
     // RI-38: usage is the sum of the ends of steps.
-    const ends = events.filter((event): event is RunEvent & { type: "turn_end" } => event.type === "turn_end");
+    const ends = events.filter(
+      (event): event is RunEvent & { type: "turn_end" } => event.type === "turn_end",
+    );
     expect(result.usage.output_tokens).toBe(ends.reduce((sum, end) => sum + end.outputTokens, 0));
     expect(result.usage.requests).toBe(2);
     expect(result.responseIds).toHaveLength(2);
@@ -115,7 +141,11 @@ describe("a run that is read by the SDK", () => {
       return await fetch(`${url}/v1/runs/${await run.id()}/events?after=${after}`);
     };
     const rest = await (await followed(end)).text();
-    expect(rest.match(/^(?:id|event): .*$/gm)).toEqual([`id: ${last}`, `id: ${last}`, "event: end"]);
+    expect(rest.match(/^(?:id|event): .*$/gm)).toEqual([
+      `id: ${last}`,
+      `id: ${last}`,
+      "event: end",
+    ]);
     expect((await followed(last)).status).toBe(204);
   });
 
@@ -125,7 +155,10 @@ describe("a run that is read by the SDK", () => {
       session: "handed",
     });
     const { finalOutput, lastAgent, newItems } = await run.result();
-    expect([finalOutput, lastAgent]).toEqual([expect.stringContaining("Transferred to writer."), "writer"]);
+    expect([finalOutput, lastAgent]).toEqual([
+      expect.stringContaining("Transferred to writer."),
+      "writer",
+    ]);
     expect(newItems.map(({ type, agent }) => [type, agent])).toEqual([
       ["handoff_call_item", "desk"],
       ["handoff_output_item", "desk"],
@@ -134,7 +167,12 @@ describe("a run that is read by the SDK", () => {
     expect(newItems[1]).toMatchObject({ sourceAgent: "desk", targetAgent: "writer" });
     const response = await fetch(`${system.ingresses[0]?.url}/v1/sessions/handed/items`);
     const { items } = (await response.json()) as SessionItems; // our own server wrote it
-    expect(items.map((item) => ("agent" in item ? item.agent : item.role))).toEqual(["user", "desk", "desk", "writer"]);
+    expect(items.map((item) => ("agent" in item ? item.agent : item.role))).toEqual([
+      "user",
+      "desk",
+      "desk",
+      "writer",
+    ]);
     noteSeen(
       "item",
       newItems.map(({ type }) => type),
@@ -150,7 +188,9 @@ describe("a run that is read by the SDK", () => {
     expect(messages).toContain("one");
     expect(messages).toContain(String(first.finalOutput));
     expect(messages).toContain("two");
-    await expect(client.run(next, { session: "first" }).result()).rejects.toThrow(/has a conversation already/);
+    await expect(client.run(next, { session: "first" }).result()).rejects.toThrow(
+      /has a conversation already/,
+    );
   });
 
   it("AT-4: a bad request names its field and stores nothing", async () => {
@@ -168,11 +208,16 @@ describe("a run that is read by the SDK", () => {
         .result()
         .catch((cause: unknown) => cause);
       expect(error).toBeInstanceOf(RequestError);
-      expect(error).toMatchObject({ status: 400, message: expect.stringMatching(message) as string });
+      expect(error).toMatchObject({
+        status: 400,
+        message: expect.stringMatching(message) as string,
+      });
     }
     const { url = "" } = system.ingresses[0] ?? {};
     const call = { type: "function_call", call_id: "c1", name: "echo", arguments: "{}" };
-    const form = (schema: object) => ({ output: { name: "Form", schema: { type: "object", ...schema } } });
+    const form = (schema: object) => ({
+      output: { name: "Form", schema: { type: "object", ...schema } },
+    });
     const bad: [object, RegExp][] = [
       [{ input: [call, { role: "user", content: "a" }] }, /input\[/],
       [{ input: 5 }, /input/],
@@ -187,7 +232,10 @@ describe("a run that is read by the SDK", () => {
       [{ output: { name: "no spaces", schema: { type: "object" } } }, /output\.name/],
       [{ metadata: { a: 1 } }, /metadata\.a/],
       [{ metadata: { a: "x".repeat(513) } }, /metadata\.a/],
-      [{ metadata: Object.fromEntries(Array.from({ length: 17 }, (_, at) => [`k${at}`, ""])) }, /metadata/],
+      [
+        { metadata: Object.fromEntries(Array.from({ length: 17 }, (_, at) => [`k${at}`, ""])) },
+        /metadata/,
+      ],
       [{ on_disconnect: "explode" }, /on_disconnect/],
       [{ background: "yes" }, /background/],
     ];
@@ -208,7 +256,10 @@ describe("a run that is read by the SDK", () => {
   it("EE-12: a session and a run that are not known are session_not_found", async () => {
     for (const path of ["sessions/bad", "runs/api.bad-1", "runs/api.bad-1/events"]) {
       const refused = await fetch(`${system.ingresses[0]?.url ?? ""}/v1/${path}`);
-      expect([refused.status, await refused.json()]).toMatchObject([404, { code: "session_not_found" }]);
+      expect([refused.status, await refused.json()]).toMatchObject([
+        404,
+        { code: "session_not_found" },
+      ]);
     }
   });
 
@@ -218,15 +269,23 @@ describe("a run that is read by the SDK", () => {
     const events = await all(run.stream());
     const [use] = events.flatMap((event) => (event.type === "tool_use" ? [event] : []));
     const said = events.filter(({ type }) => type === "tool_progress" || type === "inbox_message");
-    expect(said).toContainEqual(expect.objectContaining({ type: "tool_progress", id: use?.id, detail: "waiting" }));
+    expect(said).toContainEqual(
+      expect.objectContaining({ type: "tool_progress", id: use?.id, detail: "waiting" }),
+    );
     const data = expect.stringContaining("holding") as string;
     expect(said).toContainEqual(
-      expect.objectContaining({ type: "inbox_message", messageType: "log", toolUseId: use?.id, data }),
+      expect.objectContaining({
+        type: "inbox_message",
+        messageType: "log",
+        toolUseId: use?.id,
+        data,
+      }),
     );
   });
 
   it("a person's image is a MultiModalMessage, and the model sees it", async () => {
-    const image = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    const image =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
     const content = [
       { type: "input_text" as const, text: "look" },
       { type: "input_image" as const, image_url: `data:image/png;base64,${image}` },
@@ -251,7 +310,11 @@ describe("a run that is read by the SDK", () => {
   it("AT-21, EE-22: obeys the options of a run, and answers in its form", async () => {
     system.model.setScript(() => ({ text: ['{"note":', '"good"}'] }));
     try {
-      const schema = { type: "object", properties: { note: { type: "string" } }, required: ["note"] };
+      const schema = {
+        type: "object",
+        properties: { note: { type: "string" } },
+        required: ["note"],
+      };
       const run = clientOf().run("note", {
         model: { temperature: 0.25, maxOutputTokens: 77 },
         output: { name: "Note", schema, format: "{note}!" },
@@ -259,12 +322,17 @@ describe("a run that is read by the SDK", () => {
       });
       const [result, messages] = await Promise.all([run.result(), all(run.messages())]);
       expect(result).toMatchObject({ finalOutput: { note: "good" }, reason: "" });
-      expect(system.model.requests.at(-1)?.body).toMatchObject({ max_tokens: 77, temperature: 0.25 });
+      expect(system.model.requests.at(-1)?.body).toMatchObject({
+        max_tokens: 77,
+        temperature: 0.25,
+      });
       // The vendor judges sampling values; what it refuses is left out.
       await clientOf()
         .run("note", { model: { temperature: 3 } })
         .result();
-      const sent = system.model.requests.slice(-2).map(({ body }) => (body as { temperature?: number }).temperature);
+      const sent = system.model.requests
+        .slice(-2)
+        .map(({ body }) => (body as { temperature?: number }).temperature);
       expect(sent).toEqual([3, undefined]);
       expect(await run.report()).toMatchObject({
         output: { note: "good" },
@@ -272,7 +340,10 @@ describe("a run that is read by the SDK", () => {
         metadata: { ticket: "42" },
         children: [],
       });
-      expect(messages.at(-1)).toMatchObject({ type: "StructuredMessage[Note]", content: { note: "good" } });
+      expect(messages.at(-1)).toMatchObject({
+        type: "StructuredMessage[Note]",
+        content: { note: "good" },
+      });
     } finally {
       system.model.setScript(obedientModel);
     }
@@ -285,7 +356,8 @@ describe("a run that is read by the SDK", () => {
     await system.release("talk");
     const { usage, toInputList } = await second.result();
     const { url = "" } = system.ingresses[1] ?? {};
-    const get = async <T>(path: string) => (await (await fetch(`${url}/v1/sessions/talk${path}`)).json()) as T;
+    const get = async <T>(path: string) =>
+      (await (await fetch(`${url}/v1/sessions/talk${path}`)).json()) as T;
     expect(await get("")).toMatchObject({
       session_id: "talk",
       state: "idle",
@@ -332,7 +404,12 @@ describe("a run that is read by the SDK", () => {
     const waited = await post({ prefer: "wait=60" });
     expect([waited.status, await waited.json()]).toEqual([
       200,
-      expect.objectContaining({ run_id: runId, state: "done", final_output: expect.any(String), session_id: "again" }),
+      expect.objectContaining({
+        run_id: runId,
+        state: "done",
+        final_output: expect.any(String),
+        session_id: "again",
+      }),
     ]);
     const followed = await post({ accept: "text/event-stream" });
     expect(followed.headers.get("x-run-id")).toBe(runId);
@@ -351,15 +428,22 @@ describe("a run that is read by the SDK", () => {
     let isDead = false;
     let cuts = 0;
     const cutFetch: typeof fetch = async (input, init = {}) => {
-      const url = isDead ? String(input).replace(victim.url, system.ingresses[1]?.url ?? "") : String(input);
+      const url = isDead
+        ? String(input).replace(victim.url, system.ingresses[1]?.url ?? "")
+        : String(input);
       if (!url.includes("/events")) return await fetch(url, init);
       cuts += 1;
       if (cuts > 6) cutOften.resolve();
-      const signal = AbortSignal.any([AbortSignal.timeout(200), ...(init.signal ? [init.signal] : [])]);
+      const signal = AbortSignal.any([
+        AbortSignal.timeout(200),
+        ...(init.signal ? [init.signal] : []),
+      ]);
       return await fetch(url, { ...init, signal });
     };
     try {
-      const run = createClient({ url: victim.url, fetch: cutFetch }).run("count", { session: "cut" });
+      const run = createClient({ url: victim.url, fetch: cutFetch }).run("count", {
+        session: "cut",
+      });
       const seen: RunEvent[] = [];
       for await (const event of run.stream()) {
         seen.push(event);
@@ -396,10 +480,16 @@ describe("a run that is read by the SDK", () => {
     const env = { ...process.env, LARKLINE_URL: url, API_TOKEN: "none" };
     const outputs: string[] = [];
     for (const code of examples) {
-      outputs.push((await promisify(execFile)("sh", ["-c", code], { env, timeout: 60_000 })).stdout);
+      outputs.push(
+        (await promisify(execFile)("sh", ["-c", code], { env, timeout: 60_000 })).stdout,
+      );
     }
     const said = "[What time is it in Oslo?]";
-    expect(JSON.parse(outputs[0] ?? "")).toMatchObject({ state: "done", final_output: said, session_id: "oslo" });
+    expect(JSON.parse(outputs[0] ?? "")).toMatchObject({
+      state: "done",
+      final_output: said,
+      session_id: "oslo",
+    });
     expect(outputs[1]).toContain(`"content":"${said}"`);
     expect(outputs[1]).toContain(`"text":"${said}"`);
   });
@@ -408,11 +498,19 @@ describe("a run that is read by the SDK", () => {
     const client = clientOf();
     const left = client.run('wait\ncall hold_once {"key":"left"}', { session: "left" });
     for await (const { type } of left.stream()) if (type === "tool_use") break;
-    await expect.poll(async () => (await left.report()).state, { timeout: 60_000 }).toBe("cancelled");
-    const detached = client.run('wait\ncall hold_once {"key":"detached"}', { session: "detached", detach: true });
+    await expect
+      .poll(async () => (await left.report()).state, { timeout: 60_000 })
+      .toBe("cancelled");
+    const detached = client.run('wait\ncall hold_once {"key":"detached"}', {
+      session: "detached",
+      detach: true,
+    });
     for await (const { type } of detached.stream()) if (type === "tool_use") break;
     await system.release("detached");
-    expect(await detached.result()).toMatchObject({ finalOutput: "[wait] ok:released", reason: "" });
+    expect(await detached.result()).toMatchObject({
+      finalOutput: "[wait] ok:released",
+      reason: "",
+    });
   });
 
   it("ends with an error that the result throws and the stream has as its end", async () => {
@@ -422,7 +520,10 @@ describe("a run that is read by the SDK", () => {
       const failed = await run.result().catch((cause: unknown) => cause);
       expect(failed).toBeInstanceOf(RunError);
       expect(failed).toMatchObject({ code: "api_auth_error", retryable: false });
-      expect((await all(run.stream())).at(-2)).toMatchObject({ type: "error", code: "api_auth_error" });
+      expect((await all(run.stream())).at(-2)).toMatchObject({
+        type: "error",
+        code: "api_auth_error",
+      });
     } finally {
       system.model.setScript(obedientModel);
     }

@@ -21,7 +21,12 @@ let worker: App;
 let file: Awaited<ReturnType<typeof writeConfig>>;
 beforeAll(async () => {
   file = await writeConfig(config);
-  system = await startSystem({ runners: 0, workers: 0, lines: true, env: { LARKLINE_CONFIG: file.path } });
+  system = await startSystem({
+    runners: 0,
+    workers: 0,
+    lines: true,
+    env: { LARKLINE_CONFIG: file.path },
+  });
   worker = await startWorker();
 });
 afterAll(async () => {
@@ -127,7 +132,9 @@ describe("a file", () => {
     ["figures.xlsx", ["合计", "42"]],
     ["contract.pdf", ["Contract number 4711", "甲方：飞鸟公司"]],
   ])("%s reaches the model as text inside its fence", async (name, expected) => {
-    const { asked } = await given(system.person("Eve"), { file: { name, bytes: await fixture(name) } });
+    const { asked } = await given(system.person("Eve"), {
+      file: { name, bytes: await fixture(name) },
+    });
     const fence = new RegExp(`<attachment name="${name}"[^>]*state="ready">([^]*)</attachment>`);
     const content = fence.exec(asked)?.[1] ?? "";
     for (const words of expected) expect(content).toContain(words);
@@ -135,7 +142,10 @@ describe("a file", () => {
 
   it("of text in an old Chinese encoding, and of comma separated values, is read", async () => {
     // "订单编号,数量" in GB 18030.
-    const bytes = Buffer.concat([Buffer.from("b6a9b5a5b1e0bac52cc7f8c1bf0a", "hex"), Buffer.from("A7,12\n".repeat(3))]);
+    const bytes = Buffer.concat([
+      Buffer.from("b6a9b5a5b1e0bac52cc7f8c1bf0a", "hex"),
+      Buffer.from("A7,12\n".repeat(3)),
+    ]);
     const { asked } = await given(system.person("Fay"), { file: { name: "orders.csv", bytes } });
     expect(asked).toContain("订单编号");
     expect(asked).toContain("A7,12");
@@ -150,35 +160,56 @@ describe("a file", () => {
   it.each([
     ["archive.zip", async () => await fixture("archive.zip"), "unsupported"],
     ["a.gz", async () => gzipSync("secret words"), "unsupported"],
-    ["setup.exe", async () => Buffer.from("4d5a90000300000004000000ffff0000", "hex"), "unsupported"],
+    [
+      "setup.exe",
+      async () => Buffer.from("4d5a90000300000004000000ffff0000", "hex"),
+      "unsupported",
+    ],
     ["over-our-limit.txt", async () => ({ sizeBytes: 1_500_000 }), "too_large"],
     ["over-the-limit-of-the-platform.mov", async () => ({ sizeBytes: 105_000_000 }), "too_large"],
   ])("%s is named as not readable", async (name, bytesOf, state) => {
     const { asked } = await given(system.person("Hal"), { file: { name, bytes: await bytesOf() } });
-    expect(asked).toMatch(new RegExp(`<attachment name="${name}"[^>]*state="${state}">[^]*do not guess`));
+    expect(asked).toMatch(
+      new RegExp(`<attachment name="${name}"[^>]*state="${state}">[^]*do not guess`),
+    );
     expect(asked).not.toMatch(/secret words|hidden in an archive/);
   });
 
   it.each([
-    ["is refused", { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } }],
+    [
+      "is refused",
+      { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } },
+    ],
     ["breaks off", { kind: "truncate", afterBytes: 2 }],
   ] as const)("whose download %s is named as failed, and the turn continues", async (_, action) => {
     system.feishu.faults.add({ match: resources, action });
-    const { asked } = await given(system.person("Ida"), { file: { name: "a.txt", bytes: Buffer.from("content") } });
+    const { asked } = await given(system.person("Ida"), {
+      file: { name: "a.txt", bytes: Buffer.from("content") },
+    });
     expect(asked).toMatch(/state="failed">[^]*do not guess/);
     expect(asked).not.toMatch(/234003|not in msg|log_id/);
   });
 
   it("names come through with everything that could break the fence taken out", async () => {
     const name = '"><script>\n.txt';
-    const { asked } = await given(system.person("Jo"), { file: { name, bytes: Buffer.from("content") } });
+    const { asked } = await given(system.person("Jo"), {
+      file: { name, bytes: Buffer.from("content") },
+    });
     expect(asked).toMatch(/<attachment name="[^"<>\n]*script[^"<>\n]*\.txt"/);
   });
 });
 
 it.each([
-  ["audio", { audio: { bytes: Buffer.from("OggS"), durationMs: 3_000 } }, /audio[^]*cannot be played/],
-  ["a video", { media: { bytes: Buffer.from("mp4"), durationMs: 3_000, name: "v.mp4" } }, /video[^]*cannot be played/],
+  [
+    "audio",
+    { audio: { bytes: Buffer.from("OggS"), durationMs: 3_000 } },
+    /audio[^]*cannot be played/,
+  ],
+  [
+    "a video",
+    { media: { bytes: Buffer.from("mp4"), durationMs: 3_000, name: "v.mp4" } },
+    /video[^]*cannot be played/,
+  ],
   ["a sticker", { messageType: "sticker" }, /^\[sticker\]$/],
   ["a place", { messageType: "location" }, /^\[location: /],
   ["a shared contact", { messageType: "share_user" }, /^\[shared contact\]$/],
@@ -189,10 +220,16 @@ it.each([
 
 it("a picture alone is answered for in Chinese, and a Chinese quote does not change the language of a question", async () => {
   const person = system.person("Mia");
-  const fault = { kind: "status", status: 400, type: "invalid_request_error", message: "no" } as const;
+  const fault = {
+    kind: "status",
+    status: 400,
+    type: "invalid_request_error",
+    message: "no",
+  } as const;
   const { messageId: parentId } = await send(system, person, { text: "你好" });
   system.model.setScript(() => ({ fault }));
-  const notice = async (writing: Writing) => await answerTo(system, await send(system, person, writing));
+  const notice = async (writing: Writing) =>
+    await answerTo(system, await send(system, person, writing));
   expect(await notice({ image: { bytes: png } })).toContain("抱歉，模型供应商拒绝了这条消息");
   expect(await notice({ text: "what does it say?", parentId })).toContain(
     "Sorry, the model's vendor refuses this message",
@@ -205,7 +242,9 @@ it("a download that hangs is given up at the deadline, and the turn continues", 
   await worker.stop();
   worker = await startWorker({ LARKLINE_CONFIG: hasty.path });
   system.feishu.faults.add({ match: resources, action: { kind: "hang" } });
-  const { asked } = await given(system.person("Ole"), { file: { name: "a.txt", bytes: Buffer.from("content") } });
+  const { asked } = await given(system.person("Ole"), {
+    file: { name: "a.txt", bytes: Buffer.from("content") },
+  });
   expect(asked).toMatch(/state="failed">[^]*do not guess/);
   await worker.stop();
   worker = await startWorker();
@@ -216,7 +255,9 @@ it("a fetch can be stopped: no model is asked, and no turn waits for the file", 
   system.feishu.faults.add({ match: resources, times: 1, action: { kind: "hang" } });
   const person = system.person("Ned");
   const before = system.model.requests.length;
-  const written = await send(system, person, { file: { name: "a.txt", bytes: Buffer.from("the words") } });
+  const written = await send(system, person, {
+    file: { name: "a.txt", bytes: Buffer.from("the words") },
+  });
   await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 60_000, interval: 5 });
   await send(system, person, { text: "/stop" });
   expect(await answerTo(system, written)).toBe("已停止。");
@@ -227,7 +268,11 @@ it("a fetch can be stopped: no model is asked, and no turn waits for the file", 
 it.each(["kill", "stop"] as const)(
   "a worker that ends by %s while it fetches is replaced: one answer, with the file",
   async (end) => {
-    const remove = system.feishu.faults.add({ match: resources, times: 1, action: { kind: "hang" } });
+    const remove = system.feishu.faults.add({
+      match: resources,
+      times: 1,
+      action: { kind: "hang" },
+    });
     const written = await send(system, system.person("Lea"), {
       file: { name: "a.txt", bytes: Buffer.from("the words") },
     });

@@ -38,7 +38,9 @@ async function cardFor(messageId: string) {
 async function footerOf(writer: Writer, writing: Parameters<typeof send>[2]): Promise<string> {
   const { messageId } = await send(system, writer, writing);
   const footer = elementOf(await cardFor(messageId), "footer");
-  return JSON.stringify(footer, (name, value: unknown) => (name === "i18n_content" ? undefined : value));
+  return JSON.stringify(footer, (name, value: unknown) =>
+    name === "i18n_content" ? undefined : value,
+  );
 }
 
 const zh = /输入 [\d,]+ · 输出/;
@@ -50,7 +52,11 @@ describe("the texts around an answer are in the person's language", () => {
     expect(await footerOf(person, { text: "hello" })).toMatch(en);
     expect(await footerOf(person, { text: "你好，今天星期几？" })).toMatch(zh);
     for (const text of ["123", "👍", "???"]) expect(await footerOf(person, { text })).toMatch(zh);
-    const { chatId } = system.feishu.addChat({ type: "group", name: "Team", members: [person.openId] });
+    const { chatId } = system.feishu.addChat({
+      type: "group",
+      name: "Team",
+      members: [person.openId],
+    });
     expect(await footerOf({ ...person, chatId }, { text: "456" })).toMatch(zh);
     await Promise.all(system.ingresses.map(async (ingress) => await ingress.stop()));
     await system.start("ingress");
@@ -64,8 +70,15 @@ describe("the texts around an answer are in the person's language", () => {
   });
 
   it("each person's own in a group", async () => {
-    const [one, other] = [system.feishu.addUser({ name: "王芳" }), system.feishu.addUser({ name: "Bob" })];
-    const { chatId } = system.feishu.addChat({ type: "group", name: "All", members: [one.openId, other.openId] });
+    const [one, other] = [
+      system.feishu.addUser({ name: "王芳" }),
+      system.feishu.addUser({ name: "Bob" }),
+    ];
+    const { chatId } = system.feishu.addChat({
+      type: "group",
+      name: "All",
+      members: [one.openId, other.openId],
+    });
     const writers = [one, other].map(({ openId }) => ({ openId, chatId })) as [Writer, Writer]; // there are two
     expect(await footerOf(writers[0], { text: "大家好" })).toMatch(zh);
     expect(await footerOf(writers[1], { text: "hi all" })).toMatch(en);
@@ -89,15 +102,21 @@ function ordering(tool: string): string {
 
 describe("a card", () => {
   it("that one person sees is in their language, with what became of a call that was refused", async () => {
-    const { messageId } = await send(system, system.person("李雷"), { text: ordering("note_once") });
+    const { messageId } = await send(system, system.person("李雷"), {
+      text: ordering("note_once"),
+    });
     const card = await cardFor(messageId);
-    expect(JSON.stringify(elementOf(card, "tools"))).toContain("不允许：这里的策略不允许。没有执行。");
+    expect(JSON.stringify(elementOf(card, "tools"))).toContain(
+      "不允许：这里的策略不允许。没有执行。",
+    );
     expect(JSON.stringify(card.card?.json)).not.toContain("i18n_content");
     const told = system.model.requests
       .at(-1)
       ?.messages.at(-1)
       ?.results?.map(({ content }) => content);
-    expect(told).toEqual(["permission_denied: the policy here does not allow it. The call was not run."]);
+    expect(told).toEqual([
+      "permission_denied: the policy here does not allow it. The call was not run.",
+    ]);
   });
 
   it("that a group sees carries both languages, and the model's words once", async () => {
@@ -109,7 +128,9 @@ describe("a card", () => {
       /"content":"note_once ❌"[^]*"en_us":"```\\npermission_denied: /,
     );
     expect(elementOf(card, "answer")).not.toHaveProperty("i18n_content");
-    expect(JSON.stringify(elementOf(card, "footer"))).toMatch(/"zh_cn":"[^"]*输入[^"]*","en_us":"[^"]* in · /);
+    expect(JSON.stringify(elementOf(card, "footer"))).toMatch(
+      /"zh_cn":"[^"]*输入[^"]*","en_us":"[^"]* in · /,
+    );
   });
 
   it("that asks a group for approval carries both, as does the greeting", async () => {
@@ -119,15 +140,23 @@ describe("a card", () => {
     await expect
       .poll(() => JSON.stringify(system.feishu.messages(chatId)), { timeout: 60_000 })
       .toContain('"i18n_content":{"zh_cn":"你好","en_us":"Hello"}');
-    const { messageId } = await send(system, { openId, chatId }, { text: ordering("note_idempotent") });
+    const { messageId } = await send(
+      system,
+      { openId, chatId },
+      { text: ordering("note_idempotent") },
+    );
     const [asked] = await untilAsked(system, chatId);
     if (asked === undefined) throw new Error("nobody was asked");
     const titles = { zh_cn: "批准 note_idempotent？", en_us: "Approve note_idempotent?" };
     expect(asked.shown).toContainEqual(
-      expect.objectContaining({ text: expect.objectContaining({ content: titles.zh_cn, i18n_content: titles }) }),
+      expect.objectContaining({
+        text: expect.objectContaining({ content: titles.zh_cn, i18n_content: titles }),
+      }),
     );
     await decide(system, asked, { openId, wanted: { decision: "reject" } });
     await untilRetired(system, chatId);
-    expect(JSON.stringify(elementOf(await cardFor(messageId), "tools"))).toContain("这个操作被拒绝了。");
+    expect(JSON.stringify(elementOf(await cardFor(messageId), "tools"))).toContain(
+      "这个操作被拒绝了。",
+    );
   });
 });

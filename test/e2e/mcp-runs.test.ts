@@ -17,7 +17,12 @@ let operators: App;
 
 const inputSchema = { type: "object", properties: { key: { type: "string" } } };
 const tools = [
-  { name: "look", description: "Looks.", inputSchema, annotations: { readOnlyHint: true, title: "Look around" } },
+  {
+    name: "look",
+    description: "Looks.",
+    inputSchema,
+    annotations: { readOnlyHint: true, title: "Look around" },
+  },
   { name: "change", title: "Move the furniture", description: "Changes.", inputSchema },
 ];
 
@@ -30,9 +35,15 @@ interface Asked {
 function answerTo({ method, params = {} }: Asked): object {
   if (method === "initialize") {
     const { protocolVersion } = params;
-    return { protocolVersion, capabilities: { tools: {} }, serverInfo: { name: "things", version: "1" } };
+    return {
+      protocolVersion,
+      capabilities: { tools: {} },
+      serverInfo: { name: "things", version: "1" },
+    };
   }
-  return method === "tools/list" ? { tools } : { content: [{ type: "text", text: `${params.name}: done` }] };
+  return method === "tools/list"
+    ? { tools }
+    : { content: [{ type: "text", text: `${params.name}: done` }] };
 }
 
 beforeAll(async () => {
@@ -67,13 +78,17 @@ afterAll(async () => {
   server.close();
 });
 
-function eventsOf<T extends RunEvent["type"]>(events: readonly RunEvent[], type: T): Extract<RunEvent, { type: T }>[] {
+function eventsOf<T extends RunEvent["type"]>(
+  events: readonly RunEvent[],
+  type: T,
+): Extract<RunEvent, { type: T }>[] {
   return events.filter((event): event is Extract<RunEvent, { type: T }> => event.type === type);
 }
 
 it("RI-39: a server and its tools are named, the person is asked, and the run's items say so", async () => {
   const client = createClient({ url: system.ingresses[0]?.url ?? "" });
-  const isOffered = async () => (await client.run("look\ncall things_look {}").result()).finalOutput;
+  const isOffered = async () =>
+    (await client.run("look\ncall things_look {}").result()).finalOutput;
   await expect.poll(isOffered, { timeout: 60_000, interval: 500 }).toBe("[look] ok:look: done");
   const run = client.run('go\ncall things_look {"key":"a"}\ncall things_change {"key":"b"}');
   const events: RunEvent[] = [];
@@ -83,18 +98,30 @@ it("RI-39: a server and its tools are named, the person is asked, and the run's 
   }
   const [look, change] = eventsOf(events, "tool_use");
   const listed = [
-    expect.objectContaining({ name: "things_look", description: expect.stringMatching(/^Looks\./) as string }),
-    expect.objectContaining({ name: "things_change", description: expect.stringMatching(/^Changes\./) as string }),
+    expect.objectContaining({
+      name: "things_look",
+      description: expect.stringMatching(/^Looks\./) as string,
+    }),
+    expect.objectContaining({
+      name: "things_change",
+      description: expect.stringMatching(/^Changes\./) as string,
+    }),
   ];
   expect(look?.mcp).toEqual({ server: "things", tools: expect.arrayContaining(listed) as unknown });
   expect(look?.step).toMatchObject({ calls: 2 });
   expect(change?.mcp).toEqual({ server: "things" });
-  expect(eventsOf(events, "permission_request")).toMatchObject([{ toolName: "things_change", toolCallId: change?.id }]);
+  expect(eventsOf(events, "permission_request")).toMatchObject([
+    { toolName: "things_change", toolCallId: change?.id },
+  ]);
   expect(eventsOf(events, "tool_summary").map(({ summary }) => summary)).toContain("look: done");
   expect(eventsOf(events, "tool_result")).toMatchObject([{ code: "" }, { code: "" }]);
   const { newItems } = await run.result();
   const types = newItems.map(({ type }) => type);
-  for (const type of ["mcp_list_tools_item", "mcp_approval_request_item", "mcp_approval_response_item"]) {
+  for (const type of [
+    "mcp_list_tools_item",
+    "mcp_approval_request_item",
+    "mcp_approval_response_item",
+  ]) {
     expect(types).toContain(type);
   }
   noteSeen(
@@ -105,29 +132,39 @@ it("RI-39: a server and its tools are named, the person is asked, and the run's 
 });
 
 it("EE-12: a call that a person rejects is permission_denied, and no approval in the run's items", async () => {
-  const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run('go\ncall things_change {"key":"c"}');
+  const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run(
+    'go\ncall things_change {"key":"c"}',
+  );
   const events: RunEvent[] = [];
   for await (const event of run.stream()) {
     events.push(event);
     if (event.type === "permission_request") await run.approve(event.id, "reject");
   }
   const output = "User rejected this action.";
-  expect(eventsOf(events, "tool_result")).toMatchObject([{ isError: true, code: "permission_denied", output }]);
+  expect(eventsOf(events, "tool_result")).toMatchObject([
+    { isError: true, code: "permission_denied", output },
+  ]);
   const { newItems } = await run.result();
   const responses = newItems.filter(({ type }) => type === "mcp_approval_response_item");
   expect(responses).toMatchObject([{ rawItem: { approve: false } }]);
 });
 
 it("the titles that a server gives its tools are what the card, the approval and the console show", async () => {
-  const page = async (path: string): Promise<string> => await (await fetch(`${operators.url}${path}`)).text();
+  const page = async (path: string): Promise<string> =>
+    await (await fetch(`${operators.url}${path}`)).text();
   const ann = system.person("Ann");
-  const { messageId } = await send(system, ann, { text: "go\ncall things_look {}\ncall things_change {}" });
+  const { messageId } = await send(system, ann, {
+    text: "go\ncall things_look {}\ncall things_change {}",
+  });
   const [asked] = await untilAsked(system, ann.chatId);
   if (asked === undefined) throw new Error("no person was asked");
   expect(asked.title).toBe("Approve “Move the furniture”?");
-  await vi.waitFor(async () => expect(await page("/approvals")).toContain("Move the furniture (things_change)"), {
-    timeout: 60_000,
-  });
+  await vi.waitFor(
+    async () => expect(await page("/approvals")).toContain("Move the furniture (things_change)"),
+    {
+      timeout: 60_000,
+    },
+  );
   for (const path of ["/agents", "/runners"]) {
     const shown = await page(path);
     for (const tool of ["Look around (things_look)", "Move the furniture (things_change)"]) {
@@ -144,11 +181,15 @@ it("the titles that a server gives its tools are what the card, the approval and
 it("EE-12: a call whose server is gone says so in its code and in its text", async () => {
   server.closeAllConnections();
   await new Promise<void>((resolve) => void server.close(() => resolve()));
-  const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run("look\ncall things_look {}\ncall nothing {}");
+  const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run(
+    "look\ncall things_look {}\ncall nothing {}",
+  );
   const events: RunEvent[] = [];
   for await (const event of run.stream()) events.push(event);
   const results = eventsOf(events, "tool_result");
-  const [gone, missing] = ["things_look", "nothing"].map((name) => results.find(({ toolName }) => toolName === name));
+  const [gone, missing] = ["things_look", "nothing"].map((name) =>
+    results.find(({ toolName }) => toolName === name),
+  );
   expect(gone).toMatchObject({ isError: true, code: "mcp_connection_error" });
   expect(gone?.output).toMatch(/^mcp_connection_error: /);
   expect(missing).toMatchObject({ isError: true, code: "tool_not_found" });

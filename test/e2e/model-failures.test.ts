@@ -11,7 +11,11 @@ import { startSystem, type System } from "../system/system.ts";
 type Say = (request: NormalisedRequest) => ScriptedReply;
 
 const answer: Say = ({ model, messages }) => ({ text: `${model}: ${messages.at(-1)?.text}` });
-const refused = (status: number, headers: Record<string, string> = {}, message = "no"): ScriptedReply => ({
+const refused = (
+  status: number,
+  headers: Record<string, string> = {},
+  message = "no",
+): ScriptedReply => ({
   fault: { kind: "status", status, headers, message },
 });
 
@@ -31,7 +35,9 @@ beforeAll(async () => {
       agents: {
         default: {
           model: `anthropic/${first}`,
-          models: [second, "claude-opus-5", "claude-opus-5-5", "claude-sonnet-5"].map((id) => `anthropic/${id}`),
+          models: [second, "claude-opus-5", "claude-opus-5-5", "claude-sonnet-5"].map(
+            (id) => `anthropic/${id}`,
+          ),
         },
       },
       limits: { modelSilenceMs: 5_000, stepBytes: 40_000 },
@@ -44,7 +50,10 @@ beforeEach(() => {
   models = {};
 });
 
-function eventOf<T extends EngineEvent["type"]>(events: readonly EngineEvent[], type: T): EventOf<T> {
+function eventOf<T extends EngineEvent["type"]>(
+  events: readonly EngineEvent[],
+  type: T,
+): EventOf<T> {
   return (events.find((event) => event.type === type) ?? expect.fail(`no ${type}`)) as EventOf<T>; // found by its type
 }
 
@@ -57,33 +66,40 @@ async function personOf(model: string) {
 
 async function metric(name: string, ...labels: string[]): Promise<number> {
   const text = await (await fetch(`${worker.url}/metrics`)).text();
-  const line = text.split("\n").find((one) => one.startsWith(name) && labels.every((label) => one.includes(label)));
+  const line = text
+    .split("\n")
+    .find((one) => one.startsWith(name) && labels.every((label) => one.includes(label)));
   return Number(line?.split(" ").at(-1) ?? 0);
 }
 
 describe("a model that never ends", () => {
-  it.each(["text", "thinking", "arguments"])("is cut at the limit, and the person gets a notice: %s", async (what) => {
-    const before = system.model.aborted;
-    const piece = "x".repeat(1_000);
-    const replies: Record<string, ScriptedReply> = {
-      text: { text: [piece, piece], fault: { kind: "endless", afterFrames: 3 } },
-      thinking: { thinking: { text: piece }, fault: { kind: "endless", afterFrames: 3 } },
-      arguments: {
-        calls: [{ name: "note_pure", arguments: `{"key":"${piece}` }],
-        fault: { kind: "endless", afterFrames: 4 },
-      },
-    };
-    models[first] = () => replies[what] ?? {};
-    const person = system.person("Ann");
-    const text = await system.ask(person, "go");
-    expect(text.length).toBeLessThan(45_000);
-    const events = await eventsOfRun(system, person);
-    expect(eventOf(events, "warning")).toMatchObject({ code: "step_too_long" });
-    expect(eventOf(events, "turn_end")).toMatchObject({ estimated: true, attempts: 1 });
-    expect(eventOf(events, "done")).toMatchObject({ reason: "max_tokens" });
-    expect(JSON.stringify(events).length).toBeLessThan(200_000);
-    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000 });
-  });
+  it.each(["text", "thinking", "arguments"])(
+    "is cut at the limit, and the person gets a notice: %s",
+    async (what) => {
+      const before = system.model.aborted;
+      const piece = "x".repeat(1_000);
+      const replies: Record<string, ScriptedReply> = {
+        text: { text: [piece, piece], fault: { kind: "endless", afterFrames: 3 } },
+        thinking: { thinking: { text: piece }, fault: { kind: "endless", afterFrames: 3 } },
+        arguments: {
+          calls: [{ name: "note_pure", arguments: `{"key":"${piece}` }],
+          fault: { kind: "endless", afterFrames: 4 },
+        },
+      };
+      models[first] = () => replies[what] ?? {};
+      const person = system.person("Ann");
+      const text = await system.ask(person, "go");
+      expect(text.length).toBeLessThan(45_000);
+      const events = await eventsOfRun(system, person);
+      expect(eventOf(events, "warning")).toMatchObject({ code: "step_too_long" });
+      expect(eventOf(events, "turn_end")).toMatchObject({ estimated: true, attempts: 1 });
+      expect(eventOf(events, "done")).toMatchObject({ reason: "max_tokens" });
+      expect(JSON.stringify(events).length).toBeLessThan(200_000);
+      await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), {
+        timeout: 60_000,
+      });
+    },
+  );
 });
 
 describe("a model that never begins", () => {
@@ -93,18 +109,30 @@ describe("a model that never begins", () => {
     const startMs = performance.now();
     expect(await system.ask(person, "hello")).toBe(`${first}: hello`);
     expect(performance.now() - startMs).toBeLessThan(30_000);
-    expect(eventOf(await eventsOfRun(system, person), "turn_end")).toMatchObject({ model: first, attempts: 2 });
+    expect(eventOf(await eventsOfRun(system, person), "turn_end")).toMatchObject({
+      model: first,
+      attempts: 2,
+    });
   });
 
   it("may take its time while it sends pings", async () => {
-    models["claude-sonnet-5"] = () => ({ fault: { kind: "pinging", afterFrames: 1, everyMs: 300 } });
+    models["claude-sonnet-5"] = () => ({
+      fault: { kind: "pinging", afterFrames: 1, everyMs: 300 },
+    });
     const person = await personOf("claude-sonnet-5");
     const { feishu, appId } = system;
-    const { messageId } = await feishu.sendMessage({ appId, ...person, from: person.openId, text: "hm" });
+    const { messageId } = await feishu.sendMessage({
+      appId,
+      ...person,
+      from: person.openId,
+      text: "hm",
+    });
     await expect(waitForAnswer(feishu, messageId, { timeoutMs: 8_000 })).rejects.toThrow();
     const before = system.model.aborted;
     await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "/stop" });
-    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), { timeout: 60_000 });
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before), {
+      timeout: 60_000,
+    });
   });
 });
 
@@ -161,14 +189,21 @@ describe("tokens of answers that are void", () => {
     models[first] = (request) => {
       calls += 1;
       const whole = { ...answer(request), usage, responseId: `answer-${calls}` };
-      return calls === 1 ? { ...whole, text: "half ", fault: { kind: "cut", afterFrames: 3 } } : whole;
+      return calls === 1
+        ? { ...whole, text: "half ", fault: { kind: "cut", afterFrames: 3 } }
+        : whole;
     };
     const person = system.person("Ann");
     await system.ask(person, "hello");
     const events = await eventsOfRun(system, person);
     expect(events.filter(({ type }) => type === "step_restarted")).toHaveLength(1);
     const end = eventOf(events, "turn_end");
-    expect(end).toMatchObject({ inputTokens: 2_000, cacheReadTokens: 10, attempts: 2, estimated: true });
+    expect(end).toMatchObject({
+      inputTokens: 2_000,
+      cacheReadTokens: 10,
+      attempts: 2,
+      estimated: true,
+    });
     expect(end.responseId).toBe("answer-2");
     expect(end.outputTokens).toBeGreaterThan(10);
     expect(eventOf(events, "done")).toMatchObject({
@@ -181,10 +216,19 @@ describe("tokens of answers that are void", () => {
   });
 
   it("EE-54: a step that was stopped has its turn_end, and done its sums", async () => {
-    models[first] = () => ({ text: ["some words"], usage, fault: { kind: "pinging", afterFrames: 3, everyMs: 200 } });
+    models[first] = () => ({
+      text: ["some words"],
+      usage,
+      fault: { kind: "pinging", afterFrames: 3, everyMs: 200 },
+    });
     const person = system.person("Ann");
     const { feishu, appId } = system;
-    const { messageId } = await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "go" });
+    const { messageId } = await feishu.sendMessage({
+      appId,
+      chatId: person.chatId,
+      from: person.openId,
+      text: "go",
+    });
     await untilShown(system, { chatId: person.chatId, messageId, text: "go" }, "some words");
     await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "/stop" });
     await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
@@ -202,13 +246,23 @@ describe("tokens of answers that are void", () => {
 
   it("EE-54: a step that failed has its turn_end, and error its sums, cache counters included", async () => {
     const counts = { ...usage, cacheCreationTokens: 7 };
-    const fault = { kind: "error_event", afterFrames: 3, type: "invalid_request_error", message: "no" } as const;
+    const fault = {
+      kind: "error_event",
+      afterFrames: 3,
+      type: "invalid_request_error",
+      message: "no",
+    } as const;
     models[first] = () => ({ text: ["some words"], usage: counts, fault });
     const person = system.person("Ann");
     await system.ask(person, "hello");
     const events = await eventsOfRun(system, person);
     const end = eventOf(events, "turn_end");
-    expect(end).toMatchObject({ inputTokens: 1_000, cacheReadTokens: 5, cacheCreationTokens: 7, responseId: null });
+    expect(end).toMatchObject({
+      inputTokens: 1_000,
+      cacheReadTokens: 5,
+      cacheCreationTokens: 7,
+      responseId: null,
+    });
     expect(eventOf(events, "error")).toMatchObject({
       totalInputTokens: 1_000,
       totalOutputTokens: end.outputTokens,
@@ -229,7 +283,8 @@ describe("slots", () => {
     const { feishu, appId } = system;
     const sent = await Promise.all(
       [person, ...Array.from({ length: 4 }, () => system.person("Bob"))].map(
-        async (one) => await feishu.sendMessage({ appId, chatId: one.chatId, from: one.openId, text: "later" }),
+        async (one) =>
+          await feishu.sendMessage({ appId, chatId: one.chatId, from: one.openId, text: "later" }),
       ),
     );
     for (const { messageId } of sent) {
@@ -243,7 +298,9 @@ describe("slots", () => {
     for (const { messageId } of sent) {
       const { text, messages } = await waitForAnswer(feishu, messageId, { timeoutMs: 80_000 });
       expect(text).toContain("later");
-      expect(JSON.stringify(messages.map(({ card }) => card?.json))).not.toContain("The model is busy");
+      expect(JSON.stringify(messages.map(({ card }) => card?.json))).not.toContain(
+        "The model is busy",
+      );
     }
     expect(await metric("larkline_model_retries_total")).toBeGreaterThan(0);
   });
@@ -256,11 +313,15 @@ describe("slots", () => {
       await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "wait" });
     }
     await vi.waitUntil(
-      () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === "wait").length >= 2,
+      () =>
+        system.model.requests.filter(({ messages }) => messages.at(-1)?.text === "wait").length >=
+        2,
       { timeout: 60_000 },
     );
     const other = await personOf("claude-opus-5");
     expect(await system.ask(other, "quick")).toBe("claude-opus-5: quick");
-    for (const person of stuck) await feishu.sendMessage({ appId, ...person, from: person.openId, text: "/stop" });
+    for (const person of stuck) {
+      await feishu.sendMessage({ appId, ...person, from: person.openId, text: "/stop" });
+    }
   });
 });

@@ -21,7 +21,9 @@ const options = { effort: "high", temperature: 1, topP: 0.95, maxOutputTokens: 3
 function answerTo(text: string, corrected: boolean): string {
   if (text === "judge") return '```json\n{"verdict":"fine"}\n```';
   if (text === "hello" || (text === "mend" && !corrected)) return `[${text}]`;
-  return JSON.stringify(text === "fields" ? { verdict: { is: [1, true] } } : { verdict: `[${text}]` });
+  return JSON.stringify(
+    text === "fields" ? { verdict: { is: [1, true] } } : { verdict: `[${text}]` },
+  );
 }
 
 let system: System;
@@ -97,7 +99,10 @@ const wires = [
       reasoning_effort: "high",
       temperature: 1,
       top_p: 0.95,
-      response_format: { type: "json_schema", json_schema: { name: "judgement", schema, strict: true } },
+      response_format: {
+        type: "json_schema",
+        json_schema: { name: "judgement", schema, strict: true },
+      },
     },
   },
   {
@@ -117,12 +122,20 @@ for (const { model, body } of wires) {
     const person = system.person("Ann");
     await system.ask(person, `/model ${model}`);
     const { feishu, appId } = system;
-    const { messageId } = await feishu.sendMessage({ appId, ...person, from: person.openId, text: "think" });
+    const { messageId } = await feishu.sendMessage({
+      appId,
+      ...person,
+      from: person.openId,
+      text: "think",
+    });
     const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[think] {}");
     const [card] = answer.messages;
     expect(JSON.stringify(card && elementOf(card, "thinking"))).toContain("Six times seven.");
-    expect(system.model.requests.at(-1)?.body).toMatchObject({ model: model.split("/")[1], ...body });
+    expect(system.model.requests.at(-1)?.body).toMatchObject({
+      model: model.split("/")[1],
+      ...body,
+    });
     const end = (await eventsOfRun(system, person)).find(({ type }) => type === "turn_end");
     expect(end).toMatchObject({ maxTokens: 3_000, responseId: `answer of ${model.split("/")[1]}` });
   });
@@ -155,21 +168,32 @@ it("AT-21: the model reads why its answer does not fit, and its second one count
 
 it("AT-21: an answer that never fits is sent as such after two more tries, with its text", async () => {
   const person = system.person("Eli");
-  expect(await system.ask(person, "hello")).toBe(`[hello]\n\nThe answer did not come in the form that it should have.`);
+  expect(await system.ask(person, "hello")).toBe(
+    `[hello]\n\nThe answer did not come in the form that it should have.`,
+  );
   const events = await eventsOfRun(system, person);
   expect(events.filter(({ type }) => type === "turn_end")).toHaveLength(3);
   const done = events.find(({ type }) => type === "done");
   expect(done).toMatchObject({ reason: "output_invalid", final: "[hello]" });
   expect(done).not.toHaveProperty("output");
-  expect(events).toContainEqual(expect.objectContaining({ type: "warning", code: "output_invalid" }));
+  expect(events).toContainEqual(
+    expect.objectContaining({ type: "warning", code: "output_invalid" }),
+  );
 });
 
 /** What another agent is asked, and how its step ended. */
-async function askedOf(agent: string): Promise<{ body: Record<string, unknown>; end: EngineEvent | undefined }> {
-  const frames = await (await chat(system.ingresses[0]?.url ?? "", agent, { message: "hello", agent })).end();
+async function askedOf(
+  agent: string,
+): Promise<{ body: Record<string, unknown>; end: EngineEvent | undefined }> {
+  const frames = await (
+    await chat(system.ingresses[0]?.url ?? "", agent, { message: "hello", agent })
+  ).end();
   expect(frames.at(-1)).toMatchObject({ type: "done", final: "[hello]" });
   const events = await eventsOfRun(system, { app: "api", chatId: agent });
-  return { body: system.model.requests.at(-1)?.body ?? {}, end: events.find(({ type }) => type === "turn_end") };
+  return {
+    body: system.model.requests.at(-1)?.body ?? {},
+    end: events.find(({ type }) => type === "turn_end"),
+  };
 }
 
 it("EE-46: `fast` lowers the limit of the request", async () => {
@@ -190,7 +214,14 @@ it("a provider falls back to the model of another one", async () => {
 
 it("EE-47: an agent that asks for nothing sends nothing but the limit of its model", async () => {
   const { body, end } = await askedOf("plain");
-  expect(Object.keys(body).toSorted()).toEqual(["max_tokens", "messages", "model", "stream", "system", "tools"]);
+  expect(Object.keys(body).toSorted()).toEqual([
+    "max_tokens",
+    "messages",
+    "model",
+    "stream",
+    "system",
+    "tools",
+  ]);
   expect(body["max_tokens"]).toBe(32_000);
   expect(end).toMatchObject({ maxTokens: 32_000 });
 });

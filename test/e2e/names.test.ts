@@ -18,15 +18,31 @@ async function workerWith(config: object) {
 }
 
 it.each([
-  [{ agents: { default: { model: "antropic/claude-opus-5" } } }, "unknown provider, did you mean 'anthropic'?"],
-  [{ models: [{ provider: "opnai", id: "m", contextWindow: 1, maxOutputTokens: 1 }] }, "did you mean 'openai'?"],
-])("a worker does not start with the name of a provider that does not exist: %j", async (config, why) => {
-  await expect(workerWith(config)).rejects.toThrow(why);
-});
+  [
+    { agents: { default: { model: "antropic/claude-opus-5" } } },
+    "unknown provider, did you mean 'anthropic'?",
+  ],
+  [
+    { models: [{ provider: "opnai", id: "m", contextWindow: 1, maxOutputTokens: 1 }] },
+    "did you mean 'openai'?",
+  ],
+])(
+  "a worker does not start with the name of a provider that does not exist: %j",
+  async (config, why) => {
+    await expect(workerWith(config)).rejects.toThrow(why);
+  },
+);
 
 it("a worker says which tools of its agents no runner offers, and which were meant", async () => {
-  const worker = await workerWith({ agents: { default: { tools: ["note_prue", "note_once"] }, ops: {} } });
-  await vi.waitFor(() => expect(worker.output()).toContain("did you mean"), { timeout: 60_000, interval: 100 });
-  expect(worker.output()).toContain("agents.default.tools: no runner offers 'note_prue', did you mean 'note_pure'?");
+  const worker = await workerWith({
+    agents: { default: { tools: ["note_prue", "note_once"] }, ops: {} },
+  });
+  await vi.waitFor(() => expect(worker.output()).toContain("did you mean"), {
+    timeout: 60_000,
+    interval: 100,
+  });
+  expect(worker.output()).toContain(
+    "agents.default.tools: no runner offers 'note_prue', did you mean 'note_pure'?",
+  );
   expect(worker.output()).not.toContain("no runner offers 'note_once'");
 });

@@ -34,7 +34,11 @@ beforeAll(async () => {
   system = await startSystem({
     redisUsers: users,
     config: { observers: [observers] },
-    env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "10000", WORKER_HOLD_MS: "60000" },
+    env: {
+      OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
+      OTEL_EXPORTER_OTLP_TIMEOUT: "10000",
+      WORKER_HOLD_MS: "60000",
+    },
   });
   operators = await system.start("console", {
     INGRESS_URL: system.ingresses[0]?.url ?? "",
@@ -70,11 +74,24 @@ async function canariesAlive(): Promise<number> {
 
 describe("a message that uses a tool", () => {
   it("is one trace over ingress, worker and runner, with one root and no part left hanging", async () => {
-    const written = await write(system, system.person("Ann"), 'traced\ncall note_pure {"key":"traced"}');
-    expect((await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 })).text).toContain("ok:");
+    const written = await write(
+      system,
+      system.person("Ann"),
+      'traced\ncall note_pure {"key":"traced"}',
+    );
+    expect(
+      (await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 })).text,
+    ).toContain("ok:");
     const traceId = traceIdOf(traceparentOf({ app: system.appId, id: written.messageId }));
     const trace = (): ReceivedSpan[] => receiver.spans.filter((span) => span.traceId === traceId);
-    const wanted = ["message.receive", "turn.run", "model.step", "model.step", "tool.run", "reply.deliver"];
+    const wanted = [
+      "message.receive",
+      "turn.run",
+      "model.step",
+      "model.step",
+      "tool.run",
+      "reply.deliver",
+    ];
     const found = (name: string): ReceivedSpan[] => trace().filter((span) => span.name === name);
     await vi.waitFor(() => {
       for (const name of wanted) {
@@ -84,7 +101,9 @@ describe("a message that uses a tool", () => {
     const [root] = found("message.receive");
     expect(trace().filter(({ parentSpanId }) => parentSpanId === undefined)).toEqual([root]);
     const ids = new Set(trace().map(({ spanId }) => spanId));
-    expect(trace().filter(({ parentSpanId }) => parentSpanId !== undefined && !ids.has(parentSpanId))).toEqual([]);
+    expect(
+      trace().filter(({ parentSpanId }) => parentSpanId !== undefined && !ids.has(parentSpanId)),
+    ).toEqual([]);
     for (const name of ["turn.run", "tool.run", "reply.deliver"]) {
       for (const span of found(name)) expect(span.parentSpanId).toBe(root?.spanId);
     }
@@ -108,23 +127,34 @@ describe("a message that uses a tool", () => {
 
   it("is counted by the process that did each part of it", async () => {
     const [ingress, worker, runner] = [system.ingresses[0], system.workers[0], system.runners[0]];
-    if (ingress === undefined || worker === undefined || runner === undefined) throw new Error("a process is missing");
+    if (ingress === undefined || worker === undefined || runner === undefined) {
+      throw new Error("a process is missing");
+    }
     expect(await metricOf(ingress, "larkline_ack_seconds_count", 'outcome="accepted"')).toBe(1);
     expect(await metricOf(worker, "larkline_model_step_seconds_count", 'outcome="ok"')).toBe(2);
-    expect(await metricOf(worker, "larkline_model_tokens_total", 'kind="output"')).toBeGreaterThan(0);
+    expect(await metricOf(worker, "larkline_model_tokens_total", 'kind="output"')).toBeGreaterThan(
+      0,
+    );
     expect(await metricOf(worker, "larkline_first_text_seconds_count")).toBe(1);
     expect(await metricOf(worker, "larkline_turn_seconds_count", 'outcome="answered"')).toBe(1);
-    expect(await metricOf(worker, "larkline_card_operations_total", 'result="ok"')).toBeGreaterThan(0);
+    expect(await metricOf(worker, "larkline_card_operations_total", 'result="ok"')).toBeGreaterThan(
+      0,
+    );
     expect(await metricOf(worker, "larkline_reply_delivered_seconds_count")).toBe(1);
     await vi.waitFor(
-      async () => expect(await metricOf(runner, "larkline_tool_calls_total", 'outcome="ok"')).toBe(1),
+      async () =>
+        expect(await metricOf(runner, "larkline_tool_calls_total", 'outcome="ok"')).toBe(1),
       patience,
     );
   });
 
   it("is answered as always when no receiver takes its spans", async () => {
     await receiver.close();
-    const answer = await system.ask(system.person("Bob"), 'untraced\ncall note_pure {"key":"untraced"}', 60_000);
+    const answer = await system.ask(
+      system.person("Bob"),
+      'untraced\ncall note_pure {"key":"untraced"}',
+      60_000,
+    );
     expect(answer).toBe('[untraced] ok:{"key":"untraced"}');
   });
 });
@@ -132,19 +162,30 @@ describe("a message that uses a tool", () => {
 describe("the canary of the console", () => {
   it("comes through without a model, and is no work in the numbers of the others", async () => {
     await vi.waitFor(async () => expect(await canariesAlive()).toBeGreaterThan(0), patience);
-    await vi.waitFor(async () => expect(await ready()).toEqual({ status: 200, canary: true }), patience);
-    expect(system.model.requests.filter(({ messages }) => JSON.stringify(messages).includes("/new"))).toEqual([]);
+    await vi.waitFor(
+      async () => expect(await ready()).toEqual({ status: 200, canary: true }),
+      patience,
+    );
+    expect(
+      system.model.requests.filter(({ messages }) => JSON.stringify(messages).includes("/new")),
+    ).toEqual([]);
     const [worker] = system.workers;
     expect(worker && (await metricOf(worker, "larkline_turn_seconds_count"))).toBe(2);
   });
 
   it("says so in /ready when no worker runs, piles nothing up, and is ready again with a worker", async () => {
     await Promise.all(system.workers.map(async (worker) => await worker.stop()));
-    await vi.waitFor(async () => expect(await ready()).toEqual({ status: 503, canary: false }), patience);
+    await vi.waitFor(
+      async () => expect(await ready()).toEqual({ status: 503, canary: false }),
+      patience,
+    );
     expect(await canariesWaiting()).toBeLessThanOrEqual(2); // the first one, and one that is on its way
     const before = await canariesAlive();
     await system.start("agent-worker");
-    await vi.waitFor(async () => expect(await ready()).toEqual({ status: 200, canary: true }), patience);
+    await vi.waitFor(
+      async () => expect(await ready()).toEqual({ status: 200, canary: true }),
+      patience,
+    );
     expect(await canariesAlive()).toBeGreaterThan(before);
   });
 

@@ -15,14 +15,20 @@ afterEach(() => system.model.setScript(obedientModel));
 
 /** How often the model was asked for an answer to this message. */
 function asked(text: string): number {
-  return system.model.requests.filter(({ messages }) => messages.findLast(({ role }) => role === "user")?.text === text)
-    .length;
+  return system.model.requests.filter(
+    ({ messages }) => messages.findLast(({ role }) => role === "user")?.text === text,
+  ).length;
 }
 
 /** Writes and does not wait for the acknowledgement. */
 async function post(name: string, text: string): Promise<Written> {
   const { openId, chatId } = system.person(name);
-  const { messageId } = await system.feishu.sendMessage({ appId: system.appId, chatId, from: openId, text });
+  const { messageId } = await system.feishu.sendMessage({
+    appId: system.appId,
+    chatId,
+    from: openId,
+    text,
+  });
   return { chatId, messageId, text };
 }
 
@@ -33,18 +39,31 @@ describe("while the Feishu API is broken", () => {
     ["cuts connections", { kind: "drop" }, 2],
     ["does not answer", { kind: "hang" }, 1],
     ["sends, but its response is lost", { kind: "lose_response" }, 2],
-    ["limits the rate", { kind: "respond", status: 429, body: limited, headers: { "x-ogw-ratelimit-reset": "1" } }, 2],
-    ["refuses the token", { kind: "respond", status: 400, body: { code: 99991663, msg: "invalid token" } }, 1],
+    [
+      "limits the rate",
+      { kind: "respond", status: 429, body: limited, headers: { "x-ogw-ratelimit-reset": "1" } },
+      2,
+    ],
+    [
+      "refuses the token",
+      { kind: "respond", status: 400, body: { code: 99991663, msg: "invalid token" } },
+      1,
+    ],
   ];
 
   it.concurrent.each(cases)(
     "and %s, an answer waits, is sent once, and costs no second model call",
     async (name, action, times) => {
       const written = await post(name, `${name} pause 400`);
-      system.feishu.faults.add({ match: { method: "POST", path: new RegExp(written.messageId) }, times, action });
+      system.feishu.faults.add({
+        match: { method: "POST", path: new RegExp(written.messageId) },
+        times,
+        action,
+      });
       const attempts = () =>
-        system.feishu.apiCalls.filter(({ method, path }) => method === "POST" && path.includes(written.messageId))
-          .length;
+        system.feishu.apiCalls.filter(
+          ({ method, path }) => method === "POST" && path.includes(written.messageId),
+        ).length;
       await vi.waitUntil(() => attempts() > times, { timeout: 60_000, interval: 50 });
       await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
       expect(answersIn(system, written.chatId)).toEqual([`[${written.text}]`]);
@@ -74,18 +93,27 @@ describe("while Redis is away", () => {
     const all = [before, ...during];
     await untilAnswered(system, all, 60_000);
     for (const { messageId } of during) {
-      const attemptsOf = () => system.feishu.deliveries.filter((attempt) => attempt.messageId === messageId);
+      const attemptsOf = () =>
+        system.feishu.deliveries.filter((attempt) => attempt.messageId === messageId);
       // An answer may come before the acknowledgement of what it answers.
-      await vi.waitUntil(() => attemptsOf().at(-1)?.acknowledged === true, { timeout: 60_000, interval: 20 });
+      await vi.waitUntil(() => attemptsOf().at(-1)?.acknowledged === true, {
+        timeout: 60_000,
+        interval: 20,
+      });
       const attempts = attemptsOf();
       expect(attempts.map(({ status }) => status)).toContain(500);
-      expect(attempts.map(({ acknowledged }) => acknowledged)).toEqual([...attempts.slice(1).map(() => false), true]);
+      expect(attempts.map(({ acknowledged }) => acknowledged)).toEqual([
+        ...attempts.slice(1).map(() => false),
+        true,
+      ]);
     }
     for (const written of all) {
       expect(answersTo(system, written).map(({ text }) => text)).toEqual([`[${written.text}]`]);
     }
     for (const { url } of [...system.workers, ...system.runners, ...system.ingresses]) {
-      await vi.waitFor(async () => expect((await fetch(`${url}/ready`)).status).toBe(200), { timeout: 60_000 });
+      await vi.waitFor(async () => expect((await fetch(`${url}/ready`)).status).toBe(200), {
+        timeout: 60_000,
+      });
     }
     expect(await system.ask(system.person("after"), 'after\ncall note_pure {"key":"after"}')).toBe(
       '[after] ok:{"key":"after"}',
@@ -101,14 +129,23 @@ describe("when the model fails", () => {
 
   it("an overloaded model is asked again, and the person sees one answer", async () => {
     failOnce("busy", {
-      fault: { kind: "status", status: 529, type: "overloaded_error", headers: { "retry-after": "0" } },
+      fault: {
+        kind: "status",
+        status: 529,
+        type: "overloaded_error",
+        headers: { "retry-after": "0" },
+      },
     });
     expect(await system.ask(system.person("Ann"), "busy")).toBe("[busy]");
     expect(asked("busy")).toBeGreaterThanOrEqual(2);
   });
 
   it("a stream that breaks off in the middle is begun anew, and only the complete answer is sent", async () => {
-    failOnce("broken", { text: ["half ", "an ", "answer"], firstDelayMs: 1, fault: { kind: "cut", afterFrames: 4 } });
+    failOnce("broken", {
+      text: ["half ", "an ", "answer"],
+      firstDelayMs: 1,
+      fault: { kind: "cut", afterFrames: 4 },
+    });
     const person = system.person("Bob");
     expect(await system.ask(person, "broken")).toBe("[broken]");
     expect(asked("broken")).toBeGreaterThanOrEqual(2);
@@ -131,7 +168,9 @@ describe("when the model fails", () => {
       "Sorry, the model service refuses this bot: its key, or the credit of its account. Trying again does not help; please tell the people who run this bot.",
     );
     expect(asked("no key")).toBe(1);
-    const frames = await (await chat(system.ingresses[0]?.url ?? "", "no-key", "no key, over HTTP")).end();
+    const frames = await (
+      await chat(system.ingresses[0]?.url ?? "", "no-key", "no key, over HTTP")
+    ).end();
     expect(frames.at(-1)).toMatchObject({ type: "error" });
     expect(JSON.stringify(frames)).not.toContain("sk-1");
     system.model.setScript(obedientModel);

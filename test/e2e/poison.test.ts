@@ -19,7 +19,11 @@ describe("a message that kills every worker", () => {
       if (request.messages.at(-1)?.text.startsWith("m") === true) await died.promise;
       return await obedientModel(request);
     };
-    system = await startProcesses({ runners: 0, script, env: { NODE_OPTIONS: `--import=${poison}` } });
+    system = await startProcesses({
+      runners: 0,
+      script,
+      env: { NODE_OPTIONS: `--import=${poison}` },
+    });
   });
   afterAll(() => system?.close());
 
@@ -37,28 +41,39 @@ describe("a message that kills every worker", () => {
     return deaths;
   }
 
-  it("is given up after three deaths alone, and takes none of its neighbours along", { timeout: 400_000 }, async () => {
-    const people = Array.from({ length: 4 }, (_, at) => system.person(`person ${at}`));
-    const [villain, ...others] = people;
-    if (villain === undefined) throw new Error("nobody is there");
-    const over = new AbortController();
-    const supervising = keepOneWorker(over.signal);
-    const innocent = await Promise.all(others.map(async (person, at) => await write(system, person, `m${at}`)));
-    await vi.waitUntil(() => system.model.requests.length >= others.length, { timeout: 60_000, interval: 10 });
-    const deadly = await write(system, villain, "poison-pill");
-    await untilAnswered(system, [...innocent, deadly], 300_000);
-    over.abort();
-    expect(await supervising).toBe(5); // two beside its neighbours, three alone
-    for (const [at, message] of innocent.entries()) expect(await answerTo(system, message)).toContain(`[m${at}`);
-    expect(await answerTo(system, deadly)).toContain("given up");
-    const redis = connectRedis(system.redis.url);
-    try {
-      const letters = await new DeadLetters({ redis }).list(9);
-      expect(letters).toMatchObject([
-        { kind: "message", reason: "its worker died 3 times, with nothing else at work in it" },
-      ]);
-    } finally {
-      await closeRedis(redis);
-    }
-  });
+  it(
+    "is given up after three deaths alone, and takes none of its neighbours along",
+    { timeout: 400_000 },
+    async () => {
+      const people = Array.from({ length: 4 }, (_, at) => system.person(`person ${at}`));
+      const [villain, ...others] = people;
+      if (villain === undefined) throw new Error("nobody is there");
+      const over = new AbortController();
+      const supervising = keepOneWorker(over.signal);
+      const innocent = await Promise.all(
+        others.map(async (person, at) => await write(system, person, `m${at}`)),
+      );
+      await vi.waitUntil(() => system.model.requests.length >= others.length, {
+        timeout: 60_000,
+        interval: 10,
+      });
+      const deadly = await write(system, villain, "poison-pill");
+      await untilAnswered(system, [...innocent, deadly], 300_000);
+      over.abort();
+      expect(await supervising).toBe(5); // two beside its neighbours, three alone
+      for (const [at, message] of innocent.entries()) {
+        expect(await answerTo(system, message)).toContain(`[m${at}`);
+      }
+      expect(await answerTo(system, deadly)).toContain("given up");
+      const redis = connectRedis(system.redis.url);
+      try {
+        const letters = await new DeadLetters({ redis }).list(9);
+        expect(letters).toMatchObject([
+          { kind: "message", reason: "its worker died 3 times, with nothing else at work in it" },
+        ]);
+      } finally {
+        await closeRedis(redis);
+      }
+    },
+  );
 });

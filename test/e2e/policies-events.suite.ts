@@ -17,7 +17,9 @@ function withBot(): void {
 const hourMs = 3_600_000;
 
 async function answerCard({ messageId }: Written): Promise<SimMessage> {
-  return await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", { timeoutMs: 60_000 });
+  return await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", {
+    timeoutMs: 60_000,
+  });
 }
 
 async function late(person: Writer, text: string, mention = false): Promise<Written> {
@@ -30,12 +32,18 @@ function textIn({ card, text }: SimMessage): string {
 
 /** How often a model was asked for these words. */
 function timesAsked(text: string): number {
-  return system.model.requests.filter(({ messages }) => messages.at(-1)?.text.includes(text)).length;
+  return system.model.requests.filter(({ messages }) => messages.at(-1)?.text.includes(text))
+    .length;
 }
 
 async function hold(person: Writer, key: string): Promise<Written> {
-  const written = await send(system, person, { text: `hold ${key}\ncall hold_pure ${JSON.stringify({ key })}` });
-  await vi.waitUntil(async () => (await system.recorded()).includes(`pure ${key}`), { timeout: 60_000, interval: 10 });
+  const written = await send(system, person, {
+    text: `hold ${key}\ncall hold_pure ${JSON.stringify({ key })}`,
+  });
+  await vi.waitUntil(async () => (await system.recorded()).includes(`pure ${key}`), {
+    timeout: 60_000,
+    interval: 10,
+  });
   return written;
 }
 
@@ -57,10 +65,17 @@ describe("a message that comes late", () => {
     });
     expect({ type: toast?.type, cardChanged }).toEqual({ type: "success", cardChanged: true });
     await vi.waitFor(
-      () => expect(visibleAnswers(system.feishu, written).map(({ text }) => text)).toContain("[order lunch]"),
+      () =>
+        expect(visibleAnswers(system.feishu, written).map(({ text }) => text)).toContain(
+          "[order lunch]",
+        ),
       { timeout: 60_000, interval: 10 },
     );
-    const again = await system.feishu.click({ messageId: card.messageId, openId: person.openId, value });
+    const again = await system.feishu.click({
+      messageId: card.messageId,
+      openId: person.openId,
+      value,
+    });
     expect(again.toast).toMatchObject({ type: "info", content: expect.any(String) });
     await system.ask(person, "done");
     const said = lastRequest(system).messages.filter(({ role }) => role === "user");
@@ -87,10 +102,16 @@ describe("a message that comes late", () => {
     if (cai === undefined || dan === undefined) throw new Error("nobody");
     const card = await answerCard(await late(cai, "order dinner", true));
     const { value } = buttonOf(card, "run");
-    const { toast } = await system.feishu.click({ messageId: card.messageId, openId: dan.openId, value });
+    const { toast } = await system.feishu.click({
+      messageId: card.messageId,
+      openId: dan.openId,
+      value,
+    });
     expect(toast?.type).toBe("warning");
     await send(system, dan, { text: "hello", mention: true });
-    await vi.waitFor(() => expect(timesAsked("Dan: hello")).toBeGreaterThan(0), { timeout: 60_000 });
+    await vi.waitFor(() => expect(timesAsked("Dan: hello")).toBeGreaterThan(0), {
+      timeout: 60_000,
+    });
     expect(timesAsked("order dinner")).toBe(0);
   });
 
@@ -106,7 +127,9 @@ describe("a message that comes late", () => {
 
 /** The value of the button that decides so. */
 function buttonOf({ card }: SimMessage, action: string): { value: Record<string, unknown> } {
-  const found = new RegExp(`\\{[^{}]*"action":"${action}"[^{}]*\\}`).exec(JSON.stringify(card?.json));
+  const found = new RegExp(`\\{[^{}]*"action":"${action}"[^{}]*\\}`).exec(
+    JSON.stringify(card?.json),
+  );
   if (found === null) throw new Error(`no button to ${action}`);
   return { value: JSON.parse(found[0]) as Record<string, unknown> }; // the expression matches an object
 }
@@ -128,7 +151,10 @@ describe("a message that is taken back", () => {
 
   it("stops the model when it is being answered, and the card says so", async () => {
     const person = system.person("Gus");
-    model.promptSteps("oops", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    model.promptSteps("oops", {
+      text: Array.from({ length: 500 }, (_, index) => `word ${index}, `),
+      delayMs: 30,
+    });
     const written = await send(system, person, { text: "oops" });
     await untilShown(system, written, "word 5,");
     const { aborted } = system.model;
@@ -137,7 +163,10 @@ describe("a message that is taken back", () => {
     await vi.waitFor(
       () => {
         const [answer] = visibleAnswers(system.feishu, written);
-        expect(answer).toMatchObject({ finished: true, text: expect.stringContaining("The message was recalled") });
+        expect(answer).toMatchObject({
+          finished: true,
+          text: expect.stringContaining("The message was recalled"),
+        });
       },
       { timeout: 60_000, interval: 20 },
     );
@@ -148,7 +177,9 @@ describe("a message that is taken back", () => {
     const person = system.person("Hal");
     const written = await hold(person, "taken-back");
     await takeBack(system, written);
-    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped taken-back"), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped taken-back"), {
+      timeout: 60_000,
+    });
     expect(await system.ask(person, "next")).toBe("[next]");
   });
 
@@ -158,7 +189,11 @@ describe("a message that is taken back", () => {
     const card = await answerCard(written);
     await takeBack(system, written);
     const { value } = buttonOf(card, "run");
-    const { toast } = await system.feishu.click({ messageId: card.messageId, openId: person.openId, value });
+    const { toast } = await system.feishu.click({
+      messageId: card.messageId,
+      openId: person.openId,
+      value,
+    });
     expect(toast?.type).toBe("info");
     expect(await system.ask(person, "next")).toBe("[next]");
     expect(timesAsked("transfer money")).toBe(0);
@@ -172,17 +207,25 @@ describe("what is no message", () => {
     const { chatId } = groupOf(system, ["Jo"]);
     await system.feishu.removeBot(chatId).reports;
     await system.feishu.addBot(chatId, system.appId).reports;
-    const greetings = () => system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
+    const greetings = () =>
+      system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
     await vi.waitUntil(() => greetings().length > 0, { timeout: 60_000, interval: 10 });
     expect(textIn(greetings()[0] ?? failed())).toContain("/新对话");
     await system.feishu.addBot(chatId, system.appId).reports;
     const person = system.feishu.addUser({ name: "Kim" });
     const entered = system.feishu.enterChat(person.openId, system.appId);
     await entered.reports;
-    await vi.waitUntil(() => system.feishu.messages(entered.chatId).length === 1, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(() => system.feishu.messages(entered.chatId).length === 1, {
+      timeout: 60_000,
+      interval: 10,
+    });
     await system.feishu.enterChat(person.openId, system.appId).reports;
-    expect(await system.ask({ openId: person.openId, chatId: entered.chatId }, "hello")).toBe("[hello]");
-    expect(system.feishu.messages(entered.chatId).filter(({ senderType }) => senderType === "app")).toHaveLength(2);
+    expect(await system.ask({ openId: person.openId, chatId: entered.chatId }, "hello")).toBe(
+      "[hello]",
+    );
+    expect(
+      system.feishu.messages(entered.chatId).filter(({ senderType }) => senderType === "app"),
+    ).toHaveLength(2);
     expect(greetings()).toHaveLength(1);
   });
 
@@ -192,7 +235,10 @@ describe("what is no message", () => {
     await reports;
     const said = () => system.feishu.messages(chatId).map(textIn).join("\n");
     await system.feishu.pressMenu(openId, system.appId, "report").reports;
-    await vi.waitUntil(() => said().includes("[write the report]"), { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(() => said().includes("[write the report]"), {
+      timeout: 60_000,
+      interval: 10,
+    });
     await system.feishu.pressMenu(openId, system.appId, "/whoami").reports;
     await vi.waitUntil(() => said().includes(openId), { timeout: 60_000, interval: 10 });
     await system.feishu.pressMenu(openId, system.appId, "unknown").reports;
@@ -204,8 +250,11 @@ describe("what is no message", () => {
     const written = await send(system, person, { text: "hello" });
     await answerTo(system, written);
     const before = system.model.requests.length;
-    const [report] = await system.feishu.react({ messageId: written.messageId, from: person.openId, emojiType: "OK" })
-      .reports;
+    const [report] = await system.feishu.react({
+      messageId: written.messageId,
+      from: person.openId,
+      emojiType: "OK",
+    }).reports;
     expect(report?.outcome).toBe("acknowledged");
     const unknown = { appId: system.appId, eventType: "calendar.changed_v9", event: { a: 1 } };
     expect((await system.feishu.sendEvent(unknown)).outcome).toBe("acknowledged");
@@ -223,7 +272,8 @@ describe("a message that is worked on", () => {
     const person = system.person("Nia");
     const held = await hold(person, "typing");
     const emojis = () =>
-      system.feishu.messages(person.chatId).find(({ messageId }) => messageId === held.messageId)?.reactions ?? [];
+      system.feishu.messages(person.chatId).find(({ messageId }) => messageId === held.messageId)
+        ?.reactions ?? [];
     await vi.waitUntil(() => emojis().some(({ emojiType }) => emojiType === "Typing"), {
       timeout: 60_000,
       interval: 10,

@@ -44,7 +44,10 @@ function reactionsOn({ chatId, messageId }: Written): string[] {
 }
 
 async function untilReactions(written: Written, ...emojis: string[]): Promise<void> {
-  await vi.waitFor(() => expect(reactionsOn(written)).toEqual(emojis), { timeout: 60_000, interval: 10 });
+  await vi.waitFor(() => expect(reactionsOn(written)).toEqual(emojis), {
+    timeout: 60_000,
+    interval: 10,
+  });
 }
 
 function lines(text: string): string[] {
@@ -89,7 +92,9 @@ describe("steer", () => {
     const { messages } = lastRequest(system);
     expect(messages.map(({ role }) => role).slice(0, 2)).toEqual(["user", "assistant"]);
     expect(messages.at(-1)?.text).toContain("also this");
-    expect(messages.flatMap(({ results }) => results.map(({ content }) => content))).toEqual(["released"]);
+    expect(messages.flatMap(({ results }) => results.map(({ content }) => content))).toEqual([
+      "released",
+    ]);
     await untilReactions(joining);
     expect(await system.ask(person, "and then")).toBe("[and then]");
     expect(visibleAnswers(system.feishu, joining)).toEqual([]);
@@ -148,14 +153,19 @@ describe("interrupt", () => {
 
   it("the person's next message stops the answer, and the next answer knows both", async () => {
     const person = system.person("Gus");
-    model.promptSteps("long", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    model.promptSteps("long", {
+      text: Array.from({ length: 500 }, (_, index) => `word ${index}, `),
+      delayMs: 30,
+    });
     const first = await send(system, person, { text: "long" });
     await untilShown(system, first, "word 5,");
     const { aborted } = system.model;
     const second = await send(system, person, { text: "no, this" });
     expect(await answerTo(system, first)).toMatch(/word 5,[^]*A newer message arrived/);
     expect(await answerTo(system, second)).toBe("[no, this]");
-    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(aborted), { timeout: 60_000 });
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(aborted), {
+      timeout: 60_000,
+    });
     const { messages } = lastRequest(system);
     expect(messages.map(({ role }) => role)).toEqual(["user", "assistant", "user"]);
     expect(messages[0]?.text).toBe("long");
@@ -168,7 +178,9 @@ describe("interrupt", () => {
     const second = await send(system, person, { text: "no, this" });
     expect(await answerTo(system, second)).toBe("[no, this]");
     expect(lines(await answerTo(system, first))[0]).toContain("A newer message arrived");
-    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped broken"), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped broken"), {
+      timeout: 60_000,
+    });
   });
 
   it("another person's messages never stop it: each gets its position, and their last one is answered in turn", async () => {
@@ -177,14 +189,21 @@ describe("interrupt", () => {
     const second = await send(system, bob, { text: "hello", mention: true });
     const third = await send(system, bob, { text: "第三条", mention: true });
     const noticeOf = async ({ messageId }: Written) =>
-      (await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", { timeoutMs: 60_000 })).text;
+      (
+        await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", {
+          timeoutMs: 60_000,
+        })
+      ).text;
     expect(await noticeOf(second)).toMatch(/Messages before this one: 1/);
     expect(await noticeOf(third)).toMatch(/前面还有 2 条消息/);
     await system.release("safe");
     expect(await answerTo(system, held)).toContain("ok:released");
     const shows = async (written: Written, text: string) =>
       await vi.waitFor(
-        () => expect(visibleAnswers(system.feishu, written).map((answer) => answer.text)).toContain(text),
+        () =>
+          expect(visibleAnswers(system.feishu, written).map((answer) => answer.text)).toContain(
+            text,
+          ),
         { timeout: 60_000, interval: 10 },
       );
     await shows(second, "A newer message arrived, so I stopped here and go on with that one.");
@@ -211,7 +230,9 @@ describe("reject", () => {
   it("is for the person who is being answered: with a conversation each, others are answered at once", async () => {
     const [ann, bob] = twoPeople();
     const held = await hold(ann, "apart", true);
-    expect(await answerTo(system, await send(system, bob, { text: "and me", mention: true }))).toBe("[Bob: and me]");
+    expect(await answerTo(system, await send(system, bob, { text: "and me", mention: true }))).toBe(
+      "[Bob: and me]",
+    );
     expect(lastRequest(system).messages).toHaveLength(1);
     await system.release("apart");
     expect(await answerTo(system, held)).toContain("ok:released");
@@ -222,17 +243,24 @@ describe("reject", () => {
     const held = await hold(person, "busy");
     const refused = await send(system, person, { text: "refuse this" });
     expect(await answerTo(system, refused)).toContain("I am still working on an earlier message");
-    expect(await answerTo(system, await send(system, person, { text: "还有这个" }))).toContain("我正在处理上一条消息");
+    expect(await answerTo(system, await send(system, person, { text: "还有这个" }))).toContain(
+      "我正在处理上一条消息",
+    );
     const order = await send(system, person, { text: "/new" });
     await system.release("busy");
     expect(await answerTo(system, held)).toContain("ok:released");
     expect(await answerTo(system, order)).toContain("新的对话"); // the language of their last message with words
     expect(await system.ask(person, "now")).toBe("[now]");
-    expect(system.model.requests.map(({ messages }) => messages.at(-1)?.text)).not.toContain("refuse this");
+    expect(system.model.requests.map(({ messages }) => messages.at(-1)?.text)).not.toContain(
+      "refuse this",
+    );
   });
 });
 
-async function askLeave(person: Writer, key: string): Promise<{ written: Written; card: AskedCard }> {
+async function askLeave(
+  person: Writer,
+  key: string,
+): Promise<{ written: Written; card: AskedCard }> {
   const text = `act ${key}\ncall ask_once ${JSON.stringify({ key })}`;
   const written = await send(system, person, { text });
   return { written, card: await theQuestion(system, person.chatId) };
@@ -279,14 +307,18 @@ describe("while people are asked, under the policy steer", () => {
     const marked = (): boolean =>
       system.feishu
         .messages(person.chatId)
-        .some(({ messageId, reactions }) => messageId === joining.messageId && reactions.length > 0);
+        .some(
+          ({ messageId, reactions }) => messageId === joining.messageId && reactions.length > 0,
+        );
     await vi.waitUntil(marked, { timeout: 60_000, interval: 10 });
     expect(model.asked('act joined\ncall ask_once {"key":"joined"}')).toBe(asked);
     const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
     expect(toast?.content).toBe("Approved");
     await answerTo(system, written);
     const { messages } = lastRequest(system);
-    expect(messages.flatMap(({ results }) => results.map(({ content }) => content))).toEqual(['{"key":"joined"}']);
+    expect(messages.flatMap(({ results }) => results.map(({ content }) => content))).toEqual([
+      '{"key":"joined"}',
+    ]);
     expect(messages.at(-1)?.text).toContain("also this");
     expect(separatedCalls()).toEqual([]);
     expect(visibleAnswers(system.feishu, joining)).toEqual([]);

@@ -14,11 +14,16 @@ const tools = fileURLToPath(new URL("../fixtures/picture-tools.ts", import.meta.
 const env = { RUNNER_TOOLS: `${tools},@larkline/example-tools` };
 
 /** A model that draws what it is asked for, and then shows it in its answer. */
-function drawing(system: System, answer: (mark: string) => ScriptedReply | Promise<ScriptedReply>): void {
+function drawing(
+  system: System,
+  answer: (mark: string) => ScriptedReply | Promise<ScriptedReply>,
+): void {
   system.model.setScript(async (request) => {
     const [result] = request.messages.at(-1)?.results ?? [];
     if (result === undefined) return await obedientModel(request);
-    return await answer(/!\[.*?\]\(.*?\)/.exec(result.content)?.[0] ?? `no image in ${result.content}`);
+    return await answer(
+      /!\[.*?\]\(.*?\)/.exec(result.content)?.[0] ?? `no image in ${result.content}`,
+    );
   });
 }
 
@@ -60,7 +65,9 @@ beforeAll(async () => {
   system = await startSystem({
     env,
     lines: true,
-    config: { agents: { default: { files: true, todos: true }, text: { reply: "text", files: true } } },
+    config: {
+      agents: { default: { files: true, todos: true }, text: { reply: "text", files: true } },
+    },
     bots: { text: { agent: "text" } },
   });
 });
@@ -73,7 +80,8 @@ describe("an image that a tool has produced", () => {
     drawing(system, (mark) => ({ text: `Before.\n\n${mark}\n\nAfter.` }));
     const first = await ask(system, 'call draw {"key":"a"}');
     const second = await ask(system, 'call draw {"key":"a"}');
-    const [, key = ""] = /^Before\.\s+!\[picture a\]\((img_[\w-]+)\)\s+After\.$/.exec(first.text) ?? [];
+    const [, key = ""] =
+      /^Before\.\s+!\[picture a\]\((img_[\w-]+)\)\s+After\.$/.exec(first.text) ?? [];
     expect(second.text).toBe(first.text);
     expect(bytesOf(system, key)).toEqual(pictureOf("a", 2));
     expect(uploads(system)).toBe(1);
@@ -132,10 +140,16 @@ describe("an image that a tool has produced", () => {
 
   it("is its name when the platform refuses it, and the answer is complete", async () => {
     drawing(system, (mark) => ({ text: `Before ${mark} after` }));
-    expect((await ask(system, 'call draw {"key":"e","height":20000}')).text).toBe("Before picture e after");
+    expect((await ask(system, 'call draw {"key":"e","height":20000}')).text).toBe(
+      "Before picture e after",
+    );
     system.feishu.faults.add({
       match: { path: /images$/ },
-      action: { kind: "respond", status: 400, body: { code: 234011, msg: "Can't recognize the image format." } },
+      action: {
+        kind: "respond",
+        status: 400,
+        body: { code: 234011, msg: "Can't recognize the image format." },
+      },
     });
     expect((await ask(system, 'call draw {"key":"f"}')).text).toBe("Before picture f after");
   });
@@ -143,7 +157,9 @@ describe("an image that a tool has produced", () => {
   it("of the web, or that is not stored, is none: no name in an answer makes a process fetch anything", async () => {
     const before = uploads(system);
     const url = `${system.model.url}/secret.png`;
-    system.model.setScript(() => ({ text: `![a](${url}) ![b](blob:blob_${"x".repeat(43)}) ![c](file:///etc/passwd)` }));
+    system.model.setScript(() => ({
+      text: `![a](${url}) ![b](blob:blob_${"x".repeat(43)}) ![c](file:///etc/passwd)`,
+    }));
     const { text } = await ask(system, "show");
     expect(text).toBe(`[a](${url}) b c`);
     expect(uploads(system)).toBe(before);
@@ -152,35 +168,48 @@ describe("an image that a tool has produced", () => {
 
 describe("a plan that the model works off", () => {
   it.each([
-    { text: "make a plan", of: (done: number) => `To-do: ${done} of 3 done`, step: "Write the plan down" },
+    {
+      text: "make a plan",
+      of: (done: number) => `To-do: ${done} of 3 done`,
+      step: "Write the plan down",
+    },
     { text: "做个计划", of: (done: number) => `已完成 ${done}/3`, step: "写下计划" },
-  ])("is ticked off on the card, and written into a file of this conversation: $text", async ({ text, of, step }) => {
-    const { appId, feishu } = system;
-    const { openId, chatId } = system.person("Ann");
-    const isShown = () => JSON.stringify(feishu.messages(chatId)).includes(of(1));
-    const shown = Promise.withResolvers<void>();
-    system.model.setScript(async (request) => {
-      const lists = request.messages.flatMap(({ calls }) => calls).filter(({ name }) => name === "todo_write");
-      // The first tick is seen before the second one comes: a card may leave out what is there for a moment only.
-      if (lists.length === 2) await shown.promise;
-      return demoScript(request);
-    });
-    const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
-    await vi.waitUntil(isShown, { timeout: 60_000, interval: 5 });
-    shown.resolve();
-    const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
-    expect(JSON.stringify(answer.messages[0]?.card?.json)).toContain(of(3));
-    expect(answer.text).toContain("plan.md");
-    system.model.setScript(obedientModel);
-    const written = await feishu.sendMessage({
-      appId,
-      chatId,
-      from: openId,
-      text: 'call read_file {"path":"plan.md"}',
-    });
-    expect((await waitForAnswer(feishu, written.messageId, { timeoutMs: 60_000 })).text).toContain(step);
-    expect((await ask(system, 'call read_file {"path":"plan.md"}')).text).toContain("failed:There is no file plan.md");
-  });
+  ])(
+    "is ticked off on the card, and written into a file of this conversation: $text",
+    async ({ text, of, step }) => {
+      const { appId, feishu } = system;
+      const { openId, chatId } = system.person("Ann");
+      const isShown = () => JSON.stringify(feishu.messages(chatId)).includes(of(1));
+      const shown = Promise.withResolvers<void>();
+      system.model.setScript(async (request) => {
+        const lists = request.messages
+          .flatMap(({ calls }) => calls)
+          .filter(({ name }) => name === "todo_write");
+        // The first tick is seen before the second one comes: a card may leave out what is there for a moment only.
+        if (lists.length === 2) await shown.promise;
+        return demoScript(request);
+      });
+      const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
+      await vi.waitUntil(isShown, { timeout: 60_000, interval: 5 });
+      shown.resolve();
+      const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
+      expect(JSON.stringify(answer.messages[0]?.card?.json)).toContain(of(3));
+      expect(answer.text).toContain("plan.md");
+      system.model.setScript(obedientModel);
+      const written = await feishu.sendMessage({
+        appId,
+        chatId,
+        from: openId,
+        text: 'call read_file {"path":"plan.md"}',
+      });
+      expect(
+        (await waitForAnswer(feishu, written.messageId, { timeoutMs: 60_000 })).text,
+      ).toContain(step);
+      expect((await ask(system, 'call read_file {"path":"plan.md"}')).text).toContain(
+        "failed:There is no file plan.md",
+      );
+    },
+  );
 });
 
 describe("a file of the working folder", () => {
@@ -195,7 +224,9 @@ describe("a file of the working folder", () => {
     ].join("\n");
   const inOrder: ModelScript = ({ messages }) => {
     const asked = messages.findLastIndex(({ role, text }) => role === "user" && text !== "");
-    const lines = (messages[asked]?.text ?? "").split("\n").flatMap((line) => /call \w+ .*$/.exec(line) ?? []);
+    const lines = (messages[asked]?.text ?? "")
+      .split("\n")
+      .flatMap((line) => /call \w+ .*$/.exec(line) ?? []);
     const done = messages.slice(asked).filter(({ calls }) => calls.length > 0).length;
     const [, name, given] = /^call (\S+) (.*)$/.exec(lines[done] ?? "") ?? [];
     if (name !== undefined && given !== undefined) return { calls: [{ name, arguments: given }] };
@@ -216,7 +247,10 @@ describe("a file of the working folder", () => {
       const { name, bytes } = feishu.media(key) ?? {};
       return [{ name, text: Buffer.from(bytes as Uint8Array).toString(), parentId }]; // the bot has uploaded bytes
     });
-    return { files, said: JSON.stringify(bots.filter(({ messageType }) => messageType !== "file")) };
+    return {
+      files,
+      said: JSON.stringify(bots.filter(({ messageType }) => messageType !== "file")),
+    };
   }
 
   async function sent(bot: System, person: { openId: string; chatId: string }, given: object) {
@@ -231,7 +265,10 @@ describe("a file of the working folder", () => {
     return {
       messageId,
       untilSaid: async (words: string) =>
-        await vi.waitUntil(() => shownIn(bot, person.chatId).said.includes(words), { timeout: 60_000, interval: 20 }),
+        await vi.waitUntil(() => shownIn(bot, person.chatId).said.includes(words), {
+          timeout: 60_000,
+          interval: 20,
+        }),
     };
   }
 
@@ -239,7 +276,10 @@ describe("a file of the working folder", () => {
     const [ann] = groupOf(system, ["Ann", "Bob"]).people;
     for (const person of [system.person("Cai"), ann]) {
       if (person === undefined) throw new Error("unreachable: the group has two people");
-      const { messageId, untilSaid } = await sent(system, person, { path: "notes/a.md", name: "../计划.md" });
+      const { messageId, untilSaid } = await sent(system, person, {
+        path: "notes/a.md",
+        name: "../计划.md",
+      });
       await untilSaid("So it is: 计划.md was sent to the chat.");
       const { files } = shownIn(system, person.chatId);
       expect(files).toEqual([{ name: "计划.md", text: "# Plan", parentId: messageId }]);
@@ -249,9 +289,16 @@ describe("a file of the working folder", () => {
   it("is sent once, although its answer is lost and the worker dies", async () => {
     const text = system.botNamed("text");
     const person = text.person("Dan");
-    system.feishu.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
+    system.feishu.faults.add({
+      match: { path: /\/reply$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     const { untilSaid } = await sent(text, person, { path: "notes/a.md" });
-    await vi.waitUntil(() => shownIn(text, person.chatId).files.length > 0, { timeout: 60_000, interval: 1 });
+    await vi.waitUntil(() => shownIn(text, person.chatId).files.length > 0, {
+      timeout: 60_000,
+      interval: 1,
+    });
     await system.workers[0]?.kill();
     system.workers[0] = await system.start("agent-worker");
     await untilSaid("So it is: a.md was sent to the chat.");
@@ -261,16 +308,27 @@ describe("a file of the working folder", () => {
   it("is not sent once the person has stopped the turn", async () => {
     const person = system.person("Eve");
     const stopped = Promise.withResolvers<void>();
-    system.feishu.faults.add({ match: { path: /files$/ }, action: { kind: "hold", until: stopped.promise } });
+    system.feishu.faults.add({
+      match: { path: /files$/ },
+      action: { kind: "hold", until: stopped.promise },
+    });
     const before = system.feishu.apiCalls.length;
     const { untilSaid } = await sent(system, person, { path: "notes/a.md" });
     await untilSaid("Send a file");
-    await system.feishu.sendMessage({ appId: system.appId, ...person, from: person.openId, text: "/stop" });
+    await system.feishu.sendMessage({
+      appId: system.appId,
+      ...person,
+      from: person.openId,
+      text: "/stop",
+    });
     await untilSaid("Stopped");
     stopped.resolve();
-    const isUploaded = () => system.feishu.apiCalls.slice(before).some(({ path }) => path.endsWith("/files"));
+    const isUploaded = () =>
+      system.feishu.apiCalls.slice(before).some(({ path }) => path.endsWith("/files"));
     await vi.waitUntil(isUploaded, { timeout: 60_000, interval: 20 });
-    expect(await system.ask(person, 'next\ncall read_file {"path":"notes/a.md"}')).toContain("# Plan");
+    expect(await system.ask(person, 'next\ncall read_file {"path":"notes/a.md"}')).toContain(
+      "# Plan",
+    );
     expect(shownIn(system, person.chatId).files).toEqual([]);
   });
 
@@ -280,12 +338,18 @@ describe("a file of the working folder", () => {
     await missing.untilSaid("There is no file b.md.");
     system.feishu.faults.add({
       match: { path: /files$/ },
-      action: { kind: "respond", status: 400, body: { code: 234006, msg: "The file size exceed the max value." } },
+      action: {
+        kind: "respond",
+        status: 400,
+        body: { code: 234006, msg: "The file size exceed the max value." },
+      },
     });
     const refused = await sent(system, dan, { path: "notes/a.md" });
     await refused.untilSaid("a.md was not sent");
     expect([cai, dan].flatMap(({ chatId }) => shownIn(system, chatId).files)).toEqual([]);
-    const frames = await (await chat(system.ingresses[0]?.url ?? "", "s2", sending({ path: "notes/a.md" }))).end();
+    const frames = await (
+      await chat(system.ingresses[0]?.url ?? "", "s2", sending({ path: "notes/a.md" }))
+    ).end();
     expect(JSON.stringify(frames.at(-1))).toContain("send_file");
     const [offered] = system.model.requests.slice(-1);
     expect(offered?.tools.map(({ name }) => name)).not.toContain("send_file");
@@ -297,17 +361,25 @@ describe("where no image can be shown, its name is shown instead", () => {
   it("in messages without a card", async () => {
     const before = uploads(system);
     drawing(system, (mark) => ({ text: `Before ${mark} after` }));
-    expect((await ask(system.botNamed("text"), 'call draw {"key":"g"}')).text).toBe("Before picture g after");
+    expect((await ask(system.botNamed("text"), 'call draw {"key":"g"}')).text).toBe(
+      "Before picture g after",
+    );
     expect(uploads(system)).toBe(before);
   });
 
   it("in the HTTP API's text, piece by piece and whole; the result of the tool names the image", async () => {
     drawing(system, (mark) => ({ text: [..."Before ", ...mark, ..." after"], delayMs: 2 }));
-    const frames = await (await chat(system.ingresses[0]?.url ?? "", "s1", 'call draw {"key":"h"}')).end();
+    const frames = await (
+      await chat(system.ingresses[0]?.url ?? "", "s1", 'call draw {"key":"h"}')
+    ).end();
     const said = frames.flatMap((frame) => (frame.type === "assistant" ? [frame.content] : []));
     expect(said.join("")).toBe("Before picture h after");
     expect(frames.at(-1)).toMatchObject({ type: "done", final: "Before picture h after" });
-    const [result] = frames.flatMap((frame) => (frame.type === "tool_result" ? [frame.result] : []));
-    expect(result).toEqual({ image: expect.stringMatching(/^!\[picture h\]\(blob:blob_[\w-]{43}\)$/) });
+    const [result] = frames.flatMap((frame) =>
+      frame.type === "tool_result" ? [frame.result] : [],
+    );
+    expect(result).toEqual({
+      image: expect.stringMatching(/^!\[picture h\]\(blob:blob_[\w-]{43}\)$/),
+    });
   });
 });

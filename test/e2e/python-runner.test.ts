@@ -20,7 +20,10 @@ beforeAll(async () => {
     default: { instructions: "desk", helpers: [{ agent: "digger", as: "dig" }] },
     digger: { instructions: "digger" },
   };
-  system = await startProcesses({ runners: 0, config: { agents, approvals: { unknownOutcome: "tell" } } });
+  system = await startProcesses({
+    runners: 0,
+    config: { agents, approvals: { unknownOutcome: "tell" } },
+  });
 });
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
@@ -57,7 +60,8 @@ async function ask(text: string): Promise<string> {
 describe("a runner that knows the protocol document alone", () => {
   it("leaves no secret where other processes of its user can read", async () => {
     const { pid } = await startPython();
-    const shown = readFileSync(`/proc/${pid}/environ`, "utf8") + readFileSync(`/proc/${pid}/cmdline`, "utf8");
+    const shown =
+      readFileSync(`/proc/${pid}/environ`, "utf8") + readFileSync(`/proc/${pid}/cmdline`, "utf8");
     expect(shown).toContain("python_tools.py");
     expect(shown).not.toContain(keysFor("tool-runner", runner)["RUNNER_KEY"]);
     expect(shown).not.toContain(system.env["REDIS_URL"]);
@@ -72,7 +76,9 @@ describe("a runner that knows the protocol document alone", () => {
     expect(await ask('both\ncall py_once {"key":"o1"}\ncall py_fail {}')).toContain(
       'ok:{"python":"o1"} failed:ValueError: no such thing: 东西',
     );
-    for (const worker of system.workers) expect(await metricOf(worker, "larkline_healed_total", 'what="wake"')).toBe(0);
+    for (const worker of system.workers) {
+      expect(await metricOf(worker, "larkline_healed_total", 'what="wake"')).toBe(0);
+    }
     expect(await system.recorded()).toContain("once o1");
   });
 
@@ -82,7 +88,9 @@ describe("a runner that knows the protocol document alone", () => {
       timeout: 60_000,
       interval: 50,
     });
-    const tasks = ["h1", "h2"].map((key) => JSON.stringify({ task: `${key}\ncall py_once {"key":"${key}"}` }));
+    const tasks = ["h1", "h2"].map((key) =>
+      JSON.stringify({ task: `${key}\ncall py_once {"key":"${key}"}` }),
+    );
     const answer = await ask(["go", ...tasks.map((task) => `call dig ${task}`)].join("\n"));
     expect(answer).toBe('[go] ok:[h1] ok:{"python":"h1"} ok:[h2] ok:{"python":"h2"}');
   });
@@ -90,7 +98,10 @@ describe("a runner that knows the protocol document alone", () => {
   it("the example computes what it says", async () => {
     await startPython(`${folder}/main.py`);
     await vi.waitUntil(
-      async () => (await ask('numbers\ncall describe_numbers {"numbers":[1,2,3,10]}')).includes('"median":2.5'),
+      async () =>
+        (await ask('numbers\ncall describe_numbers {"numbers":[1,2,3,10]}')).includes(
+          '"median":2.5',
+        ),
       { timeout: 60_000, interval: 50 },
     );
   });
@@ -106,7 +117,15 @@ describe("a runner that knows the protocol document alone", () => {
       prefix: "{larkline}",
     });
     const actor = { app: "x", userId: "ou_x", chatId: "oc_x" };
-    const forged = { v: 1, session: "x.y", turnId: "x.y-1", callId: "c1", name: "py_once", effect: "once", attempt: 1 };
+    const forged = {
+      v: 1,
+      session: "x.y",
+      turnId: "x.y-1",
+      callId: "c1",
+      name: "py_once",
+      effect: "once",
+      attempt: 1,
+    };
     await queue.add("py_once", {
       ...forged,
       arguments: '{"key":"forged"}',
@@ -131,9 +150,24 @@ describe("a runner that knows the protocol document alone", () => {
       timeout: 60_000,
       interval: 50,
     });
-    const queue = new Queue(toolsQueue(runner), { connection: { url: system.redis.url }, prefix: "{larkline}" });
-    const texts = { session: "x.y", turnId: "x.y-1", callId: "c2", name: "py_once", arguments: "{}" };
-    const signedOddly = { ...texts, effect: "once", attempt: 1, deadlineMs: Date.now() + 60_000, envelope: "e30.签名" };
+    const queue = new Queue(toolsQueue(runner), {
+      connection: { url: system.redis.url },
+      prefix: "{larkline}",
+    });
+    const texts = {
+      session: "x.y",
+      turnId: "x.y-1",
+      callId: "c2",
+      name: "py_once",
+      arguments: "{}",
+    };
+    const signedOddly = {
+      ...texts,
+      effect: "once",
+      attempt: 1,
+      deadlineMs: Date.now() + 60_000,
+      envelope: "e30.签名",
+    };
     const poison = [
       [],
       "text",
@@ -141,7 +175,9 @@ describe("a runner that knows the protocol document alone", () => {
       { ...signedOddly, session: "\ud800" },
       { ...signedOddly, attempt: "1" },
     ];
-    await queue.addBulk([...poison, signedOddly, signedOddly].map((data) => ({ name: "py_once", data })));
+    await queue.addBulk(
+      [...poison, signedOddly, signedOddly].map((data) => ({ name: "py_once", data })),
+    );
     expect(await ask('after\ncall py_once {"key":"unharmed"}\ncall py_infinite {}')).toMatch(
       /ok:\{"python":"unharmed"\} failed:ValueError: Out of range/,
     );
@@ -161,12 +197,17 @@ describe("a runner that knows the protocol document alone", () => {
       timeout: 60_000,
       interval: 50,
     });
-    const answer = ask('killed\ncall py_once {"key":"k1","seconds":8}\ncall py_pure {"key":"k2","seconds":8}');
+    const answer = ask(
+      'killed\ncall py_once {"key":"k1","seconds":8}\ncall py_pure {"key":"k2","seconds":8}',
+    );
     const begun = ["once k1", "pure k2"];
-    await vi.waitFor(async () => expect(await system.recorded()).toEqual(expect.arrayContaining(begun)), {
-      timeout: 60_000,
-      interval: 20,
-    });
+    await vi.waitFor(
+      async () => expect(await system.recorded()).toEqual(expect.arrayContaining(begun)),
+      {
+        timeout: 60_000,
+        interval: 20,
+      },
+    );
     child.kill("SIGKILL");
     await startPython();
     const text = await answer;

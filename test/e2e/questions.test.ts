@@ -16,7 +16,8 @@ const script: ModelScript = ({ messages }) => {
   const last = messages.at(-1);
   const [result] = last?.results ?? [];
   if (result !== undefined) return { text: `told: ${result.content}` };
-  const [, words] = /ask me (.+)/.exec(messages.findLast(({ role }) => role === "user")?.text ?? "") ?? [];
+  const [, words] =
+    /ask me (.+)/.exec(messages.findLast(({ role }) => role === "user")?.text ?? "") ?? [];
   if (words === undefined) return { text: "hello" };
   const more = words.startsWith("which day") ? { format: "date" } : { choices: ["Blue", "Green"] };
   const input = { question: `${words}?`, ...more };
@@ -56,13 +57,29 @@ describe("a question in a chat", () => {
     const card = await theQuestion(system, person.chatId);
     expect(card.title).toBe("A question for you");
     await restartEverything();
-    const pressed = await decide(system, card, { openId: person.openId, wanted: { choice: "Green" } });
-    expect(pressed).toMatchObject({ toast: { type: "success", content: "Answered" }, cardChanged: true });
-    const second = await decide(system, card, { openId: person.openId, wanted: { choice: "Blue" } });
-    expect(second.toast).toMatchObject({ type: "info", content: "This question is not open any more." });
+    const pressed = await decide(system, card, {
+      openId: person.openId,
+      wanted: { choice: "Green" },
+    });
+    expect(pressed).toMatchObject({
+      toast: { type: "success", content: "Answered" },
+      cardChanged: true,
+    });
+    const second = await decide(system, card, {
+      openId: person.openId,
+      wanted: { choice: "Blue" },
+    });
+    expect(second.toast).toMatchObject({
+      type: "info",
+      content: "This question is not open any more.",
+    });
     expect(await answerTo(system, written)).toContain('told: {"answer":"Green","by":"Ann"}');
-    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual(["Answered"]);
-    const asked = system.model.requests.filter(({ messages }) => JSON.stringify(messages).includes("Green"));
+    expect((await untilRetired(system, person.chatId)).map(({ title }) => title)).toEqual([
+      "Answered",
+    ]);
+    const asked = system.model.requests.filter(({ messages }) =>
+      JSON.stringify(messages).includes("Green"),
+    );
     expect(asked.length).toBeGreaterThan(0);
   });
 
@@ -72,10 +89,18 @@ describe("a question in a chat", () => {
     if (bob === undefined || cai === undefined) throw new Error("no people");
     const written = await send(system, bob, { text: "ask me which room", mention: true });
     const card = await theQuestion(system, bob.chatId);
-    const { toast } = await decide(system, card, { openId: cai.openId, wanted: { choice: "Blue" } });
-    expect(toast).toMatchObject({ type: "info", content: expect.stringMatching(/^Only these may answer: /) });
+    const { toast } = await decide(system, card, {
+      openId: cai.openId,
+      wanted: { choice: "Blue" },
+    });
+    expect(toast).toMatchObject({
+      type: "info",
+      content: expect.stringMatching(/^Only these may answer: /),
+    });
     const form = { answer: "the big one" };
-    expect(await submit(system, card, { openId: bob.openId, button: "answer_form_submit", form })).toMatchObject({
+    expect(
+      await submit(system, card, { openId: bob.openId, button: "answer_form_submit", form }),
+    ).toMatchObject({
       toast: { content: "Answered" },
     });
     expect(await answerTo(system, written)).toContain('told: {"answer":"the big one","by":"Bob"}');
@@ -107,7 +132,10 @@ describe("a question in a chat", () => {
     expect(early.toast).toMatchObject({ type: "warning" });
     const form = { field_0: "2026-12-01 +0800" };
     const given = await submit(system, card, { openId: person.openId, button, form });
-    expect(given).toMatchObject({ toast: { type: "success", content: "Answered" }, cardChanged: true });
+    expect(given).toMatchObject({
+      toast: { type: "success", content: "Answered" },
+      cardChanged: true,
+    });
     expect(await answerTo(system, first)).toContain('told: {"answer":"2026-12-01",');
     await untilRetired(system, person.chatId);
     const second = await write(system, person, "ask me which day to go");
@@ -133,7 +161,10 @@ describe("a question in a chat", () => {
       "No answer is needed any more",
       "No answer is needed any more",
     ]);
-    const { toast } = await decide(system, card, { openId: person.openId, wanted: { choice: "Blue" } });
+    const { toast } = await decide(system, card, {
+      openId: person.openId,
+      wanted: { choice: "Blue" },
+    });
     expect(toast).toMatchObject({ content: "This question is not open any more." });
   });
 
@@ -144,7 +175,11 @@ describe("a question in a chat", () => {
     await write(system, person, "correct-horse-battery");
     await answerTo(system, written);
     const args = ["audit", "--file", "no-such.env"];
-    const { code, output } = await runApp({ file: "apps/cli/src/main.ts", args }, system.env, 60_000);
+    const { code, output } = await runApp(
+      { file: "apps/cli/src/main.ts", args },
+      system.env,
+      60_000,
+    );
     expect(code).toBe(0);
     const records = output.split("\n").filter((line) => line.includes(person.openId));
     expect(records.map((line) => (JSON.parse(line) as { kind: string }).kind)).toEqual([
@@ -172,16 +207,29 @@ describe("a question over HTTP", () => {
   const post = async (id: string, value: unknown, replica = 1) => {
     const headers = { "content-type": "application/json" };
     const body = JSON.stringify({ value });
-    const response = await fetch(`${urlOf(replica)}/v1/inputs/${id}`, { method: "POST", headers, body });
+    const response = await fetch(`${urlOf(replica)}/v1/inputs/${id}`, {
+      method: "POST",
+      headers,
+      body,
+    });
     return { status: response.status, body: (await response.json()) as object }; // our own server wrote it
   };
 
   it("AT-20: is listed, shown in every view, and takes one answer on any replica", async () => {
     const run = createClient({ url: urlOf(0) }).run("ask me which one", { session: "q1" });
-    const asked = await vi.waitUntil(async () => (await inputsOf("q1", 1))[0], { timeout: 60_000, interval: 20 });
-    expect(asked).toMatchObject({ question: "which one?", choices: ["Blue", "Green"], state: "pending" });
+    const asked = await vi.waitUntil(async () => (await inputsOf("q1", 1))[0], {
+      timeout: 60_000,
+      interval: 20,
+    });
+    expect(asked).toMatchObject({
+      question: "which one?",
+      choices: ["Blue", "Green"],
+      state: "pending",
+    });
     expect((await run.report()).interruptions).toEqual([asked]);
-    expect(await (await fetch(`${urlOf(0)}/v1/approvals?session_id=q1`)).json()).toEqual({ approvals: [] });
+    expect(await (await fetch(`${urlOf(0)}/v1/approvals?session_id=q1`)).json()).toEqual({
+      approvals: [],
+    });
     expect((await post(asked.id, "")).status).toBe(400);
     expect((await post(asked.id, 7)).status).toBe(400);
     expect((await post("f".repeat(32), "Blue")).status).toBe(404);
@@ -191,8 +239,12 @@ describe("a question over HTTP", () => {
     const { finalOutput } = await run.result();
     expect(finalOutput).toMatch(new RegExp(`^told: \\{"answer":"${taken}"`));
     const requested = [];
-    for await (const event of run.stream()) if (event.type === "input_requested") requested.push(event);
-    expect(requested).toMatchObject([{ requestId: asked.id, question: "which one?", choices: ["Blue", "Green"] }]);
+    for await (const event of run.stream()) {
+      if (event.type === "input_requested") requested.push(event);
+    }
+    expect(requested).toMatchObject([
+      { requestId: asked.id, question: "which one?", choices: ["Blue", "Green"] },
+    ]);
     const messages = [];
     for await (const message of run.messages()) messages.push(message);
     const told = messages.find(({ type }) => type === "UserInputRequestedEvent");
@@ -203,10 +255,16 @@ describe("a question over HTTP", () => {
 
   it("for a date says so in the list, and takes no other words", async () => {
     const run = createClient({ url: urlOf(0) }).run("ask me which day", { session: "q3" });
-    const asked = await vi.waitUntil(async () => (await inputsOf("q3", 1))[0], { timeout: 60_000, interval: 20 });
+    const asked = await vi.waitUntil(async () => (await inputsOf("q3", 1))[0], {
+      timeout: 60_000,
+      interval: 20,
+    });
     expect(asked).toMatchObject({ question: "which day?", choices: [], format: "date" });
     const refused = await post(asked.id, "soon");
-    expect(refused).toMatchObject({ status: 400, body: { error: expect.stringContaining("2026-12-24") } });
+    expect(refused).toMatchObject({
+      status: 400,
+      body: { error: expect.stringContaining("2026-12-24") },
+    });
     expect((await post(asked.id, "2026-12-05")).status).toBe(200);
     expect((await run.result()).finalOutput).toContain('told: {"answer":"2026-12-05"');
   });

@@ -2,7 +2,12 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { StreamFrame } from "@larkline/protocol";
-import { codeCache, startModelServer, type ModelServer, type ScriptedReply } from "@larkline/testkit";
+import {
+  codeCache,
+  startModelServer,
+  type ModelServer,
+  type ScriptedReply,
+} from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
 import { chat, resume } from "../system/chat-stream.ts";
@@ -69,12 +74,19 @@ function restartsIn(frames: readonly StreamFrame[]): number {
 }
 
 /** The terminal client, from the question to the end of the answer. */
-async function screenOf(question: string, during: (until: (part: string) => Promise<void>) => Promise<void>) {
-  const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", address(), "--lang", "en"], {
-    cwd: fileURLToPath(new URL("../..", import.meta.url)),
-    env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
-    stdio: ["pipe", "pipe", "inherit"],
-  });
+async function screenOf(
+  question: string,
+  during: (until: (part: string) => Promise<void>) => Promise<void>,
+) {
+  const client = spawn(
+    process.execPath,
+    ["apps/cli/src/main.ts", "chat", "--url", address(), "--lang", "en"],
+    {
+      cwd: fileURLToPath(new URL("../..", import.meta.url)),
+      env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache },
+      stdio: ["pipe", "pipe", "inherit"],
+    },
+  );
   let screen = "";
   client.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
   const closed = once(client, "close");

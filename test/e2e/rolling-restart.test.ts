@@ -2,7 +2,15 @@ import { patientClock } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
 import { waitForAnswer } from "../system/answer.ts";
-import { answersTo, metricOf, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
+import {
+  answersTo,
+  metricOf,
+  repeats,
+  tally,
+  untilAnswered,
+  write,
+  type Written,
+} from "../system/answers.ts";
 import { cardsOf, refusedOperations } from "../system/card-watch.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { startProcesses, type AppKind, type ProcessSystem } from "../system/system.ts";
@@ -45,7 +53,9 @@ function textOf(chat: number, position: number): string {
   const key = `${chat}-${position}`;
   const name = `m${key} pause ${200 + (((chat * 7 + position) * 53) % 500)}`;
   const tool = ["", "note_once", "note_pure"][position % 3];
-  return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key, ms: (position * 71) % 300 })}`;
+  return tool === ""
+    ? name
+    : `${name}\ncall ${tool} ${JSON.stringify({ key, ms: (position * 71) % 300 })}`;
 }
 
 /** Writes until the test stops it, with up to two messages waiting for their answers. */
@@ -62,17 +72,25 @@ async function keepWriting(chat: number, stop: AbortSignal): Promise<Written[]> 
 
 it("replacing every process under load loses, repeats and reorders nothing, and leaves nothing to be healed", async () => {
   const stop = new AbortController();
-  const writers = Array.from({ length: 3 }, async (_, chat) => await keepWriting(chat, stop.signal));
+  const writers = Array.from(
+    { length: 3 },
+    async (_, chat) => await keepWriting(chat, stop.signal),
+  );
   const writing = Promise.all(writers);
   try {
-    await Promise.race([replaceAll(), writing.then(() => Promise.reject(new Error("nobody writes any more")))]);
+    await Promise.race([
+      replaceAll(),
+      writing.then(() => Promise.reject(new Error("nobody writes any more"))),
+    ]);
   } finally {
     stop.abort();
   }
   const chats = await writing;
   await untilAnswered(system, chats.flat(), patienceMs);
   expect(tally(system, chats)).toEqual({ lost: 0, duplicated: 0, misordered: 0 });
-  const answers = chats.flat().flatMap((message) => answersTo(system, message).map(({ text }) => text));
+  const answers = chats
+    .flat()
+    .flatMap((message) => answersTo(system, message).map(({ text }) => text));
   expect(answers.filter((text) => !/^\[m[^\]]*\](?: ok:\S+)?$/.test(text))).toEqual([]);
   const once = repeats(await system.recorded(), "once");
   expect(once.started).toBeGreaterThan(chats.length);
@@ -91,7 +109,8 @@ function healed(): string[] {
 
 it("a turn in the middle of its model call is handed over at once, and its message is asked again", async () => {
   const text = "in the middle";
-  const asked = () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === text).length;
+  const asked = () =>
+    system.model.requests.filter(({ messages }) => messages.at(-1)?.text === text).length;
   let isStopping = false;
   system.model.setScript((request) =>
     !isStopping && request.messages.at(-1)?.text === text
@@ -127,8 +146,12 @@ it("a reply that is being sent while its worker stops is sent by another worker,
   // The sender tries again: however long its successor takes to start, it must not get through.
   const letThrough = system.feishu.faults.add({ match: lastFrame, action: { kind: "hang" } });
   const written = await write(system, system.person("Jon"), "sending pause 400");
-  const requests = () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === written.text).length;
-  await vi.waitUntil(() => requests() > 0 && system.feishu.faults.size === 1, { timeout: 60_000, interval: 10 });
+  const requests = () =>
+    system.model.requests.filter(({ messages }) => messages.at(-1)?.text === written.text).length;
+  await vi.waitUntil(() => requests() > 0 && system.feishu.faults.size === 1, {
+    timeout: 60_000,
+    interval: 10,
+  });
   const requestsBefore = requests();
   const successor = await system.start("agent-worker");
   expect(await sender?.stop()).toBe(0);

@@ -69,7 +69,10 @@ async function untilHandedOutAnew(runner: string, count: number): Promise<void> 
   const redis = new Redis(system.redis.url);
   try {
     const jobs = async () => (await redis.keys(`*tools-${runner}:*.2`)).length;
-    await vi.waitFor(async () => expect(await jobs()).toBe(count), { timeout: 60_000, interval: 50 });
+    await vi.waitFor(async () => expect(await jobs()).toBe(count), {
+      timeout: 60_000,
+      interval: 50,
+    });
   } finally {
     redis.disconnect();
   }
@@ -82,13 +85,23 @@ function shownIn(chatId: string): string {
 
 async function untilRecorded(line: string, times = 1): Promise<void> {
   const count = async () => (await system.recorded()).filter((one) => one === line).length;
-  await vi.waitFor(async () => expect(await count()).toBeGreaterThanOrEqual(times), { timeout: 60_000, interval: 20 });
+  await vi.waitFor(async () => expect(await count()).toBeGreaterThanOrEqual(times), {
+    timeout: 60_000,
+    interval: 20,
+  });
 }
 
 /** A runner counts a call once it has handed in the outcome: the answer may be there by then. */
-async function untilCounted(runner: AppProcess, fact: (count: number) => boolean, labels?: string): Promise<void> {
+async function untilCounted(
+  runner: AppProcess,
+  fact: (count: number) => boolean,
+  labels?: string,
+): Promise<void> {
   const calls = async () => await metricOf(runner, "larkline_tool_calls_total", labels);
-  await vi.waitFor(async () => expect(await calls()).toSatisfy(fact), { timeout: 60_000, interval: 50 });
+  await vi.waitFor(async () => expect(await calls()).toSatisfy(fact), {
+    timeout: 60_000,
+    interval: 50,
+  });
 }
 
 function call(tool: string, key: string): string {
@@ -103,7 +116,9 @@ describe("a second runner", () => {
       /^\[early\] failed:tool_not_found/,
     );
     const runner = await startHolding();
-    expect(await system.ask(person, `now\n${call("hold_pure", "quick")}`)).toBe("[now] ok:released");
+    expect(await system.ask(person, `now\n${call("hold_pure", "quick")}`)).toBe(
+      "[now] ok:released",
+    );
     expect(await runner.stop()).toBe(0);
     await untilTools((names) => names.includes("hold_pure") && names.includes("note_pure"));
     const late = await write(system, person, `late\n${call("hold_pure", "quick")}`);
@@ -112,7 +127,9 @@ describe("a second runner", () => {
       interval: 50,
     });
     const successor = await startHolding();
-    expect((await waitForAnswer(system.feishu, late.messageId, { timeoutMs: 60_000 })).text).toBe("[late] ok:released");
+    expect((await waitForAnswer(system.feishu, late.messageId, { timeoutMs: 60_000 })).text).toBe(
+      "[late] ok:released",
+    );
     await successor.kill();
     const killed = await write(system, person, `killed\n${call("hold_pure", "quick")}`);
     const third = await startHolding();
@@ -128,7 +145,10 @@ describe("a second runner", () => {
     const { env } = system;
     const admin = { file: "apps/cli/src/main.ts", args: ["runner", "remove", "second"] };
     const { code, output } = await runApp(admin, env);
-    expect({ code, output: output.trim() }).toEqual({ code: 0, output: expect.stringContaining("second") });
+    expect({ code, output: output.trim() }).toEqual({
+      code: 0,
+      output: expect.stringContaining("second"),
+    });
     await untilTools((names) => !names.includes("hold_pure") && names.includes("note_pure"));
     const text = `gone\n${call("hold_pure", "quick")}`;
     expect(await system.ask(system.person("Ann"), text)).toMatch(/^\[gone\] failed:tool_not_found/);
@@ -175,9 +195,13 @@ it("a runner that offers the tool of another living one is refused in one line",
   const { code, output } = await runApp({ file: "apps/tool-runner/src/main.ts" }, env);
   expect(code).toBe(1);
   expect(output.trim().split("\n")).toEqual([
-    expect.stringMatching(/^The tools are refused: a tool named 'note_once' belongs to runner 'recording'\./),
+    expect.stringMatching(
+      /^The tools are refused: a tool named 'note_once' belongs to runner 'recording'\./,
+    ),
   ]);
-  expect(await system.ask(system.person("Eve"), 'still\ncall note_once {"key":"still"}')).toContain("ok:");
+  expect(await system.ask(system.person("Eve"), 'still\ncall note_once {"key":"still"}')).toContain(
+    "ok:",
+  );
 });
 
 describe("a runner that is killed", () => {
@@ -232,7 +256,11 @@ describe("a call for a runner that was killed a moment before and still counts a
     const patient = { HOLD_TIMEOUT_MS: "20000" };
     const runner = await startHolding(patient);
     await runner.kill();
-    const written = await write(system, system.person("Ida"), `taken\n${call("hold_once", "taken")}`);
+    const written = await write(
+      system,
+      system.person("Ida"),
+      `taken\n${call("hold_once", "taken")}`,
+    );
     await untilWithdrawn();
     await system.release("taken");
     await freeToolsOf("second");
@@ -251,7 +279,11 @@ describe("a runner that stands still for longer than its locks live", () => {
     const runner = await startHolding({ RUNNER_CONCURRENCY: "2" });
     const redis = new Redis(system.redis.url);
     const locks = async () => (await redis.keys("*tools-second:*:lock")).length;
-    const written = await write(system, system.person("Gus"), `frozen\n${call("hold_once", "frozen")}`);
+    const written = await write(
+      system,
+      system.person("Gus"),
+      `frozen\n${call("hold_once", "frozen")}`,
+    );
     await untilRecorded("once frozen");
     await vi.waitFor(async () => expect(await locks()).toBe(1), { timeout: 60_000, interval: 50 });
     runner.signal("SIGSTOP");

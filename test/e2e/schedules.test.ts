@@ -57,12 +57,16 @@ async function remind(person: Writer, after: string): Promise<StoredSchedule> {
 async function comes(made: StoredSchedule): Promise<void> {
   const atMs = Date.now();
   const schedule = { ...made.schedule, timing: { kind: "once", atMs } as const };
-  expect(await schedules.change({ ...made, schedule }, { state: "active", dueMs: atMs, alarmMs: atMs })).toBe(true);
+  expect(
+    await schedules.change({ ...made, schedule }, { state: "active", dueMs: atMs, alarmMs: atMs }),
+  ).toBe(true);
 }
 
 function reminders({ chatId }: Writer): string[] {
   const shown = system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
-  return shown.map((message) => JSON.stringify(message)).filter((text) => text.includes("Drink water!"));
+  return shown
+    .map((message) => JSON.stringify(message))
+    .filter((text) => text.includes("Drink water!"));
 }
 
 describe("a reminder", () => {
@@ -70,13 +74,18 @@ describe("a reminder", () => {
     const person = system.person("Ann");
     const made = await remind(person, "PT2H");
     expect(made.dueMs - made.schedule.createdAtMs).toBeGreaterThan(7_100_000);
-    expect(made.schedule).toMatchObject({ owner: { id: person.openId }, chatId: person.chatId, zone: "Asia/Shanghai" });
+    expect(made.schedule).toMatchObject({
+      owner: { id: person.openId },
+      chatId: person.chatId,
+      zone: "Asia/Shanghai",
+    });
     const [first] = system.workers;
     await comes(made);
     await first?.kill();
     await vi.waitFor(() => expect(reminders(person)).toHaveLength(1), patience);
     await vi.waitFor(
-      async () => expect(await schedules.log(made.schedule.id)).toMatchObject([{ state: "started" }]),
+      async () =>
+        expect(await schedules.log(made.schedule.id)).toMatchObject([{ state: "started" }]),
       patience,
     );
     expect(await schedules.ofPerson(system.appId, person.openId)).toEqual([]);
@@ -91,8 +100,12 @@ describe("a reminder", () => {
     expect(listed).toMatch(
       /1\. `Water` · `at \d{4}-\d\d-\d\d \d\d:\d\d` · \d{4}-\d\d-\d\d \d\d:\d\d \(Asia\/Shanghai\)/,
     );
-    expect(await answerTo(system, await write(system, person, "/schedules pause 1"))).toContain("It is paused.");
-    expect(await answerTo(system, await write(system, person, "/schedules delete 1"))).toContain("It is deleted.");
+    expect(await answerTo(system, await write(system, person, "/schedules pause 1"))).toContain(
+      "It is paused.",
+    );
+    expect(await answerTo(system, await write(system, person, "/schedules delete 1"))).toContain(
+      "It is deleted.",
+    );
     expect(await schedules.read(made.schedule.id)).toBeUndefined();
   });
 });

@@ -75,7 +75,9 @@ const tools = ["book", "lose", "again", "heavy", "secret"].map((name) => ({
 
 function answerOf(method: string, params: Call): object | undefined {
   const kept = { resultType: "complete", ttlMs: 0, cacheScope: "private" };
-  if (method === "server/discover") return { ...kept, supportedVersions: ["2026-07-28"], capabilities: { tools: {} } };
+  if (method === "server/discover") {
+    return { ...kept, supportedVersions: ["2026-07-28"], capabilities: { tools: {} } };
+  }
   if (method === "tools/list") return { ...kept, tools };
   if (method !== "tools/call") return { resultType: "complete" };
   calls.push(params);
@@ -115,7 +117,9 @@ beforeAll(async () => {
   system = await startSystem({ config: { mcp: { servers: { travel, old } } }, lines: true });
   await vi.waitFor(
     async () => {
-      const { finalOutput } = await clientOf().run('look\ncall travel_heavy {"id":"first"}').result();
+      const { finalOutput } = await clientOf()
+        .run('look\ncall travel_heavy {"id":"first"}')
+        .result();
       expect(finalOutput).toContain("its state is too long");
     },
     { timeout: 60_000, interval: 500 },
@@ -151,18 +155,41 @@ describe("AT-20: what an MCP server asks is a question to the person", () => {
     const card = await theQuestion(system, person.chatId);
     expect(card.title).toBe("A question for you");
     const shown = JSON.stringify(card.message);
-    for (const part of ["The MCP server “travel” asks", "Where to, and when?", "date_picker", "High fare"]) {
+    for (const part of [
+      "The MCP server “travel” asks",
+      "Where to, and when?",
+      "date_picker",
+      "High fare",
+    ]) {
       expect(shown).toContain(part);
     }
     await replaceRunnerAndWorker();
     const button = "form_submit";
-    const early = await submit(system, card, { openId: person.openId, button, form: { field_0: "Rome" } });
-    expect(early.toast).toMatchObject({ type: "warning", content: "Please check: Day: is missing." });
-    const form = { field_0: "Rome", field_1: "2026-12-01 +0800", field_2: "2", field_3: "true", field_4: "low" };
+    const early = await submit(system, card, {
+      openId: person.openId,
+      button,
+      form: { field_0: "Rome" },
+    });
+    expect(early.toast).toMatchObject({
+      type: "warning",
+      content: "Please check: Day: is missing.",
+    });
+    const form = {
+      field_0: "Rome",
+      field_1: "2026-12-01 +0800",
+      field_2: "2",
+      field_3: "true",
+      field_4: "low",
+    };
     const given = await submit(system, card, { openId: person.openId, button, form });
-    expect(given).toMatchObject({ toast: { type: "success", content: "Answered" }, cardChanged: true });
+    expect(given).toMatchObject({
+      toast: { type: "success", content: "Answered" },
+      cardChanged: true,
+    });
     const content = { city: "Rome", day: "2026-12-01", seats: 2, window: true, fare: "low" };
-    expect(await answerTo(system, written)).toContain(`accept ${JSON.stringify(content)} with state of a`);
+    expect(await answerTo(system, written)).toContain(
+      `accept ${JSON.stringify(content)} with state of a`,
+    );
     const [first, second, ...more] = callsOf("a");
     expect(JSON.stringify(first)).toContain('clientCapabilities":{"elicitation":{"form":{}}}');
     expect(first?.inputResponses).toBeUndefined();
@@ -179,9 +206,11 @@ describe("AT-20: what an MCP server asks is a question to the person", () => {
     const written = await write(system, person, 'go\ncall travel_book {"id":"b"}');
     const card = await theQuestion(system, person.chatId);
     const choice = '{"action":"decline"}';
-    expect(await decide(system, card, { openId: person.openId, wanted: { choice } })).toMatchObject({
-      toast: { content: "Answered" },
-    });
+    expect(await decide(system, card, { openId: person.openId, wanted: { choice } })).toMatchObject(
+      {
+        toast: { content: "Answered" },
+      },
+    );
     expect(await answerTo(system, written)).toContain("decline {} with state of b");
   });
 
@@ -191,13 +220,17 @@ describe("AT-20: what an MCP server asks is a question to the person", () => {
     for await (const event of run.stream()) {
       if (event.type !== "input_requested") continue;
       expect(event.question).toMatch(/^The MCP server "travel" asks/);
-      expect((await run.report()).interruptions).toMatchObject([{ kind: "question", form: { server: "travel" } }]);
+      expect((await run.report()).interruptions).toMatchObject([
+        { kind: "question", form: { server: "travel" } },
+      ]);
       const wrong = { city: "Rome", day: "tomorrow" };
       refused = await run.answer(event.requestId, wrong).catch((error: unknown) => error);
       await run.answer(event.requestId, { city: "Rome", day: "2026-12-24" });
     }
     expect(refused).toMatchObject({ status: 400 });
-    expect((await run.result()).finalOutput).toContain('accept {"city":"Rome","day":"2026-12-24"} with state of c');
+    expect((await run.result()).finalOutput).toContain(
+      'accept {"city":"Rome","day":"2026-12-24"} with state of c',
+    );
     expect(callsOf("c")).toHaveLength(2);
   });
 
@@ -233,16 +266,22 @@ describe("AT-20: what an MCP server asks is a question to the person", () => {
   it("and a lost answer to the repeat of a once call is unknown: it is not repeated", async () => {
     const run = clientOf().run('go\ncall travel_lose {"id":"g"}');
     for await (const event of run.stream()) {
-      if (event.type === "input_requested") await run.answer(event.requestId, { city: "Rome", day: "2026-12-24" });
+      if (event.type === "input_requested") {
+        await run.answer(event.requestId, { city: "Rome", day: "2026-12-24" });
+      }
     }
-    expect((await run.result()).finalOutput).toContain("It is not known whether this call took effect");
+    expect((await run.result()).finalOutput).toContain(
+      "It is not known whether this call took effect",
+    );
     expect(callsOf("g")).toHaveLength(2);
   });
 });
 
 /** The actions that the older server got, call by call. */
 function toldIn(id: string): string[][] {
-  return older.calls.filter((call) => call.id === id).map(({ told }) => told.map(({ action }) => action));
+  return older.calls
+    .filter((call) => call.id === id)
+    .map(({ told }) => told.map(({ action }) => action));
 }
 
 describe("AT-20: what an MCP server of an older revision asks inside a call is a question to the person", () => {
@@ -254,7 +293,11 @@ describe("AT-20: what an MCP server of an older revision asks inside a call is a
     for (const part of ["The MCP server “old” asks", "Where to?"]) expect(shown).toContain(part);
     await replaceRunnerAndWorker();
     const button = "form_submit";
-    const given = await submit(system, city, { openId: person.openId, button, form: { field_0: "Rome" } });
+    const given = await submit(system, city, {
+      openId: person.openId,
+      button,
+      form: { field_0: "Rome" },
+    });
     expect(given).toMatchObject({ toast: { type: "success", content: "Answered" } });
     const seat = await vi.waitUntil(
       async () => {
@@ -285,9 +328,14 @@ describe("AT-20: what an MCP server of an older revision asks inside a call is a
       return (await run.result()).finalOutput;
     });
     const answers = await Promise.all(runs);
-    for (const [at, id] of ["l", "m", "n"].entries()) expect(answers[at]).toContain(`${id}: accept for ${id}, decline`);
+    for (const [at, id] of ["l", "m", "n"].entries()) {
+      expect(answers[at]).toContain(`${id}: accept for ${id}, decline`);
+    }
     // The connection that lists the tools is left; those of the calls are closed.
-    await vi.waitUntil(() => older.sessions() <= 1 + killedRunners, { timeout: 60_000, interval: 20 });
+    await vi.waitUntil(() => older.sessions() <= 1 + killedRunners, {
+      timeout: 60_000,
+      interval: 20,
+    });
   });
 
   it("and is closed by /stop: the server is not called again", async () => {
@@ -304,7 +352,9 @@ describe("AT-20: what an MCP server of an older revision asks inside a call is a
 
   it("but not where the call may not be repeated: the server learns it, and the model", async () => {
     const { finalOutput } = await clientOf().run('go\ncall old_pay {"id":"p"}').result();
-    expect(finalOutput).toContain("nobody was asked: people are asked only inside calls that may be repeated");
+    expect(finalOutput).toContain(
+      "nobody was asked: people are asked only inside calls that may be repeated",
+    );
     expect(toldIn("p")).toEqual([[]]);
   });
 });

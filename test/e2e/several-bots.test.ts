@@ -34,7 +34,10 @@ beforeAll(async () => {
     bots: { support: { transport: "webhook", agent: "support" } },
   });
   support = system.botNamed("support");
-  system.feishu.setWebhookUrl(support.appId, `${system.ingresses[0]?.url ?? ""}/feishu/support/events`);
+  system.feishu.setWebhookUrl(
+    support.appId,
+    `${system.ingresses[0]?.url ?? ""}/feishu/support/events`,
+  );
   system.feishu.setTransport(support.appId, "webhook");
 });
 
@@ -53,7 +56,12 @@ interface Asked {
 async function write(appId: string, text: string): Promise<Asked> {
   const { openId } = system.feishu.addUser({ name: "Ann" });
   const { chatId } = system.feishu.addChat({ type: "p2p", members: [openId, appId] });
-  const { messageId, delivery } = await system.feishu.sendMessage({ appId, chatId, from: openId, text });
+  const { messageId, delivery } = await system.feishu.sendMessage({
+    appId,
+    chatId,
+    from: openId,
+    text,
+  });
   expect((await delivery).outcome).toBe("acknowledged");
   return { appId, chatId, messageId };
 }
@@ -64,7 +72,9 @@ async function startWorker() {
 }
 
 function requestFor(text: string): NormalisedRequest {
-  const request = system.model.requests.find(({ messages }) => messages.some((message) => message.text.includes(text)));
+  const request = system.model.requests.find(({ messages }) =>
+    messages.some((message) => message.text.includes(text)),
+  );
   return request ?? expect.fail(`no model was asked about ${text}`);
 }
 
@@ -74,7 +84,8 @@ it("a message to a bot that no worker knows yet waits for one that does, and hol
   const other = await write(system.appId, "meanwhile");
   expect((await waitForAnswer(system.feishu, other.messageId, patience)).text).toBe("[meanwhile]");
   await vi.waitFor(
-    async () => expect(await (await fetch(`${old.url}/ready`)).json()).toMatchObject({ status: "ready" }),
+    async () =>
+      expect(await (await fetch(`${old.url}/ready`)).json()).toMatchObject({ status: "ready" }),
     { timeout: 60_000 },
   );
   expect(visibleAnswers(system.feishu, early)).toEqual([]);
@@ -87,11 +98,17 @@ it("several bots answer side by side as their own agents, also when a worker die
   const doomed = await startWorker();
   const texts = Array.from({ length: 6 }, (_, index) => `number ${index} pause 400`);
   const asked = await Promise.all(
-    texts.flatMap((text) => [write(system.appId, `assistant ${text}`), write(support.appId, `desk ${text}`)]),
+    texts.flatMap((text) => [
+      write(system.appId, `assistant ${text}`),
+      write(support.appId, `desk ${text}`),
+    ]),
   );
-  await vi.waitUntil(() => system.model.requests.some(({ messages }) => messages.at(-1)?.text.startsWith("desk")), {
-    timeout: patience.timeoutMs,
-  });
+  await vi.waitUntil(
+    () => system.model.requests.some(({ messages }) => messages.at(-1)?.text.startsWith("desk")),
+    {
+      timeout: patience.timeoutMs,
+    },
+  );
   await doomed.kill();
   const answers = await Promise.all(
     asked.map(async (one) => await waitForAnswer(system.feishu, one.messageId, patience)),
@@ -116,15 +133,29 @@ it("several bots answer side by side as their own agents, also when a worker die
 });
 
 it("a process without the secrets of a bot does not start, and names all that are missing", async () => {
-  const none = { FEISHU_APP_SECRET_SUPPORT: "", FEISHU_ENCRYPT_KEY_SUPPORT: "", FEISHU_VERIFICATION_TOKEN_SUPPORT: "" };
+  const none = {
+    FEISHU_APP_SECRET_SUPPORT: "",
+    FEISHU_ENCRYPT_KEY_SUPPORT: "",
+    FEISHU_VERIFICATION_TOKEN_SUPPORT: "",
+  };
   const env = { ...system.env, ...keysFor("agent-worker", ""), ...none };
   const [ingress, worker] = await Promise.all(
     ["ingress", "agent-worker"].map(
-      async (app) => await runApp({ file: `apps/${app}/src/main.ts` }, { ...env, PORT: "0" }, patience.timeoutMs),
+      async (app) =>
+        await runApp(
+          { file: `apps/${app}/src/main.ts` },
+          { ...env, PORT: "0" },
+          patience.timeoutMs,
+        ),
     ),
   );
-  expect(ingress).toMatchObject({ code: 1, output: expect.stringContaining("FEISHU_APP_SECRET_SUPPORT is not set.") });
-  expect(ingress?.output).toContain("needs FEISHU_ENCRYPT_KEY_SUPPORT, FEISHU_VERIFICATION_TOKEN_SUPPORT or both");
+  expect(ingress).toMatchObject({
+    code: 1,
+    output: expect.stringContaining("FEISHU_APP_SECRET_SUPPORT is not set."),
+  });
+  expect(ingress?.output).toContain(
+    "needs FEISHU_ENCRYPT_KEY_SUPPORT, FEISHU_VERIFICATION_TOKEN_SUPPORT or both",
+  );
   expect(worker).toMatchObject({ code: 1, output: "FEISHU_APP_SECRET_SUPPORT is not set.\n" });
 });
 

@@ -56,7 +56,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
   async function newChat(openId?: string): Promise<Locator> {
     const { simulator } = playground;
     const person = simulator.addUser({ name, ...(openId === undefined ? {} : { openId }) });
-    return await openChat(simulator.addChat({ type: "p2p", name, members: [person.openId] }).chatId);
+    return await openChat(
+      simulator.addChat({ type: "p2p", name, members: [person.openId] }).chatId,
+    );
   }
 
   async function write(chat: Locator, text: string): Promise<void> {
@@ -110,12 +112,19 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     prompt(
       text,
       { calls: [call("query_stock", { article: say("绿茶", "green tea") })] },
-      { text: say("仓库系统没有响应，请稍后再试。", "The warehouse does not answer: please try later.") },
+      {
+        text: say(
+          "仓库系统没有响应，请稍后再试。",
+          "The warehouse does not answer: please try later.",
+        ),
+      },
     );
     const chat = await newChat();
     await write(chat, text);
     await untilFinished(chat);
-    expect(await titleOf(cardIn(chat)).textContent()).toBe(say("查询库存 ❌", "Look up the stock ❌"));
+    expect(await titleOf(cardIn(chat)).textContent()).toBe(
+      say("查询库存 ❌", "Look up the stock ❌"),
+    );
     const panel = cardIn(chat).locator("details.panel").first();
     expect(await panel.getAttribute("class")).toContain("ink-red");
     expect(await panel.evaluate((one) => one.hasAttribute("open"))).toBe(false);
@@ -127,7 +136,10 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const note = say("周五给花浇水", "water the plants on Friday");
     prompt(
       text,
-      { text: say("好的，我来记下。", "I will write it down."), calls: [call("add_note", { text: note })] },
+      {
+        text: say("好的，我来记下。", "I will write it down."),
+        calls: [call("add_note", { text: note })],
+      },
       { text: say("好的，那就不记了。", "Then I leave it.") },
     );
     const chat = await newChat();
@@ -147,11 +159,15 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const reason = card.locator("form input");
     await reason.fill(say("周五放假", "Friday is a holiday"));
     await picture("card-reject", card);
-    await card.getByRole("button", { name: say("附上理由并拒绝", "Reject with this reason") }).click();
+    await card
+      .getByRole("button", { name: say("附上理由并拒绝", "Reject with this reason") })
+      .click();
     await untilFinished(chat);
     await expect.poll(async () => await card.locator("form").count(), patience).toBe(0);
     await titleOf(card).click();
-    await expect.poll(async () => await card.textContent(), patience).toContain(say("周五放假", "Friday is a holiday"));
+    await expect
+      .poll(async () => await card.textContent(), patience)
+      .toContain(say("周五放假", "Friday is a holiday"));
   });
 
   it("two questions on one card, each with its own buttons", async () => {
@@ -179,10 +195,14 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
 
   it("an approval that another person decides has a card of its own", async () => {
     const { simulator } = playground;
-    const manager = simulator.users.get(ids.manager) ?? simulator.addUser({ name: "李莫 Mo", openId: ids.manager });
+    const manager =
+      simulator.users.get(ids.manager) ??
+      simulator.addUser({ name: "李莫 Mo", openId: ids.manager });
     const asker = simulator.addUser({ name });
     const members = [asker.openId, manager.openId];
-    const chat = await openChat(simulator.addChat({ type: "group", name: say("发布群", "Releases"), members }).chatId);
+    const chat = await openChat(
+      simulator.addChat({ type: "group", name: say("发布群", "Releases"), members }).chatId,
+    );
     const text = say("发布 shop 2.1", "Deploy shop 2.1");
     prompt(
       text,
@@ -195,15 +215,22 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const own = page.locator(".chat:not([hidden])", { hasText: manager.name });
     const approve = page.getByRole("button", { name: words.approve, exact: true });
     const card = own.locator(".feishu-card", { has: approve });
-    expect(await card.locator(".card-head").textContent()).toBe(say("批准“发布服务”？", "Approve “Deploy a service”?"));
-    expect(await card.textContent()).toContain(say("把 shop 2.1 发布到生产环境", "Deploy shop 2.1 to production"));
+    expect(await card.locator(".card-head").textContent()).toBe(
+      say("批准“发布服务”？", "Approve “Deploy a service”?"),
+    );
+    expect(await card.textContent()).toContain(
+      say("把 shop 2.1 发布到生产环境", "Deploy shop 2.1 to production"),
+    );
     expect(await card.textContent()).toContain(say(`发起人：${name}`, `Requested by: ${name}`));
     await picture("card-other-deciders", card);
     const asked = page.waitForEvent("dialog");
     const clicked = card.locator(approve).click();
     const twice = await asked;
     expect(twice.message()).toBe(
-      say("⚠️ 风险：高\n\n把 shop 2.1 发布到生产环境", "⚠️ Risk: high\n\nDeploy shop 2.1 to production"),
+      say(
+        "⚠️ 风险：高\n\n把 shop 2.1 发布到生产环境",
+        "⚠️ Risk: high\n\nDeploy shop 2.1 to production",
+      ),
     );
     await twice.accept();
     await clicked;
@@ -218,14 +245,19 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
   it("the footer: seconds and a line of one's own; model, tokens, cost and trace are folded", async () => {
     const text = say("用一句话介绍你自己", "Introduce yourself in a sentence");
     prompt(text, {
-      text: say("我是你们团队的助手，能查资料、记笔记、画图表。", "I am the assistant of your team."),
+      text: say(
+        "我是你们团队的助手，能查资料、记笔记、画图表。",
+        "I am the assistant of your team.",
+      ),
       firstDelayMs: 700,
       usage: { inputTokens: 1_840, outputTokens: 126 },
     });
     const chat = await newChat();
     await write(chat, text);
     await untilFinished(chat);
-    const footer = cardIn(chat).locator("details.panel.bare", { hasText: say("由 AI 生成", "Generated by AI") });
+    const footer = cardIn(chat).locator("details.panel.bare", {
+      hasText: say("由 AI 生成", "Generated by AI"),
+    });
     expect(await footer.locator("summary").textContent()).toMatch(
       new RegExp(say("\\d 秒 · 由 AI 生成", "\\d s · Generated by AI")),
     );
@@ -236,7 +268,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const trace = details.getByRole("link");
     const link = (await trace.getAttribute("href")) ?? "";
     expect(link).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/why\?q=[0-9a-f]{32}$/);
-    await expect.poll(async () => await (await fetch(link)).text(), patience).toContain("Answered after");
+    await expect
+      .poll(async () => await (await fetch(link)).text(), patience)
+      .toContain("Answered after");
     await picture("card-footer", cardIn(chat));
   });
 
@@ -249,7 +283,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const card = cardIn(chat);
     expect(await card.getByRole("textbox").count()).toBe(0);
     await card.locator('[data-use="rate_down"]').click();
-    await page.locator(".toast-success", { hasText: say("谢谢你的反馈", "Thank you. You can") }).waitFor();
+    await page
+      .locator(".toast-success", { hasText: say("谢谢你的反馈", "Thank you. You can") })
+      .waitFor();
     const field = card.getByRole("textbox");
     await field.fill(say("那家店周一休息", "It is closed on Mondays"));
     await picture("card-rating", card);
@@ -259,8 +295,13 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
 
   it("an answer that has failed, with a button that tries again", async () => {
     const text = say("总结今天的会议", "Sum up today's meeting");
-    prompt(text, ...Array.from({ length: 5 }, () => ({ fault: { kind: "status", status: 529 } }) as const));
-    prompt(say("请再试一次", "Please try again"), { text: say("会议决定周五上线。", "The launch is on Friday.") });
+    prompt(
+      text,
+      ...Array.from({ length: 5 }, () => ({ fault: { kind: "status", status: 529 } }) as const),
+    );
+    prompt(say("请再试一次", "Please try again"), {
+      text: say("会议决定周五上线。", "The launch is on Friday."),
+    });
     const chat = await newChat();
     await write(chat, text);
     const again = cardIn(chat).getByRole("button", { name: say("再试一次", "Try again") });
@@ -282,7 +323,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const more = cardIn(chat).getByRole("button", { name: say("继续", "Continue") });
     await more.waitFor();
     await picture("card-limit", cardIn(chat));
-    prompt(say("请继续", "Please continue"), { text: say("状。第三章：计划。", "present. Chapter three: the plan.") });
+    prompt(say("请继续", "Please continue"), {
+      text: say("状。第三章：计划。", "present. Chapter three: the plan."),
+    });
     await more.click();
     await chat.getByText(say("状。第三章：计划。", "present. Chapter three: the plan.")).waitFor();
     await untilFinished(chat);
@@ -347,7 +390,10 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     const says = async (from: string, text: string) =>
       await simulator.sendMessage({ appId: system.appId, chatId: group.chatId, from, text });
     await says(other.openId, say("上线改到周四上午十点", "The launch moves to Thursday, 10:00"));
-    await says(asker.openId, say("那回归测试周三要做完", "Then the tests have to be done on Wednesday"));
+    await says(
+      asker.openId,
+      say("那回归测试周三要做完", "Then the tests have to be done on Wednesday"),
+    );
     const text = say("我们定了什么？", "What have we decided?");
     const answer = say(
       "刚才定了两件事：\n\n- 上线改到**周四 10:00**（李雷）\n- 回归测试**周三**做完（王芳）",
@@ -378,7 +424,9 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
     expect(await card.textContent()).toMatch(/r = \(?x₂ - x₁\)?\s*[/⁄]\s*x₁ × 100%/);
     expect(await card.textContent()).not.toContain("[x]");
     const aligned = card.locator("td", { hasText: "1,870" });
-    expect(await aligned.evaluate((cell) => cell.computedStyleMap().get("text-align")?.toString())).toBe("right");
+    expect(
+      await aligned.evaluate((cell) => cell.computedStyleMap().get("text-align")?.toString()),
+    ).toBe("right");
     await picture("card-markdown", card);
   });
 
@@ -386,11 +434,17 @@ describe.each(languages)("what people see of an answer (%s)", (language) => {
   it.runIf(isForDocuments)("helpers at work, a hand-over, and a team", async () => {
     const chat = await newChat();
     await write(chat, say("派两个助手：绿茶和红茶", "send two helpers: tea and coffee"));
-    const helper = say(/helper: 看看红茶 · [1-9] 秒/.source, /helper: Look at coffee · [1-9] s/.source);
+    const helper = say(
+      /helper: 看看红茶 · [1-9] 秒/.source,
+      /helper: Look at coffee · [1-9] s/.source,
+    );
     await cardIn(chat).getByText(new RegExp(helper)).first().waitFor();
     await picture("agents-helpers", cardIn(chat));
     await untilFinished(chat);
-    await write(chat, say("请专家看一下：周五要扩容吗？", "ask the expert: do we need more machines on Friday?"));
+    await write(
+      chat,
+      say("请专家看一下：周五要扩容吗？", "ask the expert: do we need more machines on Friday?"),
+    );
     await chat.getByText(say("我是专家", "I am the expert")).waitFor();
     await untilFinished(chat);
     await picture("agents-hand-over", cardIn(chat));

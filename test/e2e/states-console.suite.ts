@@ -75,7 +75,8 @@ describe.each(languages)("what operators see (%s)", (language) => {
   });
   afterAll(async () => await close?.());
 
-  const picture = async (name: string, ...parts: Locator[]) => await takePicture(page, { name, language, parts });
+  const picture = async (name: string, ...parts: Locator[]) =>
+    await takePicture(page, { name, language, parts });
   const open = async (path: string) => await page.goto(`${operators.url}${path}`);
   const textOf = async (part: Locator) => (await part.innerText()).replaceAll(/\s+/g, " ");
 
@@ -83,7 +84,11 @@ describe.each(languages)("what operators see (%s)", (language) => {
   function deploys(): () => string {
     const { simulator } = playground;
     const person = simulator.addUser({ name: say("韩梅梅", "Mei Han") });
-    const { chatId } = simulator.addChat({ type: "p2p", name: person.name, members: [person.openId] });
+    const { chatId } = simulator.addChat({
+      type: "p2p",
+      name: person.name,
+      members: [person.openId],
+    });
     const text = say("把 shop 2.2 发布出去", "Ship shop 2.2");
     const given = { service: "shop", version: "2.2", replicas: 3 };
     prompt(
@@ -97,7 +102,9 @@ describe.each(languages)("what operators see (%s)", (language) => {
 
   it("an approval to decide, and the overview that counts it", async () => {
     const shown = deploys();
-    const row = page.getByRole("row", { name: say("发布服务 (deploy)", "Deploy a service (deploy)") });
+    const row = page.getByRole("row", {
+      name: say("发布服务 (deploy)", "Deploy a service (deploy)"),
+    });
     await expect
       .poll(
         async () => {
@@ -108,7 +115,9 @@ describe.each(languages)("what operators see (%s)", (language) => {
       )
       .toBe(1);
     await open("/");
-    expect(await textOf(page.locator("main"))).toMatch(new RegExp(`${say("等待中的审批", "Open approvals")} [1-9]`));
+    expect(await textOf(page.locator("main"))).toMatch(
+      new RegExp(`${say("等待中的审批", "Open approvals")} [1-9]`),
+    );
     await picture("console-overview");
     await open("/approvals");
     await row.getByRole("button").click();
@@ -124,7 +133,9 @@ describe.each(languages)("what operators see (%s)", (language) => {
     await open("/runs?outcome=failed");
     const rows = page.locator("tbody tr");
     expect(await rows.count()).toBeGreaterThan(8);
-    for (const text of await rows.allInnerTexts()) expect(text).not.toContain(say("已回答", "Answered"));
+    for (const text of await rows.allInnerTexts()) {
+      expect(text).not.toContain(say("已回答", "Answered"));
+    }
     await open("/runs");
     await picture("console-runs");
   });

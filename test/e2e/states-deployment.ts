@@ -12,7 +12,12 @@ import {
 import type { Playground } from "@larkline/simulator/playground";
 import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
-import { app, launchBrowser, openTestPage, startTestPlayground } from "../playground/page-test.fixture.ts";
+import {
+  app,
+  launchBrowser,
+  openTestPage,
+  startTestPlayground,
+} from "../playground/page-test.fixture.ts";
 import type { App } from "../system/app-process.ts";
 import { stepsSaid } from "../system/model-script.ts";
 import { startProcesses, type System } from "../system/system.ts";
@@ -59,8 +64,11 @@ export function prompt(words: string, ...replies: ScriptedReply[]): void {
 
 /** Helpers, hand-overs and teams say what the demo says. */
 const script: ModelScript = (request) => {
-  const asked = request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
-  const reply = prompts.find(({ words }) => asked.includes(words))?.replies[stepsSaid(request.messages)];
+  const asked =
+    request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+  const reply = prompts.find(({ words }) => asked.includes(words))?.replies[
+    stepsSaid(request.messages)
+  ];
   return reply ?? demoScript(request);
 };
 
@@ -134,7 +142,9 @@ export function useDeployment(): void {
       },
     });
     operators = await system.start("console", { PORT: String(port) });
-    guarded = await system.start("console", { CONSOLE_PASSWORD: "a password that people do not guess" });
+    guarded = await system.start("console", {
+      CONSOLE_PASSWORD: "a password that people do not guess",
+    });
   });
   afterAll(async () => {
     await Promise.all([browser?.close(), operators?.stop(), guarded?.stop()]);

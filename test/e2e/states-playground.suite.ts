@@ -1,6 +1,13 @@
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { languages, openPage, playground, prompt, system, takePicture } from "./states-deployment.ts";
+import {
+  languages,
+  openPage,
+  playground,
+  prompt,
+  system,
+  takePicture,
+} from "./states-deployment.ts";
 
 const answers = {
   zh: `### 下周建议 3 个副本
@@ -62,9 +69,12 @@ describe.each(languages)("what people see of the playground (%s)", (language) =>
   }
 
   it("an empty chat offers what the product can do", async () => {
-    const offered = async () => await chat().locator(".prompts").first().getByRole("button").count();
+    const offered = async () =>
+      await chat().locator(".prompts").first().getByRole("button").count();
     await expect.poll(offered, { timeout: 60_000 }).toBe(4);
-    await page.getByText(say("机器人已通过长连接接入", "Bot connected by long connection")).waitFor();
+    await page
+      .getByText(say("机器人已通过长连接接入", "Bot connected by long connection"))
+      .waitFor();
     await picture("playground-empty");
   });
 
@@ -110,7 +120,9 @@ describe.each(languages)("what people see of the playground (%s)", (language) =>
     await system.release(key);
     await card.getByText("kubectl").waitFor();
     const chart = say("把请求量画成图", "Draw the requests");
-    prompt(chart, { calls: [{ name: "bar_chart", arguments: JSON.stringify({ values: requests }) }] });
+    prompt(chart, {
+      calls: [{ name: "bar_chart", arguments: JSON.stringify({ values: requests }) }],
+    });
     // The demo's words then show the picture that the tool has made.
     await write(chart);
     await chat().locator("img.picture").waitFor();

@@ -32,12 +32,17 @@ function resultsIn(messages: readonly NormalisedMessage[]): string[] {
 
 /** Reads the archive, then one page of what was left out, and says nothing of either. */
 const reader: ModelScript = ({ messages }) => {
-  const question = messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+  const question =
+    messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
   const characters = Number(/\d+/.exec(question)?.[0]);
   const [shortened, page] = resultsIn(messages);
-  if (shortened === undefined) return { calls: [{ name: "read_archive", arguments: { characters } }] };
+  if (shortened === undefined) {
+    return { calls: [{ name: "read_archive", arguments: { characters } }] };
+  }
   const [, offset = "", handle = ""] = hint.exec(shortened) ?? [];
-  if (page === undefined) return { calls: [{ name: "read_result", arguments: { handle, offset: Number(offset) } }] };
+  if (page === undefined) {
+    return { calls: [{ name: "read_result", arguments: { handle, offset: Number(offset) } }] };
+  }
   reads.set(characters, { shortened, handle, offset: Number(offset), page });
   return { text: "I have read it." };
 };
@@ -62,7 +67,9 @@ function readOf(characters: number): Read {
 
 /** What processes have said, whole: none of them has said so much that its beginning is forgotten. */
 function outputs(): string[] {
-  const all = [...system.ingresses, ...system.workers, ...system.runners].map(({ output }) => output());
+  const all = [...system.ingresses, ...system.workers, ...system.runners].map(({ output }) =>
+    output(),
+  );
   for (const output of all) expect(output.length).toBeLessThan(20_000);
   return all;
 }
@@ -71,7 +78,11 @@ describe.each(sizes)("a tool result of %d characters", (characters) => {
   const frames: { text: string; types: string[] } = { text: "", types: [] };
 
   beforeAll(async () => {
-    const stream = await chat(system.ingresses[0]?.url ?? "", `s${characters}`, `read ${characters}`);
+    const stream = await chat(
+      system.ingresses[0]?.url ?? "",
+      `s${characters}`,
+      `read ${characters}`,
+    );
     frames.types = (await stream.end()).map(({ type }) => type);
     frames.text = stream.text();
   });
@@ -86,7 +97,8 @@ describe.each(sizes)("a tool result of %d characters", (characters) => {
     const tail = shortened.slice(shortened.indexOf("]\n", offset) + 2);
     expect(tail.length).toBeGreaterThan(maxResultChars / 10);
     expect(whole.endsWith(tail)).toBe(true);
-    const [, text = "", from, to, total] = /^([^]*)\n\[Characters (\d+) to (\d+) of (\d+);/.exec(page) ?? [];
+    const [, text = "", from, to, total] =
+      /^([^]*)\n\[Characters (\d+) to (\d+) of (\d+);/.exec(page) ?? [];
     expect(text).toBe(whole.slice(offset, offset + text.length));
     expect(text.length).toBeGreaterThan(maxResultChars / 2);
     expect([from, to, total].map(Number)).toEqual([offset, offset + text.length, characters]);
@@ -95,9 +107,15 @@ describe.each(sizes)("a tool result of %d characters", (characters) => {
   it("EE-40: has its place in what is stored, and a handle for those who ask over HTTP", async () => {
     const { handle } = readOf(characters);
     const redis = connectRedis(system.redis.url);
-    const stored = await new EventLog({ redis, namespace: "larkline" }).read(`api.s${characters}`, 0, 1_000);
+    const stored = await new EventLog({ redis, namespace: "larkline" }).read(
+      `api.s${characters}`,
+      0,
+      1_000,
+    );
     await closeRedis(redis);
-    const run = createClient({ url: system.ingresses[0]?.url ?? "" }).attach(stored[0]?.runId ?? "");
+    const run = createClient({ url: system.ingresses[0]?.url ?? "" }).attach(
+      stored[0]?.runId ?? "",
+    );
     const shown: RunEvent[] = [];
     for await (const event of run.stream()) shown.push(event);
     const results = [stored.map(({ event }) => event), shown].map((events) =>
@@ -144,7 +162,9 @@ describe("in a chat", () => {
     let told: string[] = [];
     system.model.setScript(({ messages }) => {
       told = resultsIn(messages);
-      return told.length > 0 ? { text: "no" } : { calls: [{ name: "read_result", arguments: { handle } }] };
+      return told.length > 0
+        ? { text: "no" }
+        : { calls: [{ name: "read_result", arguments: { handle } }] };
     });
     await system.ask(system.person("Bob"), "read hers", 30_000);
     system.model.setScript(reader);

@@ -16,7 +16,9 @@ import { keysFor, startProcesses, type ProcessSystem } from "../system/system.ts
 const repository = new URL("../../", import.meta.url);
 const codeTools = fileURLToPath(new URL("packages/example-tools/src/code/index.ts", repository));
 const runnerPackage = createRequire(new URL("packages/runner/package.json", repository));
-const everything = realpathSync(runnerPackage.resolve("@modelcontextprotocol/server-everything/dist/index.js"));
+const everything = realpathSync(
+  runnerPackage.resolve("@modelcontextprotocol/server-everything/dist/index.js"),
+);
 const dependencies = realpathSync(fileURLToPath(new URL("node_modules/.pnpm", repository)));
 
 /** Whether this machine can contain programs at all; where it cannot, the runner has to say so. */
@@ -68,20 +70,35 @@ const questions: Record<string, (given: { command?: string }) => string> = {
 };
 
 /** Has a tool called, approves the call, and gives the answer. */
-async function approved(tool: string, given: { command?: string } & Record<string, unknown>): Promise<string> {
+async function approved(
+  tool: string,
+  given: { command?: string } & Record<string, unknown>,
+): Promise<string> {
   const person = system.person("Ann");
   const written = await write(system, person, `do\ncall ${tool} ${JSON.stringify(given)}`);
   const card = await theQuestion(system, person.chatId);
   expect(card.title).toContain(questions[tool]?.(given));
-  const { toast } = await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } });
+  const { toast } = await decide(system, card, {
+    openId: person.openId,
+    wanted: { decision: "approve" },
+  });
   expect(toast?.content).toBe("Approved");
   return await answerTo(system, written);
 }
 
 describe.runIf(!opening.ok)("on a machine without a sandbox that holds", () => {
   it("a runner with tools for code refuses to start and says what is missing", async () => {
-    const env = { ...system.env, ...keysFor("tool-runner", "default"), ...code, PORT: String(await freePort()) };
-    const { code: exit, output } = await runApp({ file: "apps/tool-runner/src/main.ts" }, env, 60_000);
+    const env = {
+      ...system.env,
+      ...keysFor("tool-runner", "default"),
+      ...code,
+      PORT: String(await freePort()),
+    };
+    const { code: exit, output } = await runApp(
+      { file: "apps/tool-runner/src/main.ts" },
+      env,
+      60_000,
+    );
     expect(exit).toBe(1);
     expect(output).toMatch(/The tools are refused: .*sandbox/s);
   });
@@ -94,13 +111,17 @@ describe.runIf(opening.ok)("code that a model wrote", () => {
   });
 
   it("runs in a shell once a person has read and approved it, and its output comes back", async () => {
-    const answer = await approved("run_shell", { command: "echo $((6 * 7)) && cat /etc/hostname; id -u" });
+    const answer = await approved("run_shell", {
+      command: "echo $((6 * 7)) && cat /etc/hostname; id -u",
+    });
     expect(answer).toContain("ok:");
     expect(answer).toContain("42");
   });
 
   it("runs as JavaScript, and what it returns comes back", async () => {
-    const answer = await approved("run_javascript", { code: "console.log('said'); return { six: 2 * 3 };" });
+    const answer = await approved("run_javascript", {
+      code: "console.log('said'); return { six: 2 * 3 };",
+    });
     expect(answer).toContain('"six":6');
     expect(answer).toContain("said");
   });
@@ -115,7 +136,9 @@ describe.runIf(opening.ok)("code that a model wrote", () => {
     ];
     promptSteps(
       "try until it works",
-      ...attempts.map((call) => ({ calls: [{ ...call, arguments: JSON.stringify(call.arguments) }] })),
+      ...attempts.map((call) => ({
+        calls: [{ ...call, arguments: JSON.stringify(call.arguments) }],
+      })),
     );
     const run = createClient({ url: system.ingresses[0]?.url ?? "" }).run("try until it works");
     for await (const event of run.stream()) {
@@ -132,11 +155,17 @@ describe.runIf(opening.ok)("code that a model wrote", () => {
       [2, [{ code: attempts[2]?.arguments.code, language: "python" }]],
     ]);
     const ran = messages.flatMap((message) =>
-      message.type === "CodeExecutionEvent" ? [{ attempt: message.retry_attempt, ...message.result }] : [],
+      message.type === "CodeExecutionEvent"
+        ? [{ attempt: message.retry_attempt, ...message.result }]
+        : [],
     );
     expect(ran).toEqual([
       { attempt: 0, exit_code: 3, output: '{"exitCode":3,"stderr":"first\\n"}' },
-      { attempt: 1, exit_code: 3, output: expect.stringMatching(/^\{"exitCode":3,"stdout":"1\\n2[^]*second/) },
+      {
+        attempt: 1,
+        exit_code: 3,
+        output: expect.stringMatching(/^\{"exitCode":3,"stdout":"1\\n2[^]*second/),
+      },
       { attempt: 2, exit_code: 0, output: '{"exitCode":0,"result":"third"}' },
     ]);
     system.model.setScript(obedientModel);
@@ -164,7 +193,11 @@ describe.runIf(opening.ok)("code that a model wrote", () => {
 
   it("tools of an MCP server in a sandbox are called like any other", async () => {
     const person = system.person("Cai");
-    const written = await write(system, person, 'say\ncall all_echo {"message":"through the whole system"}');
+    const written = await write(
+      system,
+      person,
+      'say\ncall all_echo {"message":"through the whole system"}',
+    );
     expect(await answerTo(system, written)).toMatch(/^\[say\] ok:.*through the whole system/s);
     expect(askedCards(system, person.chatId)).toEqual([]);
   });

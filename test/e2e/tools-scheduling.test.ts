@@ -51,7 +51,10 @@ async function untilOffered(tool: string, isOffered = true): Promise<void> {
 }
 
 async function queueOf(runner: string, work: (queue: Queue) => Promise<void>): Promise<void> {
-  const queue = new Queue(toolsQueue(runner), { connection: { url: system.redis.url }, prefix: "{larkline}" });
+  const queue = new Queue(toolsQueue(runner), {
+    connection: { url: system.redis.url },
+    prefix: "{larkline}",
+  });
   try {
     await work(queue);
   } finally {
@@ -59,8 +62,15 @@ async function queueOf(runner: string, work: (queue: Queue) => Promise<void>): P
   }
 }
 
-async function untilQueued(queue: Queue, state: "wait" | "active" | "prioritized", count: number): Promise<void> {
-  await vi.waitUntil(async () => (await queue.getJobCounts(state))[state] === count, { timeout: 60_000, interval: 10 });
+async function untilQueued(
+  queue: Queue,
+  state: "wait" | "active" | "prioritized",
+  count: number,
+): Promise<void> {
+  await vi.waitUntil(async () => (await queue.getJobCounts(state))[state] === count, {
+    timeout: 60_000,
+    interval: 10,
+  });
 }
 
 /** The runner of tools that wait; the last one that was started lives on. */
@@ -74,11 +84,15 @@ describe("a call whose runner is missing", () => {
   let patient: Written;
   let late: Written;
 
-  async function askFor(tool: string, key: string): Promise<{ written: Written; approve: () => Promise<unknown> }> {
+  async function askFor(
+    tool: string,
+    key: string,
+  ): Promise<{ written: Written; approve: () => Promise<unknown> }> {
     const person = system.person("Ann");
     const written = await write(system, person, `act\ncall ${tool} ${JSON.stringify({ key })}`);
     const card = await theQuestion(system, person.chatId);
-    const approve = async () => await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } });
+    const approve = async () =>
+      await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } });
     return { written, approve };
   }
 
@@ -86,7 +100,10 @@ describe("a call whose runner is missing", () => {
   beforeAll(async () => {
     const runner = await startWaiting();
     await untilOffered("act_soon");
-    const asked = [await askFor("act_soon", "late"), await askFor("act_patiently", "patient")] as const;
+    const asked = [
+      await askFor("act_soon", "late"),
+      await askFor("act_patiently", "patient"),
+    ] as const;
     expect(await runner.stop()).toBe(0);
     await forget(waitingRunner);
     await untilOffered("act_soon", false);
@@ -119,14 +136,19 @@ describe("a tool that takes one call at a time", () => {
     await untilOffered("take_turns");
     const keys = Array.from({ length: 8 }, (_, index) => `turn${index}`);
     const half = (from: number): string =>
-      ["turns", ...keys.slice(from, from + 4).map((key) => `call take_turns ${JSON.stringify({ key })}`)].join("\n");
+      [
+        "turns",
+        ...keys.slice(from, from + 4).map((key) => `call take_turns ${JSON.stringify({ key })}`),
+      ].join("\n");
     const written = await Promise.all(
       [0, 4].map(async (from) => await write(system, system.person("Bob"), half(from))),
     );
     const answers = await Promise.all(written.map(async (each) => await answerTo(system, each)));
     expect(answers.join(" ").match(/ok:turn\d/g)).toHaveLength(keys.length);
     const lines = (await system.recorded()).filter((line) => / turn\d$/.test(line));
-    const begun = lines.filter((line) => line.startsWith("begin")).map((line) => line.slice("begin ".length));
+    const begun = lines
+      .filter((line) => line.startsWith("begin"))
+      .map((line) => line.slice("begin ".length));
     expect([...new Set(begun)].toSorted()).toEqual(keys);
     // A pure call may run once more, and that one is perhaps not over by now; two at once never run.
     const inTurn = begun.flatMap((key) => [`begin ${key}`, `end ${key}`]);
@@ -150,14 +172,22 @@ describe("calls of background turns", () => {
     const runner = await startRunner("single", ["holding", "recording"], 1);
     await untilOffered("hold_pure");
     const gate = await write(system, system.person("Cai"), 'gate\ncall hold_pure {"key":"gate"}');
-    await vi.waitUntil(async () => (await system.recorded()).includes("pure gate"), { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(async () => (await system.recorded()).includes("pure gate"), {
+      timeout: 60_000,
+      interval: 10,
+    });
     await queueOf("single", async (queue) => {
       const sessions = ["b1", "b2", "b3"];
       const background = sessions.map(
-        async (session) => await inBackground(session, `later\ncall note_pure ${JSON.stringify({ key: session })}`),
+        async (session) =>
+          await inBackground(session, `later\ncall note_pure ${JSON.stringify({ key: session })}`),
       );
       await untilQueued(queue, "prioritized", sessions.length);
-      const waiting = await write(system, system.person("Dan"), 'now\ncall note_pure {"key":"now"}');
+      const waiting = await write(
+        system,
+        system.person("Dan"),
+        'now\ncall note_pure {"key":"now"}',
+      );
       await untilQueued(queue, "wait", 1);
       await system.release("gate");
       expect(await answerTo(system, gate)).toContain("ok:released");

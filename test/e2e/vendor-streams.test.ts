@@ -3,7 +3,12 @@ import { createClient, type RunEvent } from "@larkline/sdk";
 import { EventLog } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { parseRunEvent } from "@larkline/protocol/views/engine-events";
-import { replyOfStream, vendorAnswers, type ModelDialect, type VendorStream } from "@larkline/testkit";
+import {
+  replyOfStream,
+  vendorAnswers,
+  type ModelDialect,
+  type VendorStream,
+} from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { writeConfig } from "../system/config-file.ts";
 import { noteSeen } from "../system/seen.ts";
@@ -23,7 +28,9 @@ let replies: VendorStream[] = [];
 beforeAll(async () => {
   system = await startSystem({ workers: 0, ingresses: 0 });
   const base = system.model.url;
-  const agents = Object.fromEntries(dialects.map((type) => [type, { model: `${type}-p/first,${type}-p/second` }]));
+  const agents = Object.fromEntries(
+    dialects.map((type) => [type, { model: `${type}-p/first,${type}-p/second` }]),
+  );
   file = await writeConfig({
     agents: { ...agents, keeping: { model: "openai-responses-p/first", storeResponses: true } },
     providers: Object.fromEntries(
@@ -32,14 +39,21 @@ beforeAll(async () => {
         { type: typeOf(type), baseUrl: type === "anthropic" ? base : `${base}/v1` },
       ]),
     ),
-    models: dialects.flatMap((type) => ["first", "second"].map((id) => ({ provider: `${type}-p`, id, ...facts }))),
+    models: dialects.flatMap((type) =>
+      ["first", "second"].map((id) => ({ provider: `${type}-p`, id, ...facts })),
+    ),
   });
   system.model.setScript(({ dialect }) => {
     const next = replies.shift();
-    return next === undefined ? { text: "There is nothing more to say." } : replyOfStream(dialect, next);
+    return next === undefined
+      ? { text: "There is nothing more to say." }
+      : replyOfStream(dialect, next);
   });
   const env = { LARKLINE_CONFIG: file.path };
-  const [ingress] = await Promise.all([system.start("ingress", env), system.start("agent-worker", env)]);
+  const [ingress] = await Promise.all([
+    system.start("ingress", env),
+    system.start("agent-worker", env),
+  ]);
   ({ url } = ingress);
 });
 
@@ -53,7 +67,10 @@ function typeOf(dialect: ModelDialect): string {
   return dialect === "openai-chat" ? "openai" : dialect;
 }
 
-function eventsOf<T extends RunEvent["type"]>(events: readonly RunEvent[], type: T): Extract<RunEvent, { type: T }>[] {
+function eventsOf<T extends RunEvent["type"]>(
+  events: readonly RunEvent[],
+  type: T,
+): Extract<RunEvent, { type: T }>[] {
   return events.filter((event): event is Extract<RunEvent, { type: T }> => event.type === type);
 }
 
@@ -65,7 +82,10 @@ for (const { name, about, streams, run: expected, returned } of vendorAnswers())
     for (const [dialect, streamed] of Object.entries(streams) as [ModelDialect, VendorStream[]][]) {
       it(`EE-5, EE-9, EE-48, EE-49, EE-52: is one true run over ${dialect}`, async () => {
         replies = [...streamed];
-        const run = createClient({ url }).run(name, { agent: dialect, session: `${name}-${dialect}` });
+        const run = createClient({ url }).run(name, {
+          agent: dialect,
+          session: `${name}-${dialect}`,
+        });
         const events: RunEvent[] = [];
         for await (const event of run.stream()) events.push(event);
         noteSeen(
@@ -91,32 +111,50 @@ for (const { name, about, streams, run: expected, returned } of vendorAnswers())
         const { attempts, outputTokens, cacheReadTokens } = expected;
         const [step] = eventsOf(events, "turn_end");
         if (restarts > 0) expect(step).toMatchObject({ attempts: restarts + 1 });
-        if (attempts !== undefined) expect(step).toMatchObject({ attempts, outputTokens, estimated: false });
+        if (attempts !== undefined) {
+          expect(step).toMatchObject({ attempts, outputTokens, estimated: false });
+        }
         const { totalCacheReadTokens } = eventsOf(events, "done")[0] ?? {};
         expect(totalCacheReadTokens).toBe(cacheReadTokens ?? 0);
         const { body } = system.model.requests.at(-1) ?? {};
-        for (const block of returned?.[dialect] ?? []) expect(JSON.stringify(body)).toContain(JSON.stringify(block));
+        for (const block of returned?.[dialect] ?? []) {
+          expect(JSON.stringify(body)).toContain(JSON.stringify(block));
+        }
       });
     }
   });
 }
 
 it("RI-39: what vendors stream becomes messages, reasoning, calls and their outputs", () => {
-  const streamed = ["message_output_item", "reasoning_item", "tool_call_item", "tool_call_output_item"];
+  const streamed = [
+    "message_output_item",
+    "reasoning_item",
+    "tool_call_item",
+    "tool_call_output_item",
+  ];
   expect([...itemTypes].toSorted()).toEqual(streamed);
 });
 
 it("an answer that the vendor keeps is continued by the caller whose run it was of, and by no other", async () => {
   const digest = createHash("sha256").update("key-of-bob").digest("hex");
-  const guarded = await system.start("ingress", { LARKLINE_CONFIG: file.path, API_KEYS: `bob:${digest}` });
+  const guarded = await system.start("ingress", {
+    LARKLINE_CONFIG: file.path,
+    API_KEYS: `bob:${digest}`,
+  });
   replies = [];
   const client = createClient({ url });
-  const { responseIds } = await client.run("first", { agent: "keeping", session: "kept-1" }).result();
+  const { responseIds } = await client
+    .run("first", { agent: "keeping", session: "kept-1" })
+    .result();
   const previousResponseId = responseIds.at(-1) ?? expect.fail();
   const bob = createClient({ url: guarded.url, token: "key-of-bob" });
   const others = bob.run("and?", { agent: "keeping", session: "bobs", previousResponseId });
   await expect(others.result()).rejects.toMatchObject({ status: 404 });
-  const unknown = client.run("and?", { agent: "keeping", session: "kept-2", previousResponseId: "resp_unknown" });
+  const unknown = client.run("and?", {
+    agent: "keeping",
+    session: "kept-2",
+    previousResponseId: "resp_unknown",
+  });
   await expect(unknown.result()).rejects.toMatchObject({ status: 404 });
   await client.run("and?", { agent: "keeping", session: "kept-2", previousResponseId }).result();
   const { body, messages } = system.model.requests.at(-1) ?? expect.fail();
@@ -151,8 +189,14 @@ it("EE-19, EE-55: each end of a run is followed by the session's totals, which w
     );
     // Its last run ended long ago, as far as is stored.
     const [key = ""] = await redis.keys("*:state:api.totals");
-    const { endedAtMs, ...totals } = JSON.parse((await redis.hget(key, "totals")) ?? "{}") as { endedAtMs: number };
-    await redis.hset(key, "totals", JSON.stringify({ ...totals, endedAtMs: endedAtMs - 73 * 86_400_000 }));
+    const { endedAtMs, ...totals } = JSON.parse((await redis.hget(key, "totals")) ?? "{}") as {
+      endedAtMs: number;
+    };
+    await redis.hset(
+      key,
+      "totals",
+      JSON.stringify({ ...totals, endedAtMs: endedAtMs - 73 * 86_400_000 }),
+    );
     const third = (await said("third")).slice(events.length);
     expect(third).toContainEqual(
       expect.objectContaining({ type: "warning", code: "session_expiring", detail: "73/90" }),
@@ -178,7 +222,9 @@ it("EE-19, EE-56: a request that nearly fills the window is warned of once in a 
   const events: RunEvent[] = [];
   for await (const event of run.stream()) events.push(event);
   expect(eventsOf(events, "turn_end")).toHaveLength(2);
-  expect(eventsOf(events, "warning")).toMatchObject([{ code: "token_usage_high", detail: "51200/64000" }]);
+  expect(eventsOf(events, "warning")).toMatchObject([
+    { code: "token_usage_high", detail: "51200/64000" },
+  ]);
 });
 
 /** The deltas of a block since the last restart are its complete event, which comes before the next block. */
@@ -186,7 +232,9 @@ function expectBlocks(events: readonly RunEvent[], final: string): void {
   let open = { type: "", text: "" };
   let answer = "";
   for (const event of events) {
-    if (event.type === "turn_start" || event.type === "step_restarted") [open, answer] = [{ type: "", text: "" }, ""];
+    if (event.type === "turn_start" || event.type === "step_restarted") {
+      [open, answer] = [{ type: "", text: "" }, ""];
+    }
     if (event.type === "text_delta" || event.type === "thinking_delta") {
       const type = event.type === "text_delta" ? "text" : "thinking";
       expect(["", type]).toContain(open.type);

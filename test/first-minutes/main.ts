@@ -25,15 +25,28 @@ async function timed<Value>(what: string, work: () => Value | Promise<Value>): P
 }
 
 function run(command: string, cwd: string): string {
-  return execFileSync("sh", ["-c", command], { cwd, env, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return execFileSync("sh", ["-c", command], {
+    cwd,
+    env,
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "inherit"],
+  });
 }
 
-const portNames = ["PLAYGROUND_PORT", "INGRESS_PORT", "AGENT_WORKER_PORT", "TOOL_RUNNER_PORT", "CONSOLE_PORT"];
+const portNames = [
+  "PLAYGROUND_PORT",
+  "INGRESS_PORT",
+  "AGENT_WORKER_PORT",
+  "TOOL_RUNNER_PORT",
+  "CONSOLE_PORT",
+];
 const ports: string[] = [];
 for (const _ of portNames) ports.push(String(await freePort()));
 const { PATH = "", HOME = "" } = process.env;
 // The Node of this checkout is not the newcomer's.
-const path = PATH.split(":").filter((entry) => !entry.startsWith(checkout) && !entry.includes("node_modules"));
+const path = PATH.split(":").filter(
+  (entry) => !entry.startsWith(checkout) && !entry.includes("node_modules"),
+);
 const env = {
   PATH: path.join(":"),
   HOME,
@@ -43,7 +56,11 @@ const env = {
 
 /** Runs a command in the clone until it has started everything. */
 async function start(command: string): Promise<ChildProcess> {
-  const child = spawn("sh", ["-c", `exec ${command}`], { cwd: clone, env, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn("sh", ["-c", `exec ${command}`], {
+    cwd: clone,
+    env,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   let output = "";
   for await (const piece of child.stdout
     .setEncoding("utf8")
@@ -64,12 +81,16 @@ async function stop(child: ChildProcess): Promise<void> {
 
 async function ask(message: string, answer: RegExp): Promise<void> {
   const url = `http://127.0.0.1:${ports[1]}/chat`;
-  const text = await (await fetch(url, { method: "POST", body: JSON.stringify({ message }) })).text();
+  const text = await (
+    await fetch(url, { method: "POST", body: JSON.stringify({ message }) })
+  ).text();
   if (!answer.test(text)) throw new Error(`${message}: ${text}`);
 }
 
 try {
-  await timed("git clone", () => run(`git clone --quiet --depth 1 file://${checkout} larkline`, folder));
+  await timed("git clone", () =>
+    run(`git clone --quiet --depth 1 file://${checkout} larkline`, folder),
+  );
   let running = await timed("npm start, installing", async () => await start("npm start"));
   await timed("first answer", async () => await ask("What is 12*7?", /"done".*84/));
   const firstMs = performance.now() - beganMs;
@@ -81,15 +102,23 @@ try {
   await timed("npm run pack, installing its tools", () => run("npm run --silent pack", clone));
   const create = "npx --yes --package ./dist/larkline-create-0.1.0.tgz larkline-create ../my-bot";
   const said = await timed("npx larkline-create my-bot", () => run(create, clone));
-  await timed("npm install", () => run("npm install --silent --no-audit --no-fund", join(folder, "my-bot")));
+  await timed("npm install", () =>
+    run("npm install --silent --no-audit --no-fund", join(folder, "my-bot")),
+  );
   await timed("npm test", () => run("npm test --silent", join(folder, "my-bot")));
   const mount =
     said
       .split("\n")
       .find((line) => line.includes("LARKLINE_CONFIG="))
       ?.trim() ?? "";
-  running = await timed("npm start with its configuration and tool", async () => await start(`env ${mount}`));
-  await timed("answer of its tool", async () => await ask("roll a die", /The die shows \*\*[1-6]\*\*/));
+  running = await timed(
+    "npm start with its configuration and tool",
+    async () => await start(`env ${mount}`),
+  );
+  await timed(
+    "answer of its tool",
+    async () => await ask("roll a die", /The die shows \*\*[1-6]\*\*/),
+  );
   await stop(running);
   const load = loadavg()[0]?.toFixed(1);
   for (const [what, seconds] of rows) console.log(`${seconds.toFixed(1).padStart(6)} s  ${what}`);

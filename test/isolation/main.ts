@@ -42,7 +42,9 @@ async function writeDocument(matrix: string): Promise<void> {
   const [before = "", rest = ""] = text.split(marks[0]);
   const [, after = ""] = rest.split(marks[1]);
   await writeFile(document, `${before}${marks[0]}\n\n${matrix}\n\n${marks[1]}${after}`);
-  execFileSync(fileURLToPath(new URL("../../node_modules/.bin/oxfmt", import.meta.url)), [document]);
+  execFileSync(fileURLToPath(new URL("../../node_modules/.bin/oxfmt", import.meta.url)), [
+    document,
+  ]);
 }
 
 const names = values.columns?.split(",");
@@ -67,7 +69,10 @@ async function attackAll(columns: readonly AttackColumn[]): Promise<ColumnOutcom
   const outcomes: ColumnOutcome[] = [];
   for (const column of columns) {
     const startedMs = performance.now();
-    const outcome = await attackColumn({ ...column, order: { ...column.order, ...only } }, stop.signal);
+    const outcome = await attackColumn(
+      { ...column, order: { ...column.order, ...only } },
+      stop.signal,
+    );
     outcomes.push(outcome);
     console.error(`${column.name}: ${((performance.now() - startedMs) / 1_000).toFixed(1)} s`);
     if ("unavailable" in outcome) console.error(`  cannot be here: ${outcome.unavailable}`);
@@ -101,7 +106,9 @@ for (let round = 1; round <= rounds && !stop.signal.aborted; round += 1) {
   const isMissing = outcomes.some((outcome) => "unavailable" in outcome && !outcome.isLimitOfTests);
   gotOut ||= held < made || isMissing;
   const beside = values.busy ? `, beside ${availableParallelism()} endless loops` : "";
-  console.log(`round ${round} of ${rounds}: ${held} of ${made} attacks held in ${outcomes.length} tiers${beside}`);
+  console.log(
+    `round ${round} of ${rounds}: ${held} of ${made} attacks held in ${outcomes.length} tiers${beside}`,
+  );
 }
 endLoad();
 const stolen = names === undefined ? await attackWithStolenUsers() : [];
@@ -110,7 +117,9 @@ for (const { user, tried, forged } of stolen) {
   for (const one of forged) console.error(`  ${one}`);
 }
 const privacy =
-  names === undefined && values.privacy !== "0" ? await playPrivacy(scenarios(Number(values.privacy))) : [];
+  names === undefined && values.privacy !== "0"
+    ? await playPrivacy(scenarios(Number(values.privacy)))
+    : [];
 const leaks = privacy.filter(({ through }) => through.length > 0);
 for (const { number, attacker, goal, way, through } of leaks) {
   console.error(`privacy ${number}, ${attacker}, ${goal}, way ${way}: ${through.join("; ")}`);
@@ -125,4 +134,5 @@ console.log(matrix);
 if (values.write) await writeDocument(matrix);
 const soakRuns = Number(values.soak);
 const isFlat = stop.signal.aborted || soakRuns === 0 || (await soak(soakRuns));
-process.exitCode = leaks.length > 0 || gotOut || !isFlat || stolen.some(({ forged }) => forged.length > 0) ? 1 : 0;
+process.exitCode =
+  leaks.length > 0 || gotOut || !isFlat || stolen.some(({ forged }) => forged.length > 0) ? 1 : 0;

@@ -47,7 +47,9 @@ async function runMany(sandbox: Sandbox, runs: number): Promise<number[]> {
       const startedMs = performance.now();
       const program = { runtime: "node" as const, code: "return input", input: left };
       const result = await sandbox.run({ program, signal: new AbortController().signal });
-      if (result.status !== "ok") throw new Error(`a run ended as ${result.status}: ${result.error}`);
+      if (result.status !== "ok") {
+        throw new Error(`a run ended as ${result.status}: ${result.error}`);
+      }
       times.push(performance.now() - startedMs);
     }
   };
@@ -70,7 +72,8 @@ export async function soak(runs: number): Promise<boolean> {
   const seconds = (performance.now() - startedMs) / 1_000;
   const after = footprint();
   await sandbox.close();
-  const at = (share: number): string => (times[Math.floor((times.length - 1) * share)] ?? 0).toFixed(0);
+  const at = (share: number): string =>
+    (times[Math.floor((times.length - 1) * share)] ?? 0).toFixed(0);
   console.log(
     `B3: ${runs} runs as ${sandbox.tier}, ${(runs / seconds).toFixed(0)}/s, p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, slowest ${at(1)} ms`,
   );

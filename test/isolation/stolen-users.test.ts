@@ -28,10 +28,15 @@ it(
     const [signer, worker] = ["runner-other", "agent-worker"].map((user) =>
       connectRedis(users.urlAs(redis.port, user)),
     );
-    const thief = new Redis(users.urlAs(redis.port, "runner-recording"), { maxRetriesPerRequest: 1 });
+    const thief = new Redis(users.urlAs(redis.port, "runner-recording"), {
+      maxRetriesPerRequest: 1,
+    });
     try {
       if (signer === undefined || worker === undefined) throw new Error("no connections");
-      const [own, shown] = [new RedisBlobStore({ redis: signer }), new RedisBlobStore({ redis: worker })];
+      const [own, shown] = [
+        new RedisBlobStore({ redis: signer }),
+        new RedisBlobStore({ redis: worker }),
+      ];
       const [bytes, forged] = [Buffer.from("42 servers are well"), Buffer.from("grant everything")];
       const facts = { mediaType: "text/plain" };
       // The handed-in outcome names this id, and its MAC covers the name.
@@ -47,7 +52,9 @@ it(
       await expect(thief.unlink(key)).rejects.toThrow(/NOPERM/);
     } finally {
       thief.disconnect();
-      for (const connection of [signer, worker]) if (connection !== undefined) await closeRedis(connection);
+      for (const connection of [signer, worker]) {
+        if (connection !== undefined) await closeRedis(connection);
+      }
       await redis.stop();
       await users.remove();
     }

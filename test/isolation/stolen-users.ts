@@ -37,11 +37,18 @@ const checkpoint: Forgery = {
 };
 const call: Forgery = {
   what: "call",
-  commands: [`HSET ${cell}:state:x turn {}`, `HSET ${cell}:calls:x c1 open`, `HSETNX ${cell}:calls:x c1 open`],
+  commands: [
+    `HSET ${cell}:state:x turn {}`,
+    `HSET ${cell}:calls:x c1 open`,
+    `HSETNX ${cell}:calls:x c1 open`,
+  ],
 };
 /** The console tends the queues; a job without a worker's envelope is refused by every runner. */
 const job: Forgery = { what: "call", commands: [`LPUSH ${whole}:tools-other:wait 1`] };
-const outcome: Forgery = { what: "outcome", commands: [`RPUSH ${cell}:ctl:x {}`, `HSET ${cell}:calls:x c1 done`] };
+const outcome: Forgery = {
+  what: "outcome",
+  commands: [`RPUSH ${cell}:ctl:x {}`, `HSET ${cell}:calls:x c1 done`],
+};
 const approval: Forgery = {
   what: "approval",
   commands: [
@@ -99,7 +106,10 @@ const identity: Forgery = {
 };
 const signIn: Forgery = {
   what: "sign-in",
-  commands: ["SET larkline:look:console:console-sign-in:x {}", "GET larkline:look:console:console-sign-in:x"],
+  commands: [
+    "SET larkline:look:console:console-sign-in:x {}",
+    "GET larkline:look:console:console-sign-in:x",
+  ],
 };
 const pause: Forgery = {
   what: "authority",
@@ -125,11 +135,26 @@ const tool: Forgery = {
   ],
 };
 /** What has been done stays written down as it was. */
-const audit: Forgery = { what: "authority", commands: [`XADD ${cell}:audit * k x`, `DEL ${cell}:audit`] };
+const audit: Forgery = {
+  what: "authority",
+  commands: [`XADD ${cell}:audit * k x`, `DEL ${cell}:audit`],
+};
 
 /** Of ingress messages and clicks are conceded: it holds the platform's key. */
 export const forgeriesOf: Readonly<Record<string, readonly Forgery[]>> = {
-  "runner-recording": [checkpoint, call, job, outcome, approval, rule, answer, identity, audit, pause, tool],
+  "runner-recording": [
+    checkpoint,
+    call,
+    job,
+    outcome,
+    approval,
+    rule,
+    answer,
+    identity,
+    audit,
+    pause,
+    tool,
+  ],
   console: [checkpoint, call, outcome, approval, rule, answer, identity, audit, pause],
   ingress: [checkpoint, call, job, outcome, authority, rule, signIn, pause, tool],
 };
@@ -145,9 +170,13 @@ async function isRefused(client: Redis, line: string): Promise<boolean> {
   const [command = "", ...words] = line.split(" ");
   // Also by a script, which names no key: what it does is checked command by command.
   const script = "return redis.call(unpack(ARGV))";
-  const answers = await Promise.allSettled([client.call(command, ...words), client.eval(script, 0, command, ...words)]);
+  const answers = await Promise.allSettled([
+    client.call(command, ...words),
+    client.eval(script, 0, command, ...words),
+  ]);
   return answers.every(
-    (one) => one.status === "rejected" && /NOPERM|can't (?:access|run|publish)/.test(String(one.reason)),
+    (one) =>
+      one.status === "rejected" && /NOPERM|can't (?:access|run|publish)/.test(String(one.reason)),
   );
 }
 
@@ -159,10 +188,16 @@ export async function attackWithStolenUsers(): Promise<StolenUser[]> {
     return await Promise.all(
       Object.entries(forgeriesOf).map(async ([user, forgeries]) => {
         const client = new Redis(users.urlAs(redis.port, user), { maxRetriesPerRequest: 1 });
-        const lines = forgeries.flatMap(({ what, commands }) => commands.map((line) => ({ what, line })));
-        const refused = await Promise.all(lines.map(async ({ line }) => await isRefused(client, line)));
+        const lines = forgeries.flatMap(({ what, commands }) =>
+          commands.map((line) => ({ what, line })),
+        );
+        const refused = await Promise.all(
+          lines.map(async ({ line }) => await isRefused(client, line)),
+        );
         client.disconnect();
-        const forged = lines.filter((_, at) => !refused[at]).map(({ what, line }) => `${what}: ${line}`);
+        const forged = lines
+          .filter((_, at) => !refused[at])
+          .map(({ what, line }) => `${what}: ${line}`);
         return { user, tried: lines.length, forged };
       }),
     );

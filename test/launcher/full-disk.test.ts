@@ -30,9 +30,13 @@ describe.runIf(process.platform === "linux")("a log on a full disk", () => {
     for (const [name, code] of Object.entries({ "launcher.mjs": launcher, "noisy.mjs": noisy })) {
       writeFileSync(join(folder, name), code);
     }
-    const run = await promisify(execFile)(process.execPath, [join(folder, "launcher.mjs"), join(folder, "noisy.mjs")], {
-      env: { PATH: process.env["PATH"], LARKLINE_DATA_DIR: folder, LANG: "C" },
-    });
+    const run = await promisify(execFile)(
+      process.execPath,
+      [join(folder, "launcher.mjs"), join(folder, "noisy.mjs")],
+      {
+        env: { PATH: process.env["PATH"], LARKLINE_DATA_DIR: folder, LANG: "C" },
+      },
+    );
     expect(run.stdout.trim().split("\n")).toEqual([
       "the log of noisy cannot be written (ENOSPC); its lines are dropped until it can.",
       "[noisy] warn  loud",

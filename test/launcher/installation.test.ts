@@ -1,5 +1,14 @@
 import { execFileSync } from "node:child_process";
-import { cpSync, existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -7,7 +16,10 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { root } from "../docs/document.ts";
 
 interface SetUp {
-  installDependencies(life: { signal: AbortSignal; say(line: string): void }, wanted: string): Promise<void>;
+  installDependencies(
+    life: { signal: AbortSignal; say(line: string): void },
+    wanted: string,
+  ): Promise<void>;
   isOwnNodeGood(process?: { version: string; config: { variables: object } }): boolean;
 }
 
@@ -17,9 +29,15 @@ let setUp: SetUp;
 
 beforeAll(async () => {
   folder = realpathSync(mkdtempSync(join(tmpdir(), "larkline-installation-")));
-  const files = execFileSync("git", ["ls-files", "*package.json", "pnpm-*.yaml", "infra/dev"], { cwd: root });
-  for (const file of files.toString().trim().split("\n")) cpSync(join(root, file), join(folder, file));
-  setUp = (await import(pathToFileURL(join(folder, "infra/dev/launcher/set-up.mjs")).href)) as SetUp; // plain JavaScript
+  const files = execFileSync("git", ["ls-files", "*package.json", "pnpm-*.yaml", "infra/dev"], {
+    cwd: root,
+  });
+  for (const file of files.toString().trim().split("\n")) {
+    cpSync(join(root, file), join(folder, file));
+  }
+  setUp = (await import(
+    pathToFileURL(join(folder, "infra/dev/launcher/set-up.mjs")).href
+  )) as SetUp; // plain JavaScript
 });
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -52,7 +70,11 @@ describe("what a start installs", () => {
     await install("playground");
     expect(megabytesOf(join(folder, "node_modules"))).toBeLessThan(250);
     expect(pinned()).toBe(false);
-    expect(packagesOf(folder).filter((name) => /^(openai|vitest|typescript|oxlint|playwright)/.test(name))).toEqual([]);
+    expect(
+      packagesOf(folder).filter((name) =>
+        /^(openai|vitest|typescript|oxlint|playwright)/.test(name),
+      ),
+    ).toEqual([]);
   });
 
   it("is installed once", async () => {

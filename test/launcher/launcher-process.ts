@@ -27,7 +27,9 @@ function processesWith(variable: string): number[] {
   return readdirSync("/proc").flatMap((name) => {
     try {
       if (!/^\d+$/.test(name)) return [];
-      return readFileSync(`/proc/${name}/environ`, "latin1").split("\0").includes(variable) ? [Number(name)] : [];
+      return readFileSync(`/proc/${name}/environ`, "latin1").split("\0").includes(variable)
+        ? [Number(name)]
+        : [];
     } catch {
       return []; // ended meanwhile
     }
@@ -58,23 +60,27 @@ export async function startLauncher(
     await freePort(),
   ];
   const shell = `${umask === "" ? "" : `umask ${umask}; `}exec "$0" "$1"`;
-  const child = spawn("sh", ["-c", shell, process.execPath, join(checkout, "infra/dev/start.mjs")], {
-    stdio: ["ignore", "pipe", "pipe"],
-    env: {
-      PATH: process.env["PATH"],
-      HOME: process.env["HOME"],
-      LANG: "C",
-      NODE_COMPILE_CACHE: codeCache,
-      LARKLINE_INSTALL: "never",
-      LARKLINE_DATA_DIR: dataDirectory,
-      PLAYGROUND_PORT: String(playground),
-      INGRESS_PORT: String(ingress),
-      AGENT_WORKER_PORT: String(worker),
-      TOOL_RUNNER_PORT: String(runner),
-      CONSOLE_PORT: String(operators),
-      ...env,
+  const child = spawn(
+    "sh",
+    ["-c", shell, process.execPath, join(checkout, "infra/dev/start.mjs")],
+    {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: {
+        PATH: process.env["PATH"],
+        HOME: process.env["HOME"],
+        LANG: "C",
+        NODE_COMPILE_CACHE: codeCache,
+        LARKLINE_INSTALL: "never",
+        LARKLINE_DATA_DIR: dataDirectory,
+        PLAYGROUND_PORT: String(playground),
+        INGRESS_PORT: String(ingress),
+        AGENT_WORKER_PORT: String(worker),
+        TOOL_RUNNER_PORT: String(runner),
+        CONSOLE_PORT: String(operators),
+        ...env,
+      },
     },
-  });
+  );
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding("utf8").on("data", (data: string) => (output += data));

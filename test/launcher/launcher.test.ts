@@ -25,7 +25,10 @@ import { startLauncher, type LauncherOptions, type LauncherRun } from "./launche
 
 const cleanUps: (() => void)[] = [];
 
-async function launch(env: Record<string, string> = {}, options: LauncherOptions = {}): Promise<LauncherRun> {
+async function launch(
+  env: Record<string, string> = {},
+  options: LauncherOptions = {},
+): Promise<LauncherRun> {
   const run = await startLauncher(env, options);
   cleanUps.push(run.cleanUp);
   return run;
@@ -82,7 +85,10 @@ describe("npm start that cannot work", () => {
     [{ FEISHU_APP_ID: "cli_1" }, "FEISHU_APP_ID is set, but FEISHU_APP_SECRET is not"],
     [{ MODEL: "openai/x" }, "MODEL is openai/x, but OPENAI_API_KEY is not set"],
     [{ CALL_SIGNING_KEY: "short" }, "CALL_SIGNING_KEY must have at least 32 characters"],
-    [{ PLAYGROUND_PORT: "eighty" }, 'PLAYGROUND_PORT must be a port from 1 to 65535, but is "eighty"'],
+    [
+      { PLAYGROUND_PORT: "eighty" },
+      'PLAYGROUND_PORT must be a port from 1 to 65535, but is "eighty"',
+    ],
   ])("with %j it ends in one line that says what to do", async (env, line) => {
     const run = await launch(env);
     expect(await lastLineOf(run)).toContain(line);
@@ -106,8 +112,13 @@ describe("npm start that cannot work", () => {
 
   it("says which key the vendor refuses, without showing it", async () => {
     const port = await answerWith(401);
-    const run = await launch({ ANTHROPIC_API_KEY: "s3cret", ANTHROPIC_BASE_URL: `http://127.0.0.1:${port}` });
-    expect(await lastLineOf(run)).toContain(`ANTHROPIC_API_KEY was refused by 127.0.0.1:${port} (401)`);
+    const run = await launch({
+      ANTHROPIC_API_KEY: "s3cret",
+      ANTHROPIC_BASE_URL: `http://127.0.0.1:${port}`,
+    });
+    expect(await lastLineOf(run)).toContain(
+      `ANTHROPIC_API_KEY was refused by 127.0.0.1:${port} (401)`,
+    );
     expect(run.output()).not.toContain("s3cret");
   });
 });
@@ -142,9 +153,8 @@ function serviceOf(run: LauncherRun, name: string): number {
 }
 
 /** The launcher is plain JavaScript, without types. */
-const { serviceEnv }: { serviceEnv(name: string, context: object): Record<string, string> } = await import(
-  new URL("../../infra/dev/launcher/service-env.mjs", import.meta.url).href
-);
+const { serviceEnv }: { serviceEnv(name: string, context: object): Record<string, string> } =
+  await import(new URL("../../infra/dev/launcher/service-env.mjs", import.meta.url).href);
 
 describe("what npm start tells a service", () => {
   const service = (name: string) => ({ service: name, host: "127.0.0.1", port: 1 });
@@ -154,7 +164,12 @@ describe("what npm start tells a service", () => {
     model: { kind: "scripted" },
     feishu: { kind: "real", domain: "feishu" },
   };
-  const env = { FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k", CONSOLE_PASSWORD: "p", RUNNER_KEY: "r" };
+  const env = {
+    FEISHU_APP_SECRET_DESK: "s",
+    FEISHU_ENCRYPT_KEY_DESK: "k",
+    CONSOLE_PASSWORD: "p",
+    RUNNER_KEY: "r",
+  };
   const given = (name: string) => {
     const all = serviceEnv(name, {
       env,
@@ -164,13 +179,19 @@ describe("what npm start tells a service", () => {
       signingKey: "signing",
       grantKey: "g",
     });
-    const secret = Object.entries(all).filter(([variable]) => /SECRET|_KEY|PASSWORD/.test(variable));
+    const secret = Object.entries(all).filter(([variable]) =>
+      /SECRET|_KEY|PASSWORD/.test(variable),
+    );
     return Object.fromEntries(secret.filter(([variable]) => variable !== "ANTHROPIC_API_KEY"));
   };
 
   it("is what it needs of the secrets, and no others", () => {
     expect(given("ingress")).toEqual({ FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k" });
-    expect(given("agent-worker")).toEqual({ FEISHU_APP_SECRET_DESK: "s", CALL_SIGNING_KEY: "signing", GRANT_KEY: "g" });
+    expect(given("agent-worker")).toEqual({
+      FEISHU_APP_SECRET_DESK: "s",
+      CALL_SIGNING_KEY: "signing",
+      GRANT_KEY: "g",
+    });
     expect(given("tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf("signing", "local") });
     expect(given("console")).toEqual({ CONSOLE_PASSWORD: "p" });
     expect(given("playground")).toEqual({});
@@ -182,7 +203,10 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     "brings everything up, answers a question, and leaves nothing behind at Ctrl-C",
     { timeout: 150_000 },
     async () => {
-      const run = await launch({ FEISHU_APP_SECRET_DESK: "secret-of-desk", FEISHU_ENCRYPT_KEY_DESK: "key-of-desk" });
+      const run = await launch({
+        FEISHU_APP_SECRET_DESK: "secret-of-desk",
+        FEISHU_ENCRYPT_KEY_DESK: "key-of-desk",
+      });
       await until(() => expect(run.output()).toContain("Larkline is running."));
       expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
       const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
@@ -203,13 +227,19 @@ describe.runIf(process.platform === "linux")("npm start", () => {
       const keyFile = join(run.dataDirectory, "signing-key");
       const signingKey = readFileSync(keyFile, "utf8").trim();
       expect(statSync(keyFile).mode & 0o777).toBe(0o600);
-      const secrets = [signingKey, runnerKeyOf(signingKey, "local"), "secret-of-desk", "key-of-desk"];
+      const secrets = [
+        signingKey,
+        runnerKeyOf(signingKey, "local"),
+        "secret-of-desk",
+        "key-of-desk",
+      ];
       for (const name of ["ingress", "agent-worker", "tool-runner", "console", "playground"]) {
         const shown = readFileSync(`/proc/${serviceOf(run, name)}/environ`, "utf8");
         expect([name, secrets.filter((secret) => shown.includes(secret))]).toEqual([name, []]);
       }
       expect(run.output()).toContain(`http://127.0.0.1:${run.ports.console}`);
-      const overview = async () => await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
+      const overview = async () =>
+        await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
       // A worker that its machine has stopped for a second counts as dead until it runs again.
       await expect
         .poll(overview, { timeout: 60_000 })
@@ -231,7 +261,11 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     await until(() => expect(run.output()).toContain("Larkline is running."));
     const first = serviceOf(run, "agent-worker");
     process.kill(first, "SIGKILL");
-    await until(() => expect(run.output()).toContain("agent-worker ended unexpectedly (SIGKILL) and is started again"));
+    await until(() =>
+      expect(run.output()).toContain(
+        "agent-worker ended unexpectedly (SIGKILL) and is started again",
+      ),
+    );
     const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
       method: "POST",
       body: JSON.stringify({ message: "hello" }),
@@ -255,7 +289,8 @@ describe.runIf(process.platform === "linux")("npm start with files that change",
   const [started, released] = [join(folder, "started"), join(folder, "released")];
   afterAll(() => rmSync(folder, { recursive: true }));
 
-  const configWith = (name: string): string => `export default { agents: { default: { description: "${name}" } } };\n`;
+  const configWith = (name: string): string =>
+    `export default { agents: { default: { description: "${name}" } } };\n`;
 
   /** A tool that the scripted model calls at "roll a die"; its result comes when `waitsFor` exists. */
   const toolWith = (result: string, waitsFor = folder): string => `
@@ -270,63 +305,79 @@ describe.runIf(process.platform === "linux")("npm start with files that change",
       },
     });`;
 
-  it("loads them without losing a call, and keeps what runs when one is broken", { timeout: 200_000 }, async () => {
-    mkdirSync(join(folder, "tools"));
-    writeFileSync(config, configWith("one"));
-    writeFileSync(tools, toolWith("first", released));
-    const run = await launch({ LARKLINE_CONFIG: config, RUNNER_TOOLS: tools });
-    await until(() => expect(run.output()).toContain("Larkline is running."));
-    const rolled = async (): Promise<string> => {
-      const body = JSON.stringify({ message: "roll a die" });
-      return await (await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, { method: "POST", body })).text();
-    };
+  it(
+    "loads them without losing a call, and keeps what runs when one is broken",
+    { timeout: 200_000 },
+    async () => {
+      mkdirSync(join(folder, "tools"));
+      writeFileSync(config, configWith("one"));
+      writeFileSync(tools, toolWith("first", released));
+      const run = await launch({ LARKLINE_CONFIG: config, RUNNER_TOOLS: tools });
+      await until(() => expect(run.output()).toContain("Larkline is running."));
+      const rolled = async (): Promise<string> => {
+        const body = JSON.stringify({ message: "roll a die" });
+        return await (
+          await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, { method: "POST", body })
+        ).text();
+      };
 
-    const early = rolled();
-    await until(() => expect(existsSync(started)).toBe(true));
-    writeFileSync(tools, toolWith("second"));
-    await until(() => expect(servicesOf(run, "tool-runner")).toHaveLength(2));
-    writeFileSync(released, "");
-    expect(await early).toMatch(/"tool_result".*first[^]*"type":"done"/);
-    await until(() => expect(run.output()).toContain("dice.ts changed: tool-runner started again with it."));
-    expect(await rolled()).toMatch(/"tool_result".*second[^]*"type":"done"/);
+      const early = rolled();
+      await until(() => expect(existsSync(started)).toBe(true));
+      writeFileSync(tools, toolWith("second"));
+      await until(() => expect(servicesOf(run, "tool-runner")).toHaveLength(2));
+      writeFileSync(released, "");
+      expect(await early).toMatch(/"tool_result".*first[^]*"type":"done"/);
+      await until(() =>
+        expect(run.output()).toContain("dice.ts changed: tool-runner started again with it."),
+      );
+      expect(await rolled()).toMatch(/"tool_result".*second[^]*"type":"done"/);
 
-    writeFileSync(tools, "export default {");
-    const kept = "dice.ts changed, but tool-runner cannot start with it (see above): nothing was replaced.";
-    await until(() => expect(run.output()).toContain(kept));
-    expect(await rolled()).toMatch(/"tool_result".*second[^]*"type":"done"/);
-    writeFileSync(tools, toolWith("third"));
-    await until(() => expect(run.output().split("tool-runner started again")).toHaveLength(3));
+      writeFileSync(tools, "export default {");
+      const kept =
+        "dice.ts changed, but tool-runner cannot start with it (see above): nothing was replaced.";
+      await until(() => expect(run.output()).toContain(kept));
+      expect(await rolled()).toMatch(/"tool_result".*second[^]*"type":"done"/);
+      writeFileSync(tools, toolWith("third"));
+      await until(() => expect(run.output().split("tool-runner started again")).toHaveLength(3));
 
-    const faces = join(folder, "tools", "lib", "faces.ts");
-    mkdirSync(join(folder, "tools", "lib"));
-    writeFileSync(faces, 'export const face = "fourth";\n');
-    const reloads = (file: string) =>
-      run.output().split(`${file} changed: tool-runner started again with it.`).length - 1;
-    // The new file is loaded from the change on with which the tool imports it.
-    const imported = toolWith("a ${face}").replace(/"(a .*)"/, "`$1`");
-    writeFileSync(tools, `import { face } from "./lib/faces.ts";\n${imported}`);
-    await until(() => expect(reloads("dice.ts, lib/faces.ts")).toBe(1));
-    writeFileSync(join(folder, "tools", "notes.ts"), "nothing imports this");
-    writeFileSync(faces, 'export const face = "fifth";\n');
-    await until(() => expect(reloads("lib/faces.ts")).toBe(2));
-    expect(run.output()).not.toContain("notes.ts");
-    expect(await rolled()).toMatch(/"tool_result".*a fifth[^]*"type":"done"/);
+      const faces = join(folder, "tools", "lib", "faces.ts");
+      mkdirSync(join(folder, "tools", "lib"));
+      writeFileSync(faces, 'export const face = "fourth";\n');
+      const reloads = (file: string) =>
+        run.output().split(`${file} changed: tool-runner started again with it.`).length - 1;
+      // The new file is loaded from the change on with which the tool imports it.
+      const imported = toolWith("a ${face}").replace(/"(a .*)"/, "`$1`");
+      writeFileSync(tools, `import { face } from "./lib/faces.ts";\n${imported}`);
+      await until(() => expect(reloads("dice.ts, lib/faces.ts")).toBe(1));
+      writeFileSync(join(folder, "tools", "notes.ts"), "nothing imports this");
+      writeFileSync(faces, 'export const face = "fifth";\n');
+      await until(() => expect(reloads("lib/faces.ts")).toBe(2));
+      expect(run.output()).not.toContain("notes.ts");
+      expect(await rolled()).toMatch(/"tool_result".*a fifth[^]*"type":"done"/);
 
-    const before = ["ingress", "agent-worker", "tool-runner", "console"].map((name) => serviceOf(run, name));
-    writeFileSync(config, "export default { agent: {} };\n");
-    await until(() =>
-      expect(run.output()).toContain("larkline.config.ts changed, but tool-runner cannot start with it"),
-    );
-    expect(["ingress", "agent-worker", "tool-runner", "console"].map((name) => serviceOf(run, name))).toEqual(before);
-    writeFileSync(config, configWith("two"));
-    const loaded = "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
-    await until(() => expect(run.output()).toContain(loaded));
-    expect(await rolled()).toMatch(/"tool_result".*a fifth[^]*"type":"done"/);
-    expect(run.output()).not.toContain("ended unexpectedly");
-    run.kill("SIGINT");
-    expect(await run.exitCode()).toBe(0);
-    expect(run.processes()).toEqual([]);
-  });
+      const before = ["ingress", "agent-worker", "tool-runner", "console"].map((name) =>
+        serviceOf(run, name),
+      );
+      writeFileSync(config, "export default { agent: {} };\n");
+      await until(() =>
+        expect(run.output()).toContain(
+          "larkline.config.ts changed, but tool-runner cannot start with it",
+        ),
+      );
+      expect(
+        ["ingress", "agent-worker", "tool-runner", "console"].map((name) => serviceOf(run, name)),
+      ).toEqual(before);
+      writeFileSync(config, configWith("two"));
+      const loaded =
+        "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
+      await until(() => expect(run.output()).toContain(loaded));
+      expect(await rolled()).toMatch(/"tool_result".*a fifth[^]*"type":"done"/);
+      expect(run.output()).not.toContain("ended unexpectedly");
+      run.kill("SIGINT");
+      expect(await run.exitCode()).toBe(0);
+      expect(run.processes()).toEqual([]);
+    },
+  );
 });
 
 describe.runIf(process.platform === "linux")("npm start without a configuration", () => {
@@ -335,69 +386,99 @@ describe.runIf(process.platform === "linux")("npm start without a configuration"
     const checkout = mkdtempSync(join(tmpdir(), "larkline-checkout-"));
     cleanUps.push(() => rmSync(checkout, { recursive: true }));
     cpSync(join(root, "infra/dev"), join(checkout, "infra/dev"), { recursive: true });
-    for (const name of ["apps", "packages", "simulator", "node_modules", "package.json", "pnpm-workspace.yaml"]) {
+    for (const name of [
+      "apps",
+      "packages",
+      "simulator",
+      "node_modules",
+      "package.json",
+      "pnpm-workspace.yaml",
+    ]) {
       symlinkSync(join(root, name), join(checkout, name));
     }
     return checkout;
   }
 
-  it("loads the first larkline.config.ts as soon as it is there", { timeout: 150_000 }, async () => {
-    const checkout = newCheckout();
-    const run = await launch({}, { checkout });
-    await until(() => expect(run.output()).toContain("Larkline is running."));
-    const config = join(checkout, "larkline.config.ts");
-    writeFileSync(config, "export default { agent: {} };\n");
-    await until(() => expect(run.output()).toContain("config.ts changed, but tool-runner cannot start with it"));
-    const commands = '{ tea: { prompt: "show", description: "Makes tea." } }';
-    writeFileSync(config, `export default { agents: { default: { commands: ${commands} } } };\n`);
-    const loaded = "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
-    await until(() => expect(run.output()).toContain(loaded));
-    const body = JSON.stringify({ message: "/help", lang: "en" });
-    const help = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, { method: "POST", body });
-    expect(await help.text()).toContain("/tea");
-  });
+  it(
+    "loads the first larkline.config.ts as soon as it is there",
+    { timeout: 150_000 },
+    async () => {
+      const checkout = newCheckout();
+      const run = await launch({}, { checkout });
+      await until(() => expect(run.output()).toContain("Larkline is running."));
+      const config = join(checkout, "larkline.config.ts");
+      writeFileSync(config, "export default { agent: {} };\n");
+      await until(() =>
+        expect(run.output()).toContain("config.ts changed, but tool-runner cannot start with it"),
+      );
+      const commands = '{ tea: { prompt: "show", description: "Makes tea." } }';
+      writeFileSync(config, `export default { agents: { default: { commands: ${commands} } } };\n`);
+      const loaded =
+        "larkline.config.ts changed: tool-runner, agent-worker, ingress, console started again with it.";
+      await until(() => expect(run.output()).toContain(loaded));
+      const body = JSON.stringify({ message: "/help", lang: "en" });
+      const help = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+        method: "POST",
+        body,
+      });
+      expect(await help.text()).toContain("/tea");
+    },
+  );
 });
 
-describe.runIf(process.platform === "linux")("npm start in an open folder, that listens everywhere", () => {
-  let run: LauncherRun;
-  beforeAll(async () => {
-    const prepare = (folder: string) => {
-      mkdirSync(join(folder, "redis"));
-      writeFileSync(join(folder, "redis", "dump.rdb"), "");
-      mkdirSync(join(folder, "compile-cache"));
-      mkdirSync(join(folder, "blobs"));
-      writeFileSync(join(folder, "blobs", "x"), "x");
-      for (const name of ["", "redis", "redis/dump.rdb", "blobs", "blobs/x"]) chmodSync(join(folder, name), 0o777);
-    };
-    run = await startLauncher({ HOST: "0.0.0.0" }, { umask: "000", prepare });
-    await until(() => expect(run.output()).toContain("Larkline is running."));
-  });
-  afterAll(() => run.cleanUp());
+describe.runIf(process.platform === "linux")(
+  "npm start in an open folder, that listens everywhere",
+  () => {
+    let run: LauncherRun;
+    beforeAll(async () => {
+      const prepare = (folder: string) => {
+        mkdirSync(join(folder, "redis"));
+        writeFileSync(join(folder, "redis", "dump.rdb"), "");
+        mkdirSync(join(folder, "compile-cache"));
+        mkdirSync(join(folder, "blobs"));
+        writeFileSync(join(folder, "blobs", "x"), "x");
+        for (const name of ["", "redis", "redis/dump.rdb", "blobs", "blobs/x"]) {
+          chmodSync(join(folder, name), 0o777);
+        }
+      };
+      run = await startLauncher({ HOST: "0.0.0.0" }, { umask: "000", prepare });
+      await until(() => expect(run.output()).toContain("Larkline is running."));
+    });
+    afterAll(() => run.cleanUp());
 
-  it("keeps a console without a password on this machine", async () => {
-    const elsewhere = Object.values(networkInterfaces())
-      .flatMap((all) => all ?? [])
-      .find(({ internal }) => !internal);
-    const host = elsewhere?.family === "IPv4" ? elsewhere.address : "127.0.0.2";
-    expect((await fetch(`http://${host}:${run.ports.ingress}/health`)).status).toBe(200);
-    await expect(fetch(`http://${host}:${run.ports.console}/health`)).rejects.toThrow();
-    expect((await fetch(`http://127.0.0.1:${run.ports.console}/health`)).status).toBe(200);
-  });
+    it("keeps a console without a password on this machine", async () => {
+      const elsewhere = Object.values(networkInterfaces())
+        .flatMap((all) => all ?? [])
+        .find(({ internal }) => !internal);
+      const host = elsewhere?.family === "IPv4" ? elsewhere.address : "127.0.0.2";
+      expect((await fetch(`http://${host}:${run.ports.ingress}/health`)).status).toBe(200);
+      await expect(fetch(`http://${host}:${run.ports.console}/health`)).rejects.toThrow();
+      expect((await fetch(`http://127.0.0.1:${run.ports.console}/health`)).status).toBe(200);
+    });
 
-  it("keeps its data from other users of the machine, whatever the umask and an older version left", async () => {
-    await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
-      method: "POST",
-      body: JSON.stringify({ message: "what is 12*7?" }),
-    }).then(async (answer) => expect(await answer.text()).toContain('"type":"done"'));
-    expect(openToOthers(run.dataDirectory)).toEqual([]);
-    const there = readdirSync(run.dataDirectory, { recursive: true, encoding: "utf8" }).join("\n");
-    for (const name of ["redis.url", "signing-key", "launcher.pid", "logs/ingress.log", "redis/appendonlydir"]) {
-      expect(there).toContain(name);
-    }
-  });
+    it("keeps its data from other users of the machine, whatever the umask and an older version left", async () => {
+      await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+        method: "POST",
+        body: JSON.stringify({ message: "what is 12*7?" }),
+      }).then(async (answer) => expect(await answer.text()).toContain('"type":"done"'));
+      expect(openToOthers(run.dataDirectory)).toEqual([]);
+      const there = readdirSync(run.dataDirectory, { recursive: true, encoding: "utf8" }).join(
+        "\n",
+      );
+      for (const name of [
+        "redis.url",
+        "signing-key",
+        "launcher.pid",
+        "logs/ingress.log",
+        "redis/appendonlydir",
+      ]) {
+        expect(there).toContain(name);
+      }
+    });
 
-  it("leaves nothing behind when the launcher itself is killed", async () => {
-    run.kill("SIGKILL");
-    await until(() => expect(run.processes()).toEqual([]));
-  });
-});
+    it("leaves nothing behind when the launcher itself is killed", async () => {
+      run.kill("SIGKILL");
+      await until(() => expect(run.processes()).toEqual([]));
+    });
+  },
+);

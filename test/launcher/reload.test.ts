@@ -19,9 +19,18 @@ function write(name: string, content: string): string {
 }
 
 it("knows what a module imports by paths, in circles too, and nothing else of its folders", () => {
-  const tool = write("tools/dice.ts", 'import { face } from "./lib/face.ts";\nimport "node:fs";\nimport "zod";\n');
-  const face = write("tools/lib/face.ts", 'export * from "../dice.ts";\nawait import("../../shared.mjs");\n');
-  const shared = write("shared.mjs", 'import data from "./data.json" with { type: "json" };\nimport "./gone.ts";\n');
+  const tool = write(
+    "tools/dice.ts",
+    'import { face } from "./lib/face.ts";\nimport "node:fs";\nimport "zod";\n',
+  );
+  const face = write(
+    "tools/lib/face.ts",
+    'export * from "../dice.ts";\nawait import("../../shared.mjs");\n',
+  );
+  const shared = write(
+    "shared.mjs",
+    'import data from "./data.json" with { type: "json" };\nimport "./gone.ts";\n',
+  );
   const data = write("data.json", "{}");
   write("tools/notes.ts", "");
   write("tools/lib/face.test.ts", 'import "./face.ts";');
@@ -30,6 +39,8 @@ it("knows what a module imports by paths, in circles too, and nothing else of it
 
   write("data.json", "[]");
   const after = loadedFiles(tool);
-  expect([...after].filter(([path, hash]) => before.get(path) !== hash).map(([path]) => path)).toEqual([data]);
+  expect(
+    [...after].filter(([path, hash]) => before.get(path) !== hash).map(([path]) => path),
+  ).toEqual([data]);
   expect(loadedFiles(join(folder, "tools"))).toEqual(new Map());
 });

@@ -1,7 +1,16 @@
 // `npm run mutants [-- --only <id,...>] [--list]`: puts bugs into a copy of this checkout, one at a time, and runs the
 // tests that have to find each. Ends with how many were found; one that was not found shows a missing test.
 import { spawn } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { execFileSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -12,7 +21,12 @@ import { mutants, withMutant, type Mutant } from "./table.ts";
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
 /** A bug may make tests wait for what never comes. */
-const patience = ["--testTimeout=40000", "--hookTimeout=40000", "--expect.poll.timeout=15000", "--bail=1"];
+const patience = [
+  "--testTimeout=40000",
+  "--hookTimeout=40000",
+  "--expect.poll.timeout=15000",
+  "--bail=1",
+];
 const longestRunMs = 300_000;
 /** Besides three times what the tests take without the bug: what waits for {@link patience} may do so once. */
 const patienceWithBugMs = 60_000;
@@ -49,10 +63,14 @@ async function runAll(all: readonly Mutant[]): Promise<number> {
       const { result, seconds, by } = await runMutant(copy, mutant, soundSeconds);
       if (stopping.signal.aborted) break;
       counts[result] += 1;
-      console.log(`${result.padEnd(8)} ${mutant.id} (${seconds.toFixed(0)} s)${by === "" ? "" : `: ${by}`}`);
+      console.log(
+        `${result.padEnd(8)} ${mutant.id} (${seconds.toFixed(0)} s)${by === "" ? "" : `: ${by}`}`,
+      );
       if (result !== "killed") console.log(`  ${mutant.file}: ${mutant.why}`);
     }
-    console.log(`\n${counts.killed} killed, ${counts.SURVIVED} survived, ${counts.BROKEN} broken, of ${all.length}`);
+    console.log(
+      `\n${counts.killed} killed, ${counts.SURVIVED} survived, ${counts.BROKEN} broken, of ${all.length}`,
+    );
     return counts.killed === all.length ? 0 : 1;
   } finally {
     rmSync(copy, { recursive: true, force: true });
@@ -62,7 +80,11 @@ async function runAll(all: readonly Mutant[]): Promise<number> {
 /** The files that Git knows or would add; what is installed is linked. */
 function copyOfCheckout(): string {
   const copy = mkdtempSync(join(tmpdir(), "larkline-mutants-"));
-  const listed = execFileSync("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], { cwd: root });
+  const listed = execFileSync(
+    "git",
+    ["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+    { cwd: root },
+  );
   for (const path of listed.toString().split("\0")) {
     if (path === "" || !existsSync(join(root, path))) continue;
     mkdirSync(dirname(join(copy, path)), { recursive: true });
@@ -71,7 +93,12 @@ function copyOfCheckout(): string {
     if (!path.endsWith("package.json") || !existsSync(join(root, installed))) continue;
     // A workspace has links alone, to packages beside it and to what the root has.
     if (installed === "node_modules") symlinkSync(join(root, installed), join(copy, installed));
-    else cpSync(join(root, installed), join(copy, installed), { recursive: true, verbatimSymlinks: true });
+    else {
+      cpSync(join(root, installed), join(copy, installed), {
+        recursive: true,
+        verbatimSymlinks: true,
+      });
+    }
   }
   return copy;
 }
@@ -84,7 +111,11 @@ interface Run {
 }
 
 /** `soundSeconds`: how long tests took without any bug, by their paths; undefined for those that fail so, too. */
-async function runMutant(copy: string, mutant: Mutant, soundSeconds: Map<string, number | undefined>): Promise<Run> {
+async function runMutant(
+  copy: string,
+  mutant: Mutant,
+  soundSeconds: Map<string, number | undefined>,
+): Promise<Run> {
   const key = mutant.tests.join(" ");
   if (!soundSeconds.has(key)) {
     const { result, seconds, by } = await runTests(copy, mutant.tests, longestRunMs);
@@ -121,9 +152,14 @@ async function runTests(copy: string, tests: readonly string[], longestMs: numbe
     `--outputFile=${report}`,
   ];
   const startedMs = performance.now();
-  const code = await exitOf(join(root, "node_modules/.bin/vitest"), [...command, ...tests], { cwd: copy, longestMs });
+  const code = await exitOf(join(root, "node_modules/.bin/vitest"), [...command, ...tests], {
+    cwd: copy,
+    longestMs,
+  });
   const seconds = (performance.now() - startedMs) / 1_000;
-  if (code === "endless") return { result: "BROKEN", seconds, by: "no test of it fails, and they do not end" };
+  if (code === "endless") {
+    return { result: "BROKEN", seconds, by: "no test of it fails, and they do not end" };
+  }
   const { numFailedTests = 0, testResults = [] } = existsSync(report)
     ? (JSON.parse(readFileSync(report, "utf8")) as Partial<Report>)
     : {};
@@ -145,7 +181,9 @@ async function exitOf(
   const endAll = (): void => {
     if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGKILL");
   };
-  for (const signal of [stopping.signal, deadline]) signal.addEventListener("abort", endAll, { once: true });
+  for (const signal of [stopping.signal, deadline]) {
+    signal.addEventListener("abort", endAll, { once: true });
+  }
   const code = await new Promise<number | null>((resolve) => {
     child.once("error", () => resolve(null));
     child.once("exit", resolve);

@@ -13,9 +13,17 @@ export interface Mutant {
 
 /** The text of a file with the bug in it. Throws where the place is not there exactly once. */
 export function withMutant(text: string, { id, file, from, to }: Mutant): string {
-  const places = text.split(from).length - 1;
-  if (places !== 1) throw new Error(`${id}: ${file} has its text ${places} times, not once`);
-  return text.replace(from, () => to);
+  // Blanks and line breaks are the formatter's: any of them is as good as any other.
+  const words = from
+    .trim()
+    .split(/\s+/u)
+    .map((word) => word.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const places = [...text.matchAll(new RegExp(words.join("\\s+"), "gu"))];
+  const [place] = places;
+  if (places.length !== 1 || place === undefined) {
+    throw new Error(`${id}: ${file} has its text ${places.length} times, not once`);
+  }
+  return text.slice(0, place.index) + to.trim() + text.slice(place.index + place[0].length);
 }
 
 const scripts = (name: string): string => `packages/store/src/lua/${name}.lua`;
@@ -443,7 +451,10 @@ const inRedis: Mutant[] = [
     file: "packages/store/src/queues/lua/add-job.lua",
     from: "if redis.call('ZREM', completed, id) + redis.call('ZREM', failed, id) == 0 then return 0 end",
     to: "redis.call('ZREM', completed, id)",
-    tests: ["packages/store/src/queues/small-scripts.test.ts", "packages/store/src/queues/queues.test.ts"],
+    tests: [
+      "packages/store/src/queues/small-scripts.test.ts",
+      "packages/store/src/queues/queues.test.ts",
+    ],
     why: "A call that is handed out again while it runs would run twice.",
   },
   {
@@ -525,8 +536,8 @@ const inStore: Mutant[] = [
   {
     id: "handoff-of-another-cell",
     file: "packages/store/src/handoff.ts",
-    from: "if (cellOf(session) !== cell) return await refuse",
-    to: "if (cellOf(session) < 0) return await refuse",
+    from: "if (cellOf(session) !== cell) {",
+    to: "if (cellOf(session) < 0) {",
     tests: ["packages/runner/src/handoff.test.ts"],
     why: "An entry would be moved by a script whose keys are elsewhere: it is never taken out of its stream.",
   },
@@ -561,8 +572,8 @@ const inPermissions: Mutant[] = [
   {
     id: "strange-address-unasked",
     file: agent("permissions/decide-call.ts"),
-    from: "if (facts.strange.length > 0 && !named) return",
-    to: "if (facts.strange.length > 0 && !named && asked) return",
+    from: "if (facts.strange.length > 0 && !named) {",
+    to: "if (facts.strange.length > 0 && !named && asked) {",
     tests: [agent("permissions/decide-call.test.ts")],
     why: "A page that the model has read could have it send data to the page's author.",
   },
@@ -641,8 +652,8 @@ const inPermissions: Mutant[] = [
   {
     id: "address-with-password-allowed",
     file: agent("permissions/arguments.ts"),
-    from: 'if (url === null || !web.has(url.protocol) || url.username !== "" || url.password !== "") return false;',
-    to: "if (url === null || !web.has(url.protocol)) return false;",
+    from: '!web.has(url.protocol) || url.username !== "" || url.password !== "") {',
+    to: "!web.has(url.protocol)) {",
     tests: [agent("permissions/arguments.test.ts")],
     why: "Data could leave in the user name of an address whose host is allowed.",
   },
@@ -679,7 +690,11 @@ const inAgent: Mutant[] = [
     file: agent("turn/turn.ts"),
     from: 'isCutCall(call, stopReason) ? { ...call, arguments: call.arguments || "{" } : call,',
     to: "call,",
-    tests: [agent("turn/turn.test.ts"), agent("turn/step.test.ts"), agent("turn/tool-round.test.ts")],
+    tests: [
+      agent("turn/turn.test.ts"),
+      agent("turn/step.test.ts"),
+      agent("turn/tool-round.test.ts"),
+    ],
     why: "A call that was cut off before its arguments would run with none.",
   },
   {
@@ -735,7 +750,11 @@ const inAgent: Mutant[] = [
     file: agent("turn/tool-round.ts"),
     from: 'one.state === "running" && attemptOf(one) === callId',
     to: '(one.state === "running" || one.state === "done") && attemptOf(one) === callId',
-    tests: [agent("turn/turn.test.ts"), agent("turn/turn-property.test.ts"), agent("turn/tool-round.test.ts")],
+    tests: [
+      agent("turn/turn.test.ts"),
+      agent("turn/turn-property.test.ts"),
+      agent("turn/tool-round.test.ts"),
+    ],
     why: "The model would read another result than the one that people saw first.",
   },
   {
@@ -743,7 +762,11 @@ const inAgent: Mutant[] = [
     file: agent("turn/tool-call.ts"),
     from: "return attemptIdOf({ callId: id, attempt });",
     to: "return attemptIdOf({ callId: id, attempt: Math.min(attempt, 1) });",
-    tests: [agent("turn/turn.test.ts"), agent("turn/turn-approval.test.ts"), agent("turn/tool-round.test.ts")],
+    tests: [
+      agent("turn/turn.test.ts"),
+      agent("turn/turn-approval.test.ts"),
+      agent("turn/tool-round.test.ts"),
+    ],
     why: "The late outcome of an attempt that was given up would answer the next one.",
   },
   {
@@ -799,7 +822,11 @@ const inAgent: Mutant[] = [
     file: agent("texts/index.ts"),
     from: "return text.slice(/[\\uDC00-\\uDFFF]/.test(text.charAt(start)) ? start + 1 : start);",
     to: "return text.slice(start);",
-    tests: [agent("turn/language.test.ts"), agent("turn/transition.test.ts"), agent("turn/reply-view.test.ts")],
+    tests: [
+      agent("turn/language.test.ts"),
+      agent("turn/transition.test.ts"),
+      agent("turn/reply-view.test.ts"),
+    ],
     why: "Half an emoji at the beginning of the thoughts that a card shows is refused.",
   },
   {
@@ -859,7 +886,11 @@ const inApps: Mutant[] = [
     file: worker("turn-run.ts"),
     from: "const open = calls.filter((call) => !answered.has(attemptOf(call)));",
     to: "const open = calls;",
-    tests: [worker("turn-run.test.ts"), worker("tool-dispatch.test.ts"), worker("turn-holds.test.ts")],
+    tests: [
+      worker("turn-run.test.ts"),
+      worker("tool-dispatch.test.ts"),
+      worker("turn-holds.test.ts"),
+    ],
     why: "A call that was answered while the state was saved would be handed out again.",
   },
   {
@@ -1025,7 +1056,7 @@ const inApps: Mutant[] = [
   {
     id: "bots-answer-bots",
     file: ingress("messages.ts"),
-    from: 'if (rules.botTurnsPerHour === 0 || chatType !== "group" || senderOpenId === "") return ignore("bot_message");',
+    from: 'if (rules.botTurnsPerHour === 0 || chatType !== "group" || senderOpenId === "") { return ignore("bot_message"); }',
     to: "",
     tests: [ingress("admission.test.ts")],
     why: "Two bots in a group would talk without end.",
@@ -1051,7 +1082,11 @@ const inApps: Mutant[] = [
     file: ingress("sessions.ts"),
     from: "return sender.id === by;",
     to: 'return sender.id === by || by !== "";',
-    tests: [ingress("commands.test.ts"), ingress("card-clicks.test.ts"), ingress("busy-policy.test.ts")],
+    tests: [
+      ingress("commands.test.ts"),
+      ingress("card-clicks.test.ts"),
+      ingress("busy-policy.test.ts"),
+    ],
     why: "Anybody in a group could stop the answer to another person.",
   },
   {
@@ -1065,8 +1100,8 @@ const inApps: Mutant[] = [
   {
     id: "superseded-after-itself",
     file: ingress("sessions.ts"),
-    from: "if (head === undefined || head.seq >= appended.seq || !mayStop(head.message, sender.id)) return false;",
-    to: "if (head === undefined || !mayStop(head.message, sender.id)) return false;",
+    from: "if (head === undefined || head.seq >= appended.seq || !mayStop",
+    to: "if (head === undefined || !mayStop",
     tests: [ingress("busy-policy.test.ts")],
     why: "With the policy `interrupt` a redelivered message would cancel its own turn.",
   },
@@ -1081,7 +1116,7 @@ const inApps: Mutant[] = [
   {
     id: "key-compared-by-name",
     file: ingress("callers.ts"),
-    from: "rules.keys.filter((key) => timingSafeEqual(digest, key.digest))",
+    from: "rules.keys .filter((key) => timingSafeEqual(digest, key.digest))",
     to: "rules.keys.filter((key) => key.digest.subarray(0, 1).equals(digest.subarray(0, 1)))",
     tests: [ingress("callers.test.ts")],
     why: "A key of the API would be one of 256.",
@@ -1189,7 +1224,7 @@ const atTheBorders: Mutant[] = [
   {
     id: "webhook-of-another-app",
     file: feishu("events/webhook.ts"),
-    from: 'if (checks.appId !== undefined && appId !== "" && appId !== checks.appId) return refused(403, "event of another app");',
+    from: 'if (checks.appId !== undefined && appId !== "" && appId !== checks.appId) { return refused(403, "event of another app"); }',
     to: "",
     tests: [feishu("events/webhook.test.ts")],
     why: "Events of one bot would be answered by another.",
@@ -1213,8 +1248,8 @@ const atTheBorders: Mutant[] = [
   {
     id: "forbidden-by-status",
     file: feishu("transport/error.ts"),
-    from: "return ofApi.get(api)?.get(code) ?? ofFamily.get(family)?.get(code) ?? ofGateway.get(code) ?? ofStatus(httpStatus);",
-    to: "return ofFamily.get(family)?.get(code) ?? ofApi.get(api)?.get(code) ?? ofGateway.get(code) ?? ofStatus(httpStatus);",
+    from: "ofApi.get(api)?.get(code) ?? ofFamily.get(family)?.get(code) ??",
+    to: "ofFamily.get(family)?.get(code) ?? ofApi.get(api)?.get(code) ??",
     tests: [feishu("transport/error.test.ts")],
     why: "A code that means something else on one API would be taken for the wrong failure, and a reply be given up.",
   },
@@ -1309,8 +1344,8 @@ const atTheBorders: Mutant[] = [
   {
     id: "restart-is-not-told",
     file: "packages/model/src/model-chain.ts",
-    from: 'if (partial) yield { type: "restart", model: settings.models[state.at]?.info.id ?? model, reason: failure.code };',
-    to: "",
+    from: "if (partial) { yield {",
+    to: "if (partial && state.at < 0) { yield {",
     tests: ["packages/model/src/model-chain.test.ts"],
     why: "The text of a broken answer would stand before the one that follows.",
   },
@@ -1357,8 +1392,8 @@ const atTheBorders: Mutant[] = [
   {
     id: "cached-tokens-counted-twice",
     file: "packages/model/src/openai/chat.ts",
-    from: 'Math.max(0, (countIn(usage, "prompt_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens)',
-    to: 'Math.max(0, countIn(usage, "prompt_tokens") ?? 0)',
+    from: '(countIn(usage, "prompt_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens,',
+    to: 'countIn(usage, "prompt_tokens") ?? 0,',
     tests: ["packages/model/src/openai/backend.test.ts"],
     why: "Budgets and prices would count cached tokens twice.",
   },
@@ -1381,16 +1416,16 @@ const atTheBorders: Mutant[] = [
   {
     id: "once-answer-after-stop",
     file: "packages/runner/src/call.ts",
-    from: 'if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) return "requeue";',
-    to: 'if (!outcome.ok && call.stopped()) return "requeue";',
+    from: 'if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) {',
+    to: "if (!outcome.ok && call.stopped()) {",
     tests: ["packages/runner/src/call.test.ts"],
     why: "A `once` call that was cut off by the end of its runner would go back to the queue.",
   },
   {
     id: "cancel-of-other-turns",
     file: "packages/runner/src/call.ts",
-    from: "if (job.session === session && (turnId === undefined || job.turnId === turnId)) controller.abort(cancelled);",
-    to: "if (job.session === session) controller.abort(cancelled);",
+    from: "if (job.session === session && (turnId === undefined || job.turnId === turnId)) {",
+    to: "if (job.session === session) {",
     tests: ["packages/runner/src/call.test.ts"],
     why: "Stopping one turn of a group would stop the calls of another person's turn.",
   },

@@ -1,6 +1,15 @@
 import { execFile } from "node:child_process";
 import { createServer, request } from "node:http";
-import { copyFile, mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import {
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  realpath,
+  rm,
+  writeFile,
+} from "node:fs/promises";
 import { basename, delimiter, dirname, join } from "node:path";
 import { tmpdir } from "node:os";
 import { text as textOfStream } from "node:stream/consumers";
@@ -37,7 +46,9 @@ afterAll(async () => {
 });
 
 async function npm(...args: string[]): Promise<void> {
-  await run("npm", [...args, "--prefer-offline", "--no-audit", "--no-fund", "--silent"], { cwd: folder });
+  await run("npm", [...args, "--prefer-offline", "--no-audit", "--no-fund", "--silent"], {
+    cwd: folder,
+  });
 }
 
 async function createBot(tarballs: readonly string[]): Promise<string> {
@@ -45,11 +56,18 @@ async function createBot(tarballs: readonly string[]): Promise<string> {
   const cwd = join(folder, "created");
   await mkdir(cwd);
   const env = { ...process.env, LC_ALL: "C.UTF-8" };
-  const { stdout } = await run("npx", ["--yes", "--package", create, "larkline-create", "my-bot"], { cwd, env });
+  const { stdout } = await run("npx", ["--yes", "--package", create, "larkline-create", "my-bot"], {
+    cwd,
+    env,
+  });
   const made = join(cwd, "my-bot");
   const tools = `@larkline/example-tools,${join(made, "tools/index.ts")}`;
-  expect(stdout).toContain(`LARKLINE_CONFIG=${join(made, "larkline.config.ts")} RUNNER_TOOLS=${tools} npm start`);
-  await run("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", "--silent"], { cwd: made });
+  expect(stdout).toContain(
+    `LARKLINE_CONFIG=${join(made, "larkline.config.ts")} RUNNER_TOOLS=${tools} npm start`,
+  );
+  await run("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", "--silent"], {
+    cwd: made,
+  });
   return made;
 }
 
@@ -62,7 +80,9 @@ async function createWith(node: string, ...args: string[]): Promise<string> {
 
 /** The machine's own, or the one of npm. */
 async function findNode20(): Promise<string> {
-  const folders = (process.env.PATH ?? "").split(delimiter).filter((path) => !path.includes("node_modules"));
+  const folders = (process.env.PATH ?? "")
+    .split(delimiter)
+    .filter((path) => !path.includes("node_modules"));
   for (const path of folders) {
     const version = await run(join(path, "node"), ["--version"]).catch(() => ({ stdout: "" }));
     if (version.stdout.startsWith("v20.")) return join(path, "node");
@@ -70,15 +90,21 @@ async function findNode20(): Promise<string> {
   const own = join(folder, "node20");
   await mkdir(own);
   await writeFile(join(own, "package.json"), "{}");
-  await run("npm", ["install", "node@20", "--prefer-offline", "--no-audit", "--no-fund"], { cwd: own });
+  await run("npm", ["install", "node@20", "--prefer-offline", "--no-audit", "--no-fund"], {
+    cwd: own,
+  });
   return join(own, "node_modules/node/bin/node");
 }
 
 /** Every example of these pages that says the name of its file. */
 async function writeExamples(): Promise<void> {
-  const pages = ["sdk", "messages", "tool-kit", "engine"].map((name) => `packages/${name}/README.md`);
+  const pages = ["sdk", "messages", "tool-kit", "engine"].map(
+    (name) => `packages/${name}/README.md`,
+  );
   for (const page of pages) {
-    for (const [, name = "", code = ""] of textOf(page).matchAll(/^```ts\n\/\/ (\S+\.ts)\n([^]*?)^```$/gm)) {
+    for (const [, name = "", code = ""] of textOf(page).matchAll(
+      /^```ts\n\/\/ (\S+\.ts)\n([^]*?)^```$/gm,
+    )) {
       await writeFile(join(folder, name), code);
     }
   }
@@ -93,12 +119,18 @@ async function writeExamples(): Promise<void> {
     types: ["node"],
     typeRoots: [join(root, "node_modules/@types")],
   };
-  await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }));
+  await writeFile(
+    join(folder, "tsconfig.json"),
+    JSON.stringify({ compilerOptions, include: ["*.ts"] }),
+  );
 }
 
 /** What the compiler says of the examples; empty when all is well. */
 async function compiled(...files: string[]): Promise<string> {
-  const args = files.length === 0 ? [] : ["--ignoreConfig", "--noEmit", "--strict", "--module", "nodenext", ...files];
+  const args =
+    files.length === 0
+      ? []
+      : ["--ignoreConfig", "--noEmit", "--strict", "--module", "nodenext", ...files];
   const tsc = join(root, "node_modules/.bin/tsc");
   return await run(tsc, args, { cwd: folder }).then(
     () => "",
@@ -108,7 +140,11 @@ async function compiled(...files: string[]): Promise<string> {
 
 async function runWith(node: string, file: string, ...args: string[]): Promise<string> {
   const env = { LARKLINE_URL: system.ingresses[0]?.url ?? "", PATH: process.env.PATH };
-  const { stdout } = await run(node, [join("js", file), ...args], { cwd: folder, env, timeout: 60_000 });
+  const { stdout } = await run(node, [join("js", file), ...args], {
+    cwd: folder,
+    env,
+    timeout: 60_000,
+  });
   return stdout;
 }
 
@@ -119,9 +155,12 @@ async function readWith(node: string, ...task: string[]): Promise<unknown> {
 
 /** Time of the processor that a program takes from the start of its process to the end, whatever else runs. */
 async function cpuMsOf(file: string): Promise<number> {
-  const atExit = "const { user, system } = process.cpuUsage(); console.error(`cpu ${(user + system) / 1000}`);";
+  const atExit =
+    "const { user, system } = process.cpuUsage(); console.error(`cpu ${(user + system) / 1000}`);";
   const hook = `data:text/javascript,process.on("exit", () => { ${encodeURIComponent(atExit)} })`;
-  const { stderr } = await run(process.execPath, ["--import", hook, join("js", file)], { cwd: folder });
+  const { stderr } = await run(process.execPath, ["--import", hook, join("js", file)], {
+    cwd: folder,
+  });
   const [, ms] = /^cpu ([\d.]+)$/m.exec(stderr) ?? [];
   if (ms === undefined) throw new Error(`${file} told no time`);
   return Number(ms);
@@ -149,7 +188,9 @@ describe("the packed packages in an empty folder", () => {
       expect(lock.packages[path]?.engines).toEqual({ node: ">=20" });
       for (const file of ["index.js", "index.d.ts"]) {
         const text = await readFile(join(folder, path, file), "utf8");
-        expect(text.match(/(?:from|import\(|require\() ?"(?:@larkline|bullmq|ioredis|redis)[^"]*"/g)).toBeNull();
+        expect(
+          text.match(/(?:from|import\(|require\() ?"(?:@larkline|bullmq|ioredis|redis)[^"]*"/g),
+        ).toBeNull();
       }
     }
   });
@@ -182,12 +223,17 @@ describe("the packed packages in an empty folder", () => {
     ["24", () => process.execPath],
   ] as const;
 
-  it.each(nodes)("AT-1: run the example of the SDK against a deployment with Node %s", async (_version, node) => {
-    expect(await runWith(node(), "ask.js")).toMatch(
-      /^\[What is 12\*7\?\]\n\[What is 12\*7\?\] \(\d+ tokens\)\ndefault\n$/,
-    );
-    expect(await runWith(node(), "follow.js")).toBe("message_output_item\n[What time is it in Oslo?] 1 0\n");
-  });
+  it.each(nodes)(
+    "AT-1: run the example of the SDK against a deployment with Node %s",
+    async (_version, node) => {
+      expect(await runWith(node(), "ask.js")).toMatch(
+        /^\[What is 12\*7\?\]\n\[What is 12\*7\?\] \(\d+ tokens\)\ndefault\n$/,
+      );
+      expect(await runWith(node(), "follow.js")).toBe(
+        "message_output_item\n[What time is it in Oslo?] 1 0\n",
+      );
+    },
+  );
 
   it.each(nodes)(
     "AT-3: a reader who is cut every 200 ms sees every event once with Node %s",
@@ -196,15 +242,26 @@ describe("the packed packages in an empty folder", () => {
       expect(cuts).toBeGreaterThan(3);
       expect(seen).toEqual(whole);
       expect(new Set(seen.map(({ seq }) => seq)).size).toBe(seen.length);
-      expect(text).toBe(`[type 200]${Array.from({ length: 200 }, (_, at) => ` word${at}`).join("")}`);
+      expect(text).toBe(
+        `[type 200]${Array.from({ length: 200 }, (_, at) => ` word${at}`).join("")}`,
+      );
       expect(seen.at(-2)).toMatchObject({ type: "done", final: text });
     },
   );
 
-  it.each(nodes)("cancel a run that is left, and no other, with Node %s", async (_version, node) => {
-    // Left; left by one of two; detached; attached; attached to be cancelled.
-    expect(await readWith(node(), "leave")).toEqual(["cancelled", "done", "done", "done", "cancelled"]);
-  });
+  it.each(nodes)(
+    "cancel a run that is left, and no other, with Node %s",
+    async (_version, node) => {
+      // Left; left by one of two; detached; attached; attached to be cancelled.
+      expect(await readWith(node(), "leave")).toEqual([
+        "cancelled",
+        "done",
+        "done",
+        "done",
+        "cancelled",
+      ]);
+    },
+  );
 
   it.each(nodes)(
     "answer a question, and say what is wrong where there is none, with Node %s",
@@ -213,7 +270,12 @@ describe("the packed packages in an empty folder", () => {
       const server = createServer(async (incoming, answer) => {
         const { headers, method, url: path } = incoming;
         const isOpen = path === "/v1/inputs/q%2F1";
-        asked.push({ method, path, type: headers["content-type"], body: await textOfStream(incoming) });
+        asked.push({
+          method,
+          path,
+          type: headers["content-type"],
+          body: await textOfStream(incoming),
+        });
         answer.writeHead(isOpen ? 200 : 404).end(isOpen ? "{}" : '{"error":"not found"}');
       });
       onTestFinished(() => void server.close(() => undefined).closeAllConnections());
@@ -225,7 +287,8 @@ describe("the packed packages in an empty folder", () => {
         {
           name: "RequestError",
           status: 404,
-          message: "there is no such question: it was answered or has expired, or this deployment asks none",
+          message:
+            "there is no such question: it was answered or has expired, or this deployment asks none",
         },
       ]);
       const type = "application/json";
@@ -256,13 +319,23 @@ describe("the packed packages in an empty folder", () => {
     const config = join(folder, "messages.vitest.config.mjs");
     const installed = JSON.stringify(join(folder, "node_modules/@larkline/messages/index.js"));
     const alias = `[{ find: /^\\.\\/(?:chat-(?:messages|texts)|message-error)\\.ts$/, replacement: ${installed} }]`;
-    const tests = '{ include: ["src/views/chat-messages.test.ts", "src/views/conformance.test.ts"] }';
+    const tests =
+      '{ include: ["src/views/chat-messages.test.ts", "src/views/conformance.test.ts"] }';
     await writeFile(config, `export default { resolve: { alias: ${alias} }, test: ${tests} };`);
     const report = join(folder, "messages.json");
     const reported = ["--reporter", "json", "--outputFile", report];
-    const args = ["run", "--config", config, "--root", join(root, "packages/protocol"), ...reported];
+    const args = [
+      "run",
+      "--config",
+      config,
+      "--root",
+      join(root, "packages/protocol"),
+      ...reported,
+    ];
     await run(join(root, "node_modules/.bin/vitest"), args, { maxBuffer: 10_000_000 });
-    const { numPassedTests = 0, numTotalTests = 0 } = JSON.parse(await readFile(report, "utf8")) as {
+    const { numPassedTests = 0, numTotalTests = 0 } = JSON.parse(
+      await readFile(report, "utf8"),
+    ) as {
       [count: string]: number | undefined; // as the reporter writes it
     };
     expect(numPassedTests).toBe(numTotalTests);
@@ -273,7 +346,9 @@ describe("the packed packages in an empty folder", () => {
     await writeFile(join(folder, "js/empty.js"), "");
     const of = { "empty.js": Number.POSITIVE_INFINITY, "agent.test.js": Number.POSITIVE_INFINITY };
     for (let round = 0; round < 5; round += 1) {
-      for (const file of ["empty.js", "agent.test.js"] as const) of[file] = Math.min(of[file], await cpuMsOf(file));
+      for (const file of ["empty.js", "agent.test.js"] as const) {
+        of[file] = Math.min(of[file], await cpuMsOf(file));
+      }
     }
     expect(of["agent.test.js"] / of["empty.js"]).toBeLessThan(9);
   });
@@ -294,7 +369,9 @@ describe("the packed packages in an empty folder", () => {
       const isModule = path.endsWith(".js");
       answer.writeHead(200, { "content-type": isModule ? "text/javascript" : "text/html" });
       if (!isModule) return void answer.end("<!doctype html><title>a page</title>");
-      void readFile(join(folder, "node_modules/@larkline/sdk/index.js")).then((code) => answer.end(code));
+      void readFile(join(folder, "node_modules/@larkline/sdk/index.js")).then((code) =>
+        answer.end(code),
+      );
     });
     onTestFinished(() => void server.close(() => undefined).closeAllConnections());
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -330,7 +407,10 @@ describe("npx larkline-create my-bot", () => {
   });
 
   it("makes a configuration and a tool that a deployment mounts", async () => {
-    await system.start("tool-runner", { RUNNER_NAME: "my-bot", RUNNER_TOOLS: join(bot, "tools/index.ts") });
+    await system.start("tool-runner", {
+      RUNNER_NAME: "my-bot",
+      RUNNER_TOOLS: join(bot, "tools/index.ts"),
+    });
     const ann = system.person("Ann");
     // Workers offer its tools a moment after it has announced them.
     await vi.waitFor(
@@ -340,7 +420,9 @@ describe("npx larkline-create my-bot", () => {
       },
       { timeout: 60_000, interval: 250 },
     );
-    expect(await system.ask(ann, '[rolled]\ncall roll_dice {"sides":2}')).toMatch(/^\[\[rolled\]\] ok:[12]$/);
+    expect(await system.ask(ann, '[rolled]\ncall roll_dice {"sides":2}')).toMatch(
+      /^\[\[rolled\]\] ok:[12]$/,
+    );
     expect(system.model.requests.at(-1)?.system).toContain("You are my-bot.");
   });
 
@@ -349,7 +431,9 @@ describe("npx larkline-create my-bot", () => {
     const made = join(folder, "created", "我的 机器人");
     expect(said).toContain(`LARKLINE_CONFIG='${join(made, "larkline.config.ts")}' RUNNER_TOOLS='`);
     expect(await readFile(join(made, "README.md"), "utf8")).toContain("## 挂载");
-    expect(await readFile(join(made, "package.json"), "utf8")).toContain('"name": "larkline-tools"');
+    expect(await readFile(join(made, "package.json"), "utf8")).toContain(
+      '"name": "larkline-tools"',
+    );
     expect(await readFile(join(made, "larkline.config.ts"), "utf8")).toContain("你是我的 机器人。");
   });
 
@@ -374,6 +458,8 @@ describe("npx larkline-create my-bot", () => {
   });
 
   it("tells how it is used", async () => {
-    expect(await createWith(node20, "--help")).toContain("npx larkline-create <folder> [--lang zh|en]");
+    expect(await createWith(node20, "--help")).toContain(
+      "npx larkline-create <folder> [--lang zh|en]",
+    );
   });
 });

@@ -3,7 +3,14 @@ import type { Approval, SettledState } from "@larkline/protocol";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { startCardBot } from "./card-bot.fixture.ts";
-import { app, launchBrowser, openTestPage, panel, say, startTestPlayground } from "./page-test.fixture.ts";
+import {
+  app,
+  launchBrowser,
+  openTestPage,
+  panel,
+  say,
+  startTestPlayground,
+} from "./page-test.fixture.ts";
 
 let browser: Browser;
 const closing: (() => Promise<void>)[] = [];
@@ -38,7 +45,9 @@ function approvalOf(kind: Approval["kind"]): Approval {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
     reason: "",
     risk: "high",
-    ...(kind === "question" ? { question: { text: "Deploy where?", choices: ["prod", "staging"] } } : {}),
+    ...(kind === "question"
+      ? { question: { text: "Deploy where?", choices: ["prod", "staging"] } }
+      : {}),
     remember: { tool: "deploy", pattern: "prod" },
     language: "zh",
     target: { channel: "none" },
@@ -70,7 +79,11 @@ async function asked(kind: Approval["kind"], state: SettledState): Promise<Asked
       if (JSON.stringify(action).includes('"ask":"reason"')) {
         return { card: { type: "raw", data: approvalCard(shown, { asksReason: true }) } };
       }
-      const toast = { type: "success", content: "Taken", i18n: { zh_cn: "已收到", en_us: "Taken" } };
+      const toast = {
+        type: "success",
+        content: "Taken",
+        i18n: { zh_cn: "已收到", en_us: "Taken" },
+      };
       return { toast, card: { type: "raw", data: approvalCard({ ...shown, state }) } };
     },
   });
@@ -94,7 +107,9 @@ const cardIn = (page: Page) => panel(page, "Alice").locator(".feishu-card");
 /** Waits until the card has no buttons any more and the person has a notice. */
 async function untilDecided(page: Page): Promise<void> {
   await page.locator(".toast-success", { hasText: "已收到" }).waitFor();
-  await expect.poll(async () => await cardIn(page).locator("button").count(), { timeout: 60_000 }).toBe(0);
+  await expect
+    .poll(async () => await cardIn(page).locator("button").count(), { timeout: 60_000 })
+    .toBe(0);
 }
 
 const id = approvalOf("call").id;
@@ -102,20 +117,25 @@ const id = approvalOf("call").id;
 test.each([
   ["批准", { __approval__: id, decision: "approve" }, "approved"],
   ["拒绝", { __approval__: id, decision: "reject" }, "rejected"],
-] as const)("the button %s of an approval decides and retires the buttons", async (name, value, state) => {
-  const { page, clicks } = await asked("call", state);
-  expect(await cardIn(page).textContent()).toContain('"to": "prod"');
-  await cardIn(page).getByRole("button", { name, exact: true }).click();
-  await untilDecided(page);
-  expect(clicks).toMatchObject([{ value }]);
-});
+] as const)(
+  "the button %s of an approval decides and retires the buttons",
+  async (name, value, state) => {
+    const { page, clicks } = await asked("call", state);
+    expect(await cardIn(page).textContent()).toContain('"to": "prod"');
+    await cardIn(page).getByRole("button", { name, exact: true }).click();
+    await untilDecided(page);
+    expect(clicks).toMatchObject([{ value }]);
+  },
+);
 
 test("an approval can hold from now on, after a question whether that is meant", async () => {
   const { page, clicks, asks } = await asked("call", "approved");
   await cardIn(page).getByRole("button", { name: "始终允许…" }).click();
   await untilDecided(page);
   expect(asks).toEqual([expect.stringContaining("符合 deploy(prod) 的调用不再询问")]);
-  expect(clicks).toMatchObject([{ value: { __approval__: id, decision: "approve", remember: true } }]);
+  expect(clicks).toMatchObject([
+    { value: { __approval__: id, decision: "approve", remember: true } },
+  ]);
 });
 
 test("a rejection takes the reason that was written into the form", async () => {
@@ -136,7 +156,10 @@ test("what became of a call is answered with a note", async () => {
   await cardIn(page).locator("form button").click();
   await untilDecided(page);
   expect(clicks).toMatchObject([
-    { value: { larkline: "outcome", approval: id, action: "done" }, form_value: { note: "工单 7" } },
+    {
+      value: { larkline: "outcome", approval: id, action: "done" },
+      form_value: { note: "工单 7" },
+    },
   ]);
 });
 
@@ -144,7 +167,9 @@ test("a question is answered by the button of a choice", async () => {
   const { page, clicks } = await asked("question", "answered");
   await cardIn(page).getByRole("button", { name: "staging", exact: true }).click();
   await untilDecided(page);
-  expect(clicks).toMatchObject([{ value: { larkline: "answer", approval: id, choice: "staging" } }]);
+  expect(clicks).toMatchObject([
+    { value: { larkline: "answer", approval: id, choice: "staging" } },
+  ]);
 });
 
 test("a question takes the words that were written into its field", async () => {
@@ -152,5 +177,7 @@ test("a question takes the words that were written into its field", async () => 
   await cardIn(page).locator("form input").fill("先不要发布");
   await cardIn(page).locator("form button").click();
   await untilDecided(page);
-  expect(clicks).toMatchObject([{ value: { larkline: "answer", approval: id }, form_value: { answer: "先不要发布" } }]);
+  expect(clicks).toMatchObject([
+    { value: { larkline: "answer", approval: id }, form_value: { answer: "先不要发布" } },
+  ]);
 });

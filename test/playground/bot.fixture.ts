@@ -27,7 +27,13 @@ export async function startBot({ appId, appSecret, domain, answer }: BotOptions)
     if (!parsed.ok) return;
     const { messageId, text } = parsed.value;
     received.push(messageId);
-    await api.messages.reply({ messageId, inThread: false, text: answer(text), uuid: messageId, format: "post" });
+    await api.messages.reply({
+      messageId,
+      inThread: false,
+      text: answer(text),
+      uuid: messageId,
+      format: "post",
+    });
   };
   const connection = new LongConnection({
     appId,

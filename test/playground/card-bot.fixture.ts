@@ -34,7 +34,12 @@ export interface CardBot {
 }
 
 /** A bot that answers each message with a card of CardKit. */
-export async function startCardBot({ card, script, onClick, ...app }: CardBotOptions): Promise<CardBot> {
+export async function startCardBot({
+  card,
+  script,
+  onClick,
+  ...app
+}: CardBotOptions): Promise<CardBot> {
   const api = new FeishuApi({ ...app, tokenCache: memoryTokens() });
   const { openId: botOpenId } = await api.botInfo();
   const connected = Promise.withResolvers<void>();
@@ -88,6 +93,9 @@ function openCard(api: FeishuApi, cardId: string): OpenCard {
     content: (elementId, content) => api.cards.content({ ...next(), elementId, content }),
     batch: (actions) => api.cards.batch({ ...next(), actions }),
     finish: (content) =>
-      api.cards.settings({ ...next(), settings: { config: { streaming_mode: false, summary: { content } } } }),
+      api.cards.settings({
+        ...next(),
+        settings: { config: { streaming_mode: false, summary: { content } } },
+      }),
   };
 }

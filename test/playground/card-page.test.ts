@@ -36,7 +36,9 @@ interface Scene {
   bot: CardBot;
 }
 
-async function start(options: Omit<CardBotOptions, "appId" | "appSecret" | "domain">): Promise<Scene> {
+async function start(
+  options: Omit<CardBotOptions, "appId" | "appSecret" | "domain">,
+): Promise<Scene> {
   const playground = await startTestPlayground();
   closing.push(playground.close);
   const bot = await startCardBot({ ...app, domain: playground.url, ...options });
@@ -68,14 +70,20 @@ const stopButton = {
 };
 
 /** Types so slowly that a test cannot miss it. */
-const slowly = { print_frequency_ms: { default: 100 }, print_step: { default: 1 }, print_strategy: "fast" };
+const slowly = {
+  print_frequency_ms: { default: 100 },
+  print_step: { default: 1 },
+  print_strategy: "fast",
+};
 
 function card(elements: readonly CardJson[], config: CardJson = {}): CardJson {
   return { schema: "2.0", config: { update_multi: true, ...config }, body: { elements } };
 }
 
 const answerOf = (page: Page) =>
-  panel(page, "Alice").locator(".from-bot .feishu-card .caret, .from-bot .card-body > .content").last();
+  panel(page, "Alice")
+    .locator(".from-bot .feishu-card .caret, .from-bot .card-body > .content")
+    .last();
 
 test("a streaming card types towards its latest text, and a new frame shows at once what was still to be typed", async () => {
   const first = "好的，";
@@ -218,9 +226,15 @@ test("an answer is rated by drawn thumbs, and by a reason that is written behind
     placeholder: plain("哪里需要改进？"),
     behaviors: [{ type: "callback", value: { larkline: "rate", turn } }],
   };
-  const why = { tag: "collapsible_panel", expanded: false, header: { title: plain("说说原因") }, elements: [reason] };
+  const why = {
+    tag: "collapsible_panel",
+    expanded: false,
+    header: { title: plain("说说原因") },
+    elements: [reason],
+  };
   const { page } = await start({
-    card: () => card([{ tag: "markdown", content: "好" }, thumb("up", "👍"), thumb("down", "👎"), why]),
+    card: () =>
+      card([{ tag: "markdown", content: "好" }, thumb("up", "👍"), thumb("down", "👎"), why]),
     async onClick(action) {
       acted.push(action);
       return { toast: { type: "success", content: `已记下 ${acted.length}` } };
@@ -277,7 +291,13 @@ test("a form asks for what is required, sends its values under their names, and 
             { tag: "select_static", name: "stage", placeholder: plain("环境"), options },
             { tag: "date_picker", name: "day", placeholder: plain("日期") },
             { tag: "checker", name: "sure", text: plain("我确认") },
-            { tag: "button", name: "go", text: plain("提交"), type: "primary_filled", form_action_type: "submit" },
+            {
+              tag: "button",
+              name: "go",
+              text: plain("提交"),
+              type: "primary_filled",
+              form_action_type: "submit",
+            },
           ],
         },
       ]),
@@ -289,7 +309,9 @@ test("a form asks for what is required, sends its values under their names, and 
   await say(page, "Alice", "部署");
   const bot = panel(page, "Alice").locator(".from-bot");
   await bot.getByRole("button", { name: "提交" }).click();
-  expect(await bot.getByRole("textbox", { name: "原因" }).evaluate((field) => field.matches(":invalid"))).toBe(true);
+  expect(
+    await bot.getByRole("textbox", { name: "原因" }).evaluate((field) => field.matches(":invalid")),
+  ).toBe(true);
   await bot.getByRole("textbox", { name: "原因" }).fill("发布 1.2");
   await bot.getByRole("combobox", { name: "环境" }).selectOption("prod");
   await bot.getByLabel("日期").fill("2026-03-01");
@@ -312,8 +334,18 @@ test("headers, columns, tables, notes and unknown parts are shown, and no markup
         {
           tag: "column_set",
           columns: [
-            { tag: "column", width: "weighted", weight: 2, elements: [{ tag: "markdown", content: "左" }] },
-            { tag: "column", width: "weighted", weight: 1, elements: [{ tag: "markdown", content: "右" }] },
+            {
+              tag: "column",
+              width: "weighted",
+              weight: 2,
+              elements: [{ tag: "markdown", content: "左" }],
+            },
+            {
+              tag: "column",
+              width: "weighted",
+              weight: 1,
+              elements: [{ tag: "markdown", content: "右" }],
+            },
           ],
         },
         {
@@ -350,11 +382,14 @@ test("headers, columns, tables, notes and unknown parts are shown, and no markup
 
 test("calls are counted as they come, and a refusal is shown on the strip, in a toast and beside the card", async () => {
   const { page, playground, bot } = await start({
-    card: () => card([{ tag: "markdown", element_id: "answer", content: "…" }], { streaming_mode: true }),
+    card: () =>
+      card([{ tag: "markdown", element_id: "answer", content: "…" }], { streaming_mode: true }),
     async script(open) {
       // At once: one after the other a slow machine makes fewer than the limit of a second.
       while (playground.simulator.refusals.length === 0) {
-        await Promise.allSettled(Array.from({ length: 20 }, (_, at) => open.content("answer", "字".repeat(at + 1))));
+        await Promise.allSettled(
+          Array.from({ length: 20 }, (_, at) => open.content("answer", "字".repeat(at + 1))),
+        );
       }
     },
   });
@@ -372,7 +407,9 @@ test("calls are counted as they come, and a refusal is shown on the strip, in a 
 });
 
 test("pictures, files, other kinds, late messages and answers in threads go out from the menu beside the input", async () => {
-  const { page, playground } = await start({ card: () => card([{ tag: "markdown", content: "好" }]) });
+  const { page, playground } = await start({
+    card: () => card([{ tag: "markdown", content: "好" }]),
+  });
   await say(page, "Alice", "第一条");
   const alice = panel(page, "Alice");
   const picture = { name: "dot.png", mimeType: "image/png", buffer: Buffer.from(dotPng, "base64") };
@@ -381,7 +418,11 @@ test("pictures, files, other kinds, late messages and answers in threads go out 
   await alice.locator('input[type="file"]:not([accept])').setInputFiles(report);
   await alice.locator("img.picture").waitFor();
   await expect
-    .poll(() => alice.locator("img.picture").evaluate((image) => "naturalWidth" in image && image.naturalWidth))
+    .poll(() =>
+      alice
+        .locator("img.picture")
+        .evaluate((image) => "naturalWidth" in image && image.naturalWidth),
+    )
     .toBe(1);
   await alice.getByText("report.txt").waitFor();
   const plus = async (name: string): Promise<void> => {
@@ -400,9 +441,15 @@ test("pictures, files, other kinds, late messages and answers in threads go out 
   await asked.hover();
   await asked.getByRole("button", { name: "话题回复" }).click();
   await say(page, "Alice", "在话题里");
-  await alice.locator(".message", { hasText: "在话题里" }).getByText("话题", { exact: true }).first().waitFor();
+  await alice
+    .locator(".message", { hasText: "在话题里" })
+    .getByText("话题", { exact: true })
+    .first()
+    .waitFor();
   const chat = [...playground.simulator.chats.values()].find(({ name }) => name === "Alice");
-  const written = playground.simulator.messages(chat?.chatId ?? "").filter(({ senderType }) => senderType === "user");
+  const written = playground.simulator
+    .messages(chat?.chatId ?? "")
+    .filter(({ senderType }) => senderType === "user");
   expect(written.map(({ messageType }) => messageType)).toEqual([
     "text",
     "image",
@@ -414,10 +461,14 @@ test("pictures, files, other kinds, late messages and answers in threads go out 
   ]);
   const late = written.find(({ text }) => text === "迟到的");
   expect(Date.now() - (late?.createdAt ?? 0)).toBeGreaterThan(2.9 * 3_600_000);
-  expect(written.at(-1)).toMatchObject({ parentId: written[0]?.messageId, threadId: expect.any(String) });
+  expect(written.at(-1)).toMatchObject({
+    parentId: written[0]?.messageId,
+    threadId: expect.any(String),
+  });
 });
 
-const dotPng = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const dotPng =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 test("entering a chat, pressing the menu and adding the bot to a topic group tell the bot", async () => {
   const { page, playground } = await start({ card: () => card([]) });
@@ -436,13 +487,19 @@ test("entering a chat, pressing the menu and adding the bot to a topic group tel
   await dialog.getByRole("button", { name: "创建" }).click();
   await panel(page, "值班").waitFor();
   const told = (): string[] => playground.simulator.deliveries.map(({ eventType }) => eventType);
-  for (const event of ["bot_p2p_chat_entered_v1", "application.bot.menu_v6", "member.bot.added_v1"]) {
+  for (const event of [
+    "bot_p2p_chat_entered_v1",
+    "application.bot.menu_v6",
+    "member.bot.added_v1",
+  ]) {
     await expect.poll(told, { timeout: 60_000 }).toContainEqual(expect.stringContaining(event));
   }
 });
 
 test("a person edits a text of theirs, and it is marked as edited", async () => {
-  const { page, playground } = await start({ card: () => card([{ tag: "markdown", content: "好" }]) });
+  const { page, playground } = await start({
+    card: () => card([{ tag: "markdown", content: "好" }]),
+  });
   await say(page, "Alice", "错字");
   const asked = panel(page, "Alice").locator(".message", { hasText: "错字" }).first();
   await asked.hover();
@@ -451,7 +508,10 @@ test("a person edits a text of theirs, and it is marked as edited", async () => 
   const edited = panel(page, "Alice").locator(".message", { hasText: "已编辑" });
   await edited.getByText("改好了").waitFor();
   const chat = [...playground.simulator.chats.values()].find(({ name }) => name === "Alice");
-  expect(playground.simulator.messages(chat?.chatId ?? "")[0]).toMatchObject({ text: "改好了", edits: 1 });
+  expect(playground.simulator.messages(chat?.chatId ?? "")[0]).toMatchObject({
+    text: "改好了",
+    edits: 1,
+  });
 });
 
 test("reactions of the bot come and go as chips on the message", async () => {

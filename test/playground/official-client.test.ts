@@ -1,4 +1,8 @@
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type SimulatorOptions,
+} from "@larkline/simulator";
 import { patientClock } from "@larkline/testkit";
 import { afterEach, expect, test } from "vitest";
 import { startBot, type TestBot } from "./bot.fixture.ts";
@@ -63,10 +67,16 @@ test("the official SDK comes back after its connection is cut, and fetches a new
 
 test("a lost response does not make a second reply", async () => {
   const { simulator, say } = await scene();
-  simulator.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
+  simulator.faults.add({
+    match: { path: /\/reply$/ },
+    times: 1,
+    action: { kind: "lose_response" },
+  });
   const messageId = await say("once");
   const { chatId } = await simulator.waitForReply(messageId, { timeoutMs: 60_000 });
   const replies = () => simulator.apiCalls.filter((call) => call.path.endsWith("/reply")).length;
   await expect.poll(replies, { timeout: 60_000 }).toBe(2);
-  expect(simulator.messages(chatId).filter((message) => message.senderType === "app")).toHaveLength(1);
+  expect(simulator.messages(chatId).filter((message) => message.senderType === "app")).toHaveLength(
+    1,
+  );
 });

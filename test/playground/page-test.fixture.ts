@@ -8,7 +8,12 @@ export const app = { appId: "cli_0123456789abcdef", appSecret: "secret" };
 
 /** Debian's Chromium, without anything that reaches for the network. */
 export function launchBrowser(executablePath: string): Promise<Browser> {
-  const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"];
+  const quiet = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+  ];
   return chromium.launch({
     executablePath,
     timeout: 180_000, // a machine that is busy with other tests
@@ -57,7 +62,9 @@ export function panel(page: Page, name: string): ReturnType<Page["getByRole"]> {
 
 export async function openChat(page: Page, name: string): Promise<void> {
   // Its name begins with its title; the last message comes behind.
-  await page.locator(".chat-entry", { has: page.locator(".chat-entry-title", { hasText: name }) }).click();
+  await page
+    .locator(".chat-entry", { has: page.locator(".chat-entry-title", { hasText: name }) })
+    .click();
 }
 
 export async function openTab(page: Page, name: string): Promise<void> {

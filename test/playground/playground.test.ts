@@ -1,4 +1,14 @@
-import { copyFile, cp, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import {
+  copyFile,
+  cp,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  writeFile,
+} from "node:fs/promises";
 import { get } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -169,14 +179,19 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   const [chatId = ""] = [...before.simulator.chats.values()].flatMap((chat) =>
     chat.name === "Alice" ? chat.chatId : [],
   );
-  const from = [...before.simulator.users.values()].find(({ name }) => name === "Alice")?.openId ?? "";
+  const from =
+    [...before.simulator.users.values()].find(({ name }) => name === "Alice")?.openId ?? "";
   const picture = { bytes: await page.locator("nav").screenshot(), name: "nav.png" };
   await before.simulator.sendMessage({ appId: app.appId, chatId, from, image: picture });
   const media = join(dataDirectory, "playground-media");
   const file = join(dataDirectory, "playground.json");
-  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("nav.png"), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("nav.png"), {
+    timeout: 60_000,
+  });
   expect((await readdir(media)).map((name) => name.slice(0, 7))).toEqual(["img_v3_"]); // "unused" is removed
-  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("### 收到 记得我"), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("### 收到 记得我"), {
+    timeout: 60_000,
+  });
   expect((await stat(file)).mode & 0o777).toBe(0o600);
   // The first one still runs: nothing is written because it ends.
   const killed = await newFolder();
@@ -186,17 +201,25 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   const idsOf = ({ simulator }: Playground) => [
     [...simulator.users.keys()],
     [...simulator.chats.keys()],
-    [...simulator.chats.keys()].map((id) => simulator.messages(id).map(({ messageId }) => messageId)),
+    [...simulator.chats.keys()].map((id) =>
+      simulator.messages(id).map(({ messageId }) => messageId),
+    ),
     simulator.apps.map(({ openId }) => openId),
   ];
   expect(idsOf(after)).toEqual(idsOf(before));
   const later = await openPage(after);
   await openChat(later, "Alice");
-  await panel(later, "Alice").locator(".from-bot").getByRole("heading", { name: "收到 记得我" }).waitFor();
+  await panel(later, "Alice")
+    .locator(".from-bot")
+    .getByRole("heading", { name: "收到 记得我" })
+    .waitFor();
   const shown = panel(later, "Alice").locator("img.picture");
-  await vi.waitFor(async () => expect(await shown.evaluate((image) => image.naturalWidth)).toBeGreaterThan(0), {
-    timeout: 60_000,
-  });
+  await vi.waitFor(
+    async () => expect(await shown.evaluate((image) => image.naturalWidth)).toBeGreaterThan(0),
+    {
+      timeout: 60_000,
+    },
+  );
 });
 
 test("an empty chat offers four messages that show the product, and more below", async () => {
@@ -210,7 +233,10 @@ test("an empty chat offers four messages that show the product, and more below",
   ]);
   await panel(page, "张伟 Wei").getByText("还可以试试").click();
   await panel(page, "张伟 Wei").getByRole("button", { name: "做个计划" }).click();
-  await panel(page, "张伟 Wei").locator(".from-bot").getByRole("heading", { name: "收到 做个计划" }).waitFor();
+  await panel(page, "张伟 Wei")
+    .locator(".from-bot")
+    .getByRole("heading", { name: "收到 做个计划" })
+    .waitFor();
   expect(bot.received).toHaveLength(1);
 });
 
@@ -228,7 +254,9 @@ test("a state that is damaged is set aside and reported, and the playground begi
   expect(await notice.count()).toBe(1);
   await page.getByRole("button", { name: "关闭" }).click();
   await notice.waitFor({ state: "detached" });
-  const [kept = ""] = (await readdir(dataDirectory)).filter((name) => name.startsWith("playground.json.damaged-"));
+  const [kept = ""] = (await readdir(dataDirectory)).filter((name) =>
+    name.startsWith("playground.json.damaged-"),
+  );
   expect(await readFile(join(dataDirectory, kept), "utf8")).toBe('{"v":1,"users":[{"openId":7}]}');
 });
 
@@ -254,7 +282,11 @@ const dialogs = {
 
 test.each([
   ["zh", "zh-CN", { tabs: ["活动", "限额", "故障开关"], more: "发送其他内容", ...dialogs.zh }],
-  ["en", "en-US", { tabs: ["Activity", "Limits", "Faults"], more: "Send something else", ...dialogs.en }],
+  [
+    "en",
+    "en-US",
+    { tabs: ["Activity", "Limits", "Faults"], more: "Send something else", ...dialogs.en },
+  ],
 ] as const)(
   "axe finds nothing on the page (%s), and nothing stands beyond the edge of a telephone",
   async (_language, locale, words) => {
@@ -268,12 +300,16 @@ test.each([
     page.setDefaultTimeout(60_000); // a machine that is busy with other tests
     await page.goto(playground.url);
     const problems: string[] = [];
-    const look = async (place: string) => problems.push(...(await accessibilityProblems(page, place)));
+    const look = async (place: string) =>
+      problems.push(...(await accessibilityProblems(page, place)));
     await page.locator(".chat:not([hidden])").waitFor();
     await look("an empty chat");
     const send = page.locator(".chat:not([hidden]) form button").last();
     const box = await send.boundingBox();
-    expect((box?.y ?? 0) + (box?.height ?? 0), "the first screen ends with the composer").toBeLessThanOrEqual(844);
+    expect(
+      (box?.y ?? 0) + (box?.height ?? 0),
+      "the first screen ends with the composer",
+    ).toBeLessThanOrEqual(844);
     const group = [...simulator.chats.values()].find(({ type }) => type === "group");
     const [from = ""] = group?.members ?? [];
     const { messageId } = await simulator.sendMessage({
@@ -379,9 +415,14 @@ test.each([
     return ((await response.json()) as { result: unknown }).result; // JSON-RPC
   };
   const asked = { arguments: { language } };
-  expect(await call(asked)).toMatchObject({ inputRequests: { trip: { params: { message: question } } } });
+  expect(await call(asked)).toMatchObject({
+    inputRequests: { trip: { params: { message: question } } },
+  });
   const content = { city: "Oslo", day: "2026-12-24", seat: "window" };
-  const answered = await call({ ...asked, inputResponses: { trip: { action: "accept", content } } });
+  const answered = await call({
+    ...asked,
+    inputResponses: { trip: { action: "accept", content } },
+  });
   expect(answered).toMatchObject({ content: [{ text: expect.stringContaining(booked) }] });
   const declined = await call({ ...asked, inputResponses: { trip: { action: "decline" } } });
   expect(JSON.stringify(declined)).toMatch(/不订了|nothing is booked/);

@@ -16,7 +16,10 @@ function putIntoModule(bug: Mutant, { href }: URL): void {
     load: (url, context, next) => {
       const loaded = next(url, context);
       if (url.split("?")[0] !== href || loaded.source == null) return loaded;
-      return { ...loaded, source: withMutant(Buffer.from(loaded.source as Uint8Array).toString(), bug) };
+      return {
+        ...loaded,
+        source: withMutant(Buffer.from(loaded.source as Uint8Array).toString(), bug),
+      };
     },
   });
 }

@@ -31,7 +31,9 @@ interface Calling {
 
 /** Asks for runs of one session, each when the one before is taken, and follows them. Resolves when all are taken. */
 export async function startCaller({ world, requested, at, random }: Calling): Promise<void> {
-  const [client, other] = [callerKeys.ada, callerKeys.bo].map((token) => createClient({ url: world.apiUrl, token }));
+  const [client, other] = [callerKeys.ada, callerKeys.bo].map((token) =>
+    createClient({ url: world.apiUrl, token }),
+  );
   if (client === undefined || other === undefined) return;
   const session = `session-${at}`;
   const count = 1 + random.below(2);
@@ -73,7 +75,9 @@ async function follow(run: Requested, { client, other, runId, random }: Followin
     await pause(random.below(1_500));
     // No contact for a minute: asked again.
     await (
-      random.below(3) === 0 ? ask() : read(random.below(2) === 0 ? random.below(6) : Number.POSITIVE_INFINITY)
+      random.below(3) === 0
+        ? ask()
+        : read(random.below(2) === 0 ? random.below(6) : Number.POSITIVE_INFINITY)
     ).catch(() => undefined);
   }
   await ask().catch(() => undefined);

@@ -23,7 +23,9 @@ class Connections {
   /** Whether each is made, and has carried what was written to those who read; what they leave unread is never carried. */
   isStill(): boolean {
     for (const { client, accepted } of this.#open) {
-      if (accepted === undefined || !hasRead(accepted, client) || !hasRead(client, accepted)) return false;
+      if (accepted === undefined || !hasRead(accepted, client) || !hasRead(client, accepted)) {
+        return false;
+      }
     }
     return true;
   }
@@ -65,7 +67,9 @@ class Connections {
     });
     client.once("close", () => {
       this.#open.delete(connection);
-      for (const [localPort, begun] of this.#begun) if (begun === connection) this.#begun.delete(localPort);
+      for (const [localPort, begun] of this.#begun) {
+        if (begun === connection) this.#begun.delete(localPort);
+      }
     });
   }
 
@@ -90,7 +94,10 @@ interface Reading {
 function hasRead(reader: Socket, writer: Socket): boolean {
   const { _handle: handle } = reader as Socket & Reading;
   return (
-    handle?.reading !== true || reader.readableEnded || writer.destroyed || reader.bytesRead >= writer.bytesWritten
+    handle?.reading !== true ||
+    reader.readableEnded ||
+    writer.destroyed ||
+    reader.bytesRead >= writer.bytesWritten
   );
 }
 

@@ -50,7 +50,11 @@ export class Driver implements Traffic {
   }
 
   /** Until `isOver`, or until a time of the simulation: gives whether it is over. */
-  async run(isOver: () => boolean, untilMs: number, pass: Pass = (held) => held.pass()): Promise<boolean> {
+  async run(
+    isOver: () => boolean,
+    untilMs: number,
+    pass: Pass = (held) => held.pass(),
+  ): Promise<boolean> {
     for (;;) {
       await this.#untilQuiet();
       if (isOver()) return true;
@@ -74,7 +78,9 @@ export class Driver implements Traffic {
   /** One that may go on: its process is not stopped. */
   #next(): Held | undefined {
     this.#held = this.#held.filter((held) => !held.isOver() && !held.owner.isDead);
-    const ready = this.#held.filter(({ owner, kind }) => kind === "answer" || owner.stoppedUntilMs <= time.now());
+    const ready = this.#held.filter(
+      ({ owner, kind }) => kind === "answer" || owner.stoppedUntilMs <= time.now(),
+    );
     if (ready.length === 0) return undefined;
     // In an order that does not depend on which of them arrived a little sooner.
     const held = this.#random.pick(
@@ -119,7 +125,10 @@ function isWorking(): boolean {
   return process.getActiveResourcesInfo().some((name) => busyWith.test(name));
 }
 
-function byConnection(one: Pick<Held, "owner" | "connection">, other: Pick<Held, "owner" | "connection">): number {
+function byConnection(
+  one: Pick<Held, "owner" | "connection">,
+  other: Pick<Held, "owner" | "connection">,
+): number {
   return compare(one.owner.name, other.owner.name) || one.connection - other.connection;
 }
 

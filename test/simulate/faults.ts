@@ -54,7 +54,9 @@ export class Faults {
     this.#random = random;
     this.#trouble = trouble;
     trouble.kill = (port) => {
-      const asking = [...world.processes].find(({ lines }) => lines.some((line) => line.port === port));
+      const asking = [...world.processes].find(({ lines }) =>
+        lines.some((line) => line.port === port),
+      );
       if (asking !== undefined) this.#kill(asking);
     };
     const count = 1 + random.below(4);
@@ -138,7 +140,10 @@ export class Faults {
   /** Connections to Redis hang open: one, or all that are open now. */
   #hang({ lines: [redis] }: Process): void {
     const how = this.#random.pick(["deaf", "dead"] as const);
-    redis?.hang(how, this.#random.below(2) === 0 ? undefined : (count) => this.#random.below(count));
+    redis?.hang(
+      how,
+      this.#random.below(2) === 0 ? undefined : (count) => this.#random.below(count),
+    );
   }
 
   #kill(process: Process): void {
@@ -168,7 +173,9 @@ export class Faults {
     const own = all.filter(({ senderType }) => senderType === "user");
     if (own.length === 0) return;
     const { messageId } = this.#random.pick(own);
-    void feishu.redeliver(messageId, { freshEventId: this.#random.below(2) === 0 }).catch(() => undefined);
+    void feishu
+      .redeliver(messageId, { freshEventId: this.#random.below(2) === 0 })
+      .catch(() => undefined);
   }
 
   #refuse(): void {
@@ -179,6 +186,10 @@ export class Faults {
       { kind: "drop" },
       { kind: "delay", delayMs: random.below(5_000) },
     ] as const);
-    this.#world.feishu.faults.add({ match: { path: "/open-apis/" }, times: 1 + random.below(4), action });
+    this.#world.feishu.faults.add({
+      match: { path: "/open-apis/" },
+      times: 1 + random.below(4),
+      action,
+    });
   }
 }

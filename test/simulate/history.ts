@@ -30,7 +30,9 @@ export function isAnswered(seen: Seen): boolean {
   const { written, requested } = seen.actions;
   return (
     requested.every((run) => !run.isAccepted || run.shownToOther !== undefined) &&
-    written.every((message) => !message.isAccepted || answersTo(seen, message).some(({ finished }) => finished))
+    written.every(
+      (message) => !message.isAccepted || answersTo(seen, message).some(({ finished }) => finished),
+    )
   );
 }
 
@@ -59,20 +61,28 @@ function wrongAnswers(seen: Seen, message: Written): string[] {
 }
 
 /** What is wrong with the answer to what was said. */
-function wrongText({ deaths, faults }: Seen, { key, tool, isDeadly }: Said, answer: string): string[] {
+function wrongText(
+  { deaths, faults }: Seen,
+  { key, tool, isDeadly }: Said,
+  answer: string,
+): string[] {
   const shown = JSON.stringify(answer.slice(0, 200));
   if (isDeadly) {
     const died = deaths.filter((one) => one === key).length;
     // Two beside others, three alone. A death of another kind counts as well, and one that is not known does not.
     const isRight = died <= 5 + faults.length && died >= 3 - faults.length;
     return [
-      ...(/given up/.test(answer) ? [] : [`m${key} kills each process and is answered by ${shown}`]),
+      ...(/given up/.test(answer)
+        ? []
+        : [`m${key} kills each process and is answered by ${shown}`]),
       ...(isRight ? [] : [`m${key} has killed ${died} processes`]),
     ];
   }
   // The model shows the name of who has said it, if the name could be looked up.
   const said = new RegExp(`^\\[(?:\\w+: )?m${key}\\b`);
-  if (!said.test(answer)) return [`m${key} is answered by ${shown}, not by what the model says to it`];
+  if (!said.test(answer)) {
+    return [`m${key} is answered by ${shown}, not by what the model says to it`];
+  }
   const hasResult = tool === undefined || / (?:ok|failed):/.test(answer);
   return hasResult ? [] : [`m${key} is answered without its call: ${shown}`];
 }
@@ -82,7 +92,9 @@ function wrongRun(seen: Seen, run: Requested): string[] {
   const { key, refusal, isAccepted, readings, shownToOther } = run;
   if (refusal !== undefined) return [`run m${key} was refused: ${refusal}`];
   if (!isAccepted) return [];
-  const [end, ...others] = longestOf(readings).filter(({ type }) => type === "done" || type === "error");
+  const [end, ...others] = longestOf(readings).filter(
+    ({ type }) => type === "done" || type === "error",
+  );
   if (end === undefined) return [`run m${key} was accepted and never ended`];
   return [
     ...(others.length > 0 ? [`run m${key} has ${1 + others.length} ends`] : []),
@@ -94,7 +106,10 @@ function wrongRun(seen: Seen, run: Requested): string[] {
 }
 
 function longestOf(readings: readonly RunEvent[][]): RunEvent[] {
-  return readings.reduce<RunEvent[]>((longest, one) => (one.length > longest.length ? one : longest), []);
+  return readings.reduce<RunEvent[]>(
+    (longest, one) => (one.length > longest.length ? one : longest),
+    [],
+  );
 }
 
 function wrongReadings({ key, readings }: Requested): string[] {
@@ -102,7 +117,9 @@ function wrongReadings({ key, readings }: Requested): string[] {
   const isTwice = new Set(whole).size !== whole.length;
   const different = readings.flatMap((events) => {
     const at = events.findIndex((event, place) => JSON.stringify(event) !== whole[place]);
-    return at < 0 ? [] : [`run m${key} is read differently: ${JSON.stringify(events[at])}, and ${whole[at]}`];
+    return at < 0
+      ? []
+      : [`run m${key} is read differently: ${JSON.stringify(events[at])}, and ${whole[at]}`];
   });
   return [...(isTwice ? [`run m${key} shows an event twice`] : []), ...different];
 }
@@ -110,15 +127,22 @@ function wrongReadings({ key, readings }: Requested): string[] {
 function wrongReports({ key, runId, reports }: Requested, end: RunEvent): string[] {
   const wanted = end.type === "done" ? "done" : "error";
   const states = reports.map(({ state }) => state);
-  const isOpen = (state: string): boolean => state === "queued" || state === "running" || state === "waiting";
+  const isOpen = (state: string): boolean =>
+    state === "queued" || state === "running" || state === "waiting";
   const over = states.slice(states.findIndex((state) => !isOpen(state)));
   const final = reports.at(-1);
   return [
-    ...(over.every((state) => state === wanted) ? [] : [`run m${key} is ${wanted} and reported as ${states.join()}`]),
+    ...(over.every((state) => state === wanted)
+      ? []
+      : [`run m${key} is ${wanted} and reported as ${states.join()}`]),
     ...(end.type !== "done" || final?.final_output === end.final
       ? []
-      : [`run m${key} is reported to have said ${JSON.stringify(final?.final_output)}, not ${end.final}`]),
-    ...(reports.every((report) => report.run_id === runId) ? [] : [`run m${key} is reported by another id`]),
+      : [
+          `run m${key} is reported to have said ${JSON.stringify(final?.final_output)}, not ${end.final}`,
+        ]),
+    ...(reports.every((report) => report.run_id === runId)
+      ? []
+      : [`run m${key} is reported by another id`]),
   ];
 }
 
@@ -146,7 +170,9 @@ function wrongSpeakers(seen: Seen): string[] {
       if (answer === undefined || isDeadly) return [];
       isHandedOver ||= tool === "transfer_to_expert";
       const isByExpert = answer.endsWith(" by expert");
-      return isByExpert === isHandedOver ? [] : [`m${key} is answered by the wrong agent: ${JSON.stringify(answer)}`];
+      return isByExpert === isHandedOver
+        ? []
+        : [`m${key} is answered by the wrong agent: ${JSON.stringify(answer)}`];
     });
   });
 }
@@ -160,7 +186,9 @@ function wrongOrder(seen: Seen): string[] {
   const people = Map.groupBy(seen.actions.written, ({ chatId, openId }) => `${chatId} ${openId}`);
   return [...people.values()].flatMap((own) => {
     const [first] = own;
-    const places = seen.world.feishu.messages(first?.chatId ?? "").map(({ messageId }) => messageId);
+    const places = seen.world.feishu
+      .messages(first?.chatId ?? "")
+      .map(({ messageId }) => messageId);
     const answered = own.flatMap((message) => {
       const [answer] = answersTo(seen, message);
       return answer === undefined
@@ -169,7 +197,9 @@ function wrongOrder(seen: Seen): string[] {
     });
     return answered.flatMap(({ key, at }, index) => {
       const before = answered[index - 1];
-      return before !== undefined && at < before.at ? [`m${key} was answered before m${before.key}`] : [];
+      return before !== undefined && at < before.at
+        ? [`m${key} was answered before m${before.key}`]
+        : [];
     });
   });
 }
@@ -180,11 +210,14 @@ function wrongCalls({ runs, actions }: Seen): string[] {
     runs.filter((run) => run.startsWith("once ")),
     (run) => run,
   );
-  const repeated = [...once].flatMap(([run, all]) => (all.length > 1 ? [`${run} ran ${all.length} times`] : []));
+  const repeated = [...once].flatMap(([run, all]) =>
+    all.length > 1 ? [`${run} ran ${all.length} times`] : [],
+  );
   const unapproved = actions.written.flatMap(({ key, needsApproval, chatId, openId }) => {
     if (!needsApproval || !once.has(`once ${key}`)) return [];
     const isApproved = actions.decisions.some(
-      (decision) => decision.chatId === chatId && decision.openId === openId && decision.word === "approve",
+      (decision) =>
+        decision.chatId === chatId && decision.openId === openId && decision.word === "approve",
     );
     return isApproved ? [] : [`once ${key} ran although its writer has not approved it`];
   });
@@ -193,17 +226,25 @@ function wrongCalls({ runs, actions }: Seen): string[] {
 
 /** The model is asked for what people wrote, in their order, each message of theirs once, each call with its result. */
 function wrongRequest({ messages }: NormalisedRequest, { actions }: Seen): string[] {
-  const texts = messages.filter(({ role }) => role === "user").flatMap(({ text, blocks }) => blocks ?? [text]);
+  const texts = messages
+    .filter(({ role }) => role === "user")
+    .flatMap(({ text, blocks }) => blocks ?? [text]);
   const keys = texts.flatMap((text) => /^(?:\w+: )?[mh](\d\d)/.exec(text)?.[1] ?? []);
   const problems: string[] = [];
-  if (new Set(keys).size !== keys.length) problems.push(`the model is asked for ${keys.join(", ")}: one of them twice`);
+  if (new Set(keys).size !== keys.length) {
+    problems.push(`the model is asked for ${keys.join(", ")}: one of them twice`);
+  }
   const { written, requested } = actions;
   const conversations = [
     ...written.map((said) => [said.key, said.chatId]),
     ...requested.map((said) => [said.key, said.session]),
   ];
-  const seen = new Set(conversations.flatMap(([key = "", conversation]) => (keys.includes(key) ? [conversation] : [])));
-  if (seen.size > 1) problems.push(`the model sees messages of different conversations: ${keys.join(", ")}`);
+  const seen = new Set(
+    conversations.flatMap(([key = "", conversation]) => (keys.includes(key) ? [conversation] : [])),
+  );
+  if (seen.size > 1) {
+    problems.push(`the model sees messages of different conversations: ${keys.join(", ")}`);
+  }
   const calls = messages.flatMap((message) => message.calls.map(({ id }) => id));
   const results = messages.flatMap((message) => message.results.map(({ id }) => id));
   const pairs = `calls ${calls.join()} with results ${results.join()}`;
@@ -221,7 +262,8 @@ export function chronicle({ world: { feishu }, actions, runs, deaths }: Seen): s
     }),
   ]);
   const clicks = actions.decisions.map(
-    ({ atMs, word, toast }) => `  ${atMs.toFixed(0)} ms: ${word}, answered by ${toast ?? "nothing"}`,
+    ({ atMs, word, toast }) =>
+      `  ${atMs.toFixed(0)} ms: ${word}, answered by ${toast ?? "nothing"}`,
   );
   const requests = actions.requested.map(({ text, reports, readings, runId }) => {
     const states = reports.map(({ state }) => state).join();

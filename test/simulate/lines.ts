@@ -1,4 +1,10 @@
-import { createConnection, createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import {
+  createConnection,
+  createServer,
+  type AddressInfo,
+  type Server,
+  type Socket,
+} from "node:net";
 import { connections } from "./connections.ts";
 import { bytesOf, commandOf, isMessage, ValueReader, type Command } from "./resp.ts";
 import { inOurTime, type RedisClock } from "./redis-time.ts";
@@ -120,7 +126,9 @@ async function startLine(join: Join, options: LineOptions): Promise<Line> {
       open: () => void (isRefusing = false),
       hang: (how, only) => {
         const all = [...hangers.values()];
-        for (const hang of only === undefined ? all : all.slice(only(all.length)).slice(0, 1)) hang(how);
+        for (const hang of only === undefined ? all : all.slice(only(all.length)).slice(0, 1)) {
+          hang(how);
+        }
       },
       close: () => {
         isRefusing = true;
@@ -237,7 +245,8 @@ class RedisConversation {
 
   /** What stands behind a wait waits as well. */
   #count(): void {
-    const isWaiting = this.#expected[0]?.isWait === true || this.#target.destroyed || this.#hanging === "dead";
+    const isWaiting =
+      this.#expected[0]?.isWait === true || this.#target.destroyed || this.#hanging === "dead";
     const count = isWaiting ? 0 : this.#expected.length;
     this.#traffic.pending += count - this.#counted;
     this.#counted = count;
@@ -267,7 +276,8 @@ class RedisConversation {
     const [last] = this.#expected.slice(-1);
     outside(() =>
       time.after(ms, () => {
-        const isOpen = last !== undefined && this.#expected.includes(last) && !this.#target.destroyed;
+        const isOpen =
+          last !== undefined && this.#expected.includes(last) && !this.#target.destroyed;
         if (!isOpen || length === 0) return;
         this.#traffic.noteActivity();
         void this.#traffic.clock.ask("CLIENT", "UNBLOCK", this.#id, "TIMEOUT");
@@ -283,7 +293,10 @@ class RedisConversation {
 }
 
 /** Calls `give` for each piece in order, none before the time that `untilMs` says. */
-function inTime<Piece>(untilMs: () => number, give: (piece: Piece) => void): (piece: Piece) => void {
+function inTime<Piece>(
+  untilMs: () => number,
+  give: (piece: Piece) => void,
+): (piece: Piece) => void {
   const late: Piece[] = [];
   const flush = (): void => {
     while (late.length > 0) {
@@ -304,7 +317,10 @@ function waitOf(command: Command): { command: (Buffer | string)[]; ms: number } 
   const [name = Buffer.alloc(0)] = command;
   if (!/^b(?:zpop|lpop|rpop|lmove|rpoplpush)/i.test(name.toString("latin1"))) return undefined;
   const seconds = Number(command.at(-1)?.toString());
-  return { command: [...command.slice(0, -1), "0"], ms: seconds > 0 ? seconds * 1_000 : 86_400_000 };
+  return {
+    command: [...command.slice(0, -1), "0"],
+    ms: seconds > 0 ? seconds * 1_000 : 86_400_000,
+  };
 }
 
 /** A line to, or from, a server of HTTP. */

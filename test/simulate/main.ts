@@ -28,7 +28,9 @@ if (values.bug !== undefined) putBugIn(values.bug);
 // Redis answers in real time, so it starts before the time is ours. The product is loaded after that.
 const redis = await startRedis();
 process.once("exit", () => redis.process.kill("SIGKILL"));
-for (const name of ["SIGHUP", "SIGINT", "SIGTERM"] as const) process.once(name, () => process.exit(101));
+for (const name of ["SIGHUP", "SIGINT", "SIGTERM"] as const) {
+  process.once(name, () => process.exit(101));
+}
 let random: SeededRandom = createRandom(first);
 ownTimeAndChance(() => random);
 runThreadsInside();
@@ -43,7 +45,11 @@ const startedMs = realMs();
 let failed = 0;
 for (let seed = first; seed < first + count; seed += 1) {
   random = createRandom(seed + 0x9e3779b9);
-  const { broken, faults, history, log, simulatedMs, trace } = await simulate(seed, clock, redis.port);
+  const { broken, faults, history, log, simulatedMs, trace } = await simulate(
+    seed,
+    clock,
+    redis.port,
+  );
   if (broken.length > 0) failed += 1;
   if (broken.length > 0 && values.stop === true) count = seed - first + 1;
   if (values.trace === true) console.log([`trace of seed ${seed}`, ...trace].join("\n"));
@@ -58,12 +64,17 @@ for (let seed = first; seed < first + count; seed += 1) {
       console.log(`  ${line}`);
     }
     console.log(`  ${(simulatedMs / 1_000).toFixed(1)} s simulated, ${trace.length} steps`);
-    const shown = values.verbose === true ? log : log.filter((line) => !line.includes('"level":"info"')).slice(-40);
+    const shown =
+      values.verbose === true
+        ? log
+        : log.filter((line) => !line.includes('"level":"info"')).slice(-40);
     for (const line of shown) console.log(`  ${line.slice(0, 600)}`);
   }
 }
 const cpu = process.cpuUsage();
 const cpuS = ((cpu.user + cpu.system) / 1e6).toFixed(1);
-console.log(`${count} seeds, ${failed} broken; ${((realMs() - startedMs) / 1_000).toFixed(1)} s, ${cpuS} s of CPU`);
+console.log(
+  `${count} seeds, ${failed} broken; ${((realMs() - startedMs) / 1_000).toFixed(1)} s, ${cpuS} s of CPU`,
+);
 clock.close();
 process.exit(Math.min(failed, 100));

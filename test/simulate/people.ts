@@ -52,7 +52,9 @@ export function startPeople(world: World, random: SeededRandom): Actions {
   if (hasCaller) {
     writing += 1;
     const own = createRandom(random.below(2 ** 31));
-    void startCaller({ world, requested, at: everyone.length, random: own }).finally(() => (writing -= 1));
+    void startCaller({ world, requested, at: everyone.length, random: own }).finally(
+      () => (writing -= 1),
+    );
   }
   for (const [at, person] of everyone.entries()) {
     const own = createRandom(random.below(2 ** 31));
@@ -67,14 +69,25 @@ export function startPeople(world: World, random: SeededRandom): Actions {
   return { written, decisions, requested, isOver: () => writing === 0 };
 }
 
-function peopleOf({ feishu, appId }: World, random: SeededRandom): { people: Person[]; hasCaller: boolean } {
+function peopleOf(
+  { feishu, appId }: World,
+  random: SeededRandom,
+): { people: Person[]; hasCaller: boolean } {
   const alone = (name: string): Person => {
     const { openId } = feishu.addUser({ name });
-    return { name, openId, isGroup: false, chatId: feishu.addChat({ type: "p2p", members: [openId, appId] }).chatId };
+    return {
+      name,
+      openId,
+      isGroup: false,
+      chatId: feishu.addChat({ type: "p2p", members: [openId, appId] }).chatId,
+    };
   };
   const group = (names: readonly string[]): Person[] => {
     const people = names.map((name) => ({ name, openId: feishu.addUser({ name }).openId }));
-    const { chatId } = feishu.addChat({ type: "group", members: [...people.map(({ openId }) => openId), appId] });
+    const { chatId } = feishu.addChat({
+      type: "group",
+      members: [...people.map(({ openId }) => openId), appId],
+    });
     return people.map((person) => ({ ...person, chatId, isGroup: true }));
   };
   switch (random.below(4)) {
@@ -131,7 +144,10 @@ interface Deciding {
 async function decideIn({ world, chatId, people, decisions, random }: Deciding): Promise<void> {
   for (;;) {
     await pause(300 + random.below(1_000));
-    const open = openQuestions({ feishu: world.feishu } as Parameters<typeof openQuestions>[0], chatId);
+    const open = openQuestions(
+      { feishu: world.feishu } as Parameters<typeof openQuestions>[0],
+      chatId,
+    );
     if (open.length === 0) continue;
     const card = random.pick(open);
     const { openId } = random.pick(people);

@@ -128,7 +128,9 @@ function asScript(command: Command): (Buffer | string)[] {
 
 function scriptInOurTime(order: Buffer, rest: readonly Buffer[]): (Buffer | string)[] {
   const isLoad = order.toString("latin1").toLowerCase() === "load";
-  const given = rest.map((part) => (isLoad ? withClock(part) : (digests.get(part.toString("latin1")) ?? part)));
+  const given = rest.map((part) =>
+    isLoad ? withClock(part) : (digests.get(part.toString("latin1")) ?? part),
+  );
   return ["SCRIPT", order, ...given];
 }
 
@@ -161,7 +163,14 @@ export class RedisClock {
 
   /** Redis has the time that the simulation has after `ms`. */
   async set(ms = 0): Promise<void> {
-    await this.ask("EVAL", advanceLua, "2", nowKey, dueKey, String(Math.floor(time.epochNow() + ms)));
+    await this.ask(
+      "EVAL",
+      advanceLua,
+      "2",
+      nowKey,
+      dueKey,
+      String(Math.floor(time.epochNow() + ms)),
+    );
   }
 
   close(): void {

@@ -14,7 +14,9 @@ function endOf(bytes: Buffer, from: number): number | undefined {
   if (kind !== 36 && kind !== 42) return next; // neither $ nor *
   const size = Number(bytes.toString("latin1", from + 1, end));
   if (size < 0) return next;
-  if (kind === 36) return next + size + lineEnd.length <= bytes.length ? next + size + lineEnd.length : undefined;
+  if (kind === 36) {
+    return next + size + lineEnd.length <= bytes.length ? next + size + lineEnd.length : undefined;
+  }
   let at: number | undefined = next;
   for (let item = 0; item < size && at !== undefined; item += 1) at = endOf(bytes, at);
   return at;
@@ -28,7 +30,11 @@ export class ValueReader {
     const all = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes]);
     const values: Buffer[] = [];
     let at = 0;
-    for (let end = endOf(all, at); end !== undefined && end <= all.length && at < all.length; end = endOf(all, at)) {
+    for (
+      let end = endOf(all, at);
+      end !== undefined && end <= all.length && at < all.length;
+      end = endOf(all, at)
+    ) {
       values.push(all.subarray(at, end));
       at = end;
     }
@@ -54,10 +60,14 @@ export function commandOf(value: Buffer): Command {
 export function bytesOf(command: readonly (Buffer | string)[]): Buffer {
   const pieces: (Buffer | string)[] = [`*${command.length}${lineEnd}`];
   for (const part of command) pieces.push(`$${Buffer.byteLength(part)}${lineEnd}`, part, lineEnd);
-  return Buffer.concat(pieces.map((piece) => (typeof piece === "string" ? Buffer.from(piece) : piece)));
+  return Buffer.concat(
+    pieces.map((piece) => (typeof piece === "string" ? Buffer.from(piece) : piece)),
+  );
 }
 
 /** Whether a value is what a channel has brought, and no answer. */
 export function isMessage(value: Buffer): boolean {
-  return value[0] === 42 && /^\*\d+\r\n\$\d+\r\n[ps]?message\r\n/i.test(value.toString("latin1", 0, 40));
+  return (
+    value[0] === 42 && /^\*\d+\r\n\$\d+\r\n[ps]?message\r\n/i.test(value.toString("latin1", 0, 40))
+  );
 }

@@ -20,7 +20,16 @@ export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => void time.after(ms, resolve));
 }
 
-const wishes = ["", "", "note_pure", "note_once", "note_once", "ask_once", "research", "transfer_to_expert"] as const;
+const wishes = [
+  "",
+  "",
+  "note_pure",
+  "note_once",
+  "note_once",
+  "ask_once",
+  "research",
+  "transfer_to_expert",
+] as const;
 
 /** Something to say. A program asks for nothing that people have to approve. */
 export function sayingOf(key: string, random: SeededRandom, mayNeedApproval = true): Said {
@@ -30,7 +39,14 @@ export function sayingOf(key: string, random: SeededRandom, mayNeedApproval = tr
     `m${key} pause ${random.below(1_500)}`,
     `m${key} type ${random.below(20)}`,
   ]);
-  const said = { key, text: line, tool: undefined, needsApproval: false, isDeadly: false, isAccepted: false };
+  const said = {
+    key,
+    text: line,
+    tool: undefined,
+    needsApproval: false,
+    isDeadly: false,
+    isAccepted: false,
+  };
   if (random.below(32) === 0) return { ...said, text: `m${key} deadly`, isDeadly: true };
   const wished = random.pick(wishes);
   const tool = wished === "ask_once" && !mayNeedApproval ? "note_once" : wished;

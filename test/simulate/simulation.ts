@@ -34,7 +34,11 @@ const patienceMs = 240_000;
 const afterwardsMs = 2_500;
 
 /** Runs one seed in an empty Redis. */
-export async function simulate(seed: number, clock: RedisClock, redisPort: number): Promise<Outcome> {
+export async function simulate(
+  seed: number,
+  clock: RedisClock,
+  redisPort: number,
+): Promise<Outcome> {
   // Each part has chance of its own: what people do does not depend on how the product uses its chance.
   const chanceOf = (part: number): SeededRandom => createRandom(seed * 16 + part);
   const trouble: ModelTrouble = { next: [], kill: () => undefined };
@@ -58,7 +62,15 @@ export async function simulate(seed: number, clock: RedisClock, redisPort: numbe
   const history = chronicle(seen);
   await world.close();
   const { trace } = driver;
-  return { seed, broken, faults: faults.happened, history, log: world.log, simulatedMs: time.now(), trace };
+  return {
+    seed,
+    broken,
+    faults: faults.happened,
+    history,
+    log: world.log,
+    simulatedMs: time.now(),
+    trace,
+  };
 }
 
 /** Starts one process after the other. */
@@ -107,5 +119,7 @@ function byExpert(reply: ScriptedReply): ScriptedReply {
 function asLastSaid(message: NormalisedMessage): NormalisedMessage {
   const { role, text, blocks = [text] } = message;
   const last = blocks.at(-1) ?? "";
-  return role === "user" ? { ...message, text: last.replace(/^\[People have answered [^\n]*\n/, "") } : message;
+  return role === "user"
+    ? { ...message, text: last.replace(/^\[People have answered [^\n]*\n/, "") }
+    : message;
 }

@@ -20,7 +20,9 @@ export function runThreadsInside(): void {
   registerHooks({
     resolve: (specifier, context, next) => {
       const thread = /[?&]thread=(\d+)/.exec(context.parentURL ?? "")?.[1];
-      if (thread === undefined || specifier !== "node:worker_threads") return next(specifier, context);
+      if (thread === undefined || specifier !== "node:worker_threads") {
+        return next(specifier, context);
+      }
       return { url: `inside:${thread}`, format: "module", shortCircuit: true };
     },
     load: (url, context, next) => {
@@ -46,7 +48,8 @@ class InsideWorker extends EventEmitter {
     super();
     const post = (to: EventEmitter, message: unknown): void => {
       const copy = structuredClone(message);
-      const deliver = (): boolean => !this.#isOver && this.#owner?.isDead !== true && to.emit("message", copy);
+      const deliver = (): boolean =>
+        !this.#isOver && this.#owner?.isDead !== true && to.emit("message", copy);
       void oneRound().then(deliver);
     };
     const port = Object.assign(new EventEmitter(), {

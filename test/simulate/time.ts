@@ -82,7 +82,14 @@ class VirtualTime {
   after(ms: number, work: () => void, everyMs?: number): Timer {
     const dueMs = this.#nowMs + Math.max(1, Number.isFinite(ms) ? ms : 1);
     const run = AsyncLocalStorage.bind(work);
-    const timer = { dueMs, number: ++this.#numbers, everyMs, owner: owners.getStore(), work: run, isOff: false };
+    const timer = {
+      dueMs,
+      number: ++this.#numbers,
+      everyMs,
+      owner: owners.getStore(),
+      work: run,
+      isOff: false,
+    };
     this.#timers.push(timer);
     return timer;
   }
@@ -103,11 +110,19 @@ class VirtualTime {
   /** Goes to a time and rings what is due by then. */
   advanceTo(ms: number): void {
     this.#nowMs = Math.max(this.#nowMs, ms);
-    for (let next = this.nextMs(); next !== undefined && next <= this.#nowMs; next = this.nextMs()) {
+    for (
+      let next = this.nextMs();
+      next !== undefined && next <= this.#nowMs;
+      next = this.nextMs()
+    ) {
       const timer = this.#timers.pop();
       if (timer === undefined) return;
       if (timer.everyMs === undefined) timer.isOff = true;
-      else this.#timers.push(Object.assign(timer, { dueMs: this.#nowMs + timer.everyMs, number: ++this.#numbers }));
+      else {
+        this.#timers.push(
+          Object.assign(timer, { dueMs: this.#nowMs + timer.everyMs, number: ++this.#numbers }),
+        );
+      }
       timer.work();
     }
   }
@@ -147,7 +162,9 @@ class TimerHeap {
     heap[0] = last;
     for (let at = 0; ;) {
       let least = at;
-      for (const below of [2 * at + 1, 2 * at + 2]) if (this.#isBefore(heap[below], heap[least])) least = below;
+      for (const below of [2 * at + 1, 2 * at + 2]) {
+        if (this.#isBefore(heap[below], heap[least])) least = below;
+      }
       if (least === at) return first;
       this.#swap(at, least);
       at = least;
@@ -214,10 +231,16 @@ function handleOf(start: () => Timer): NodeJS.Timeout {
 }
 
 function clear(handle: unknown): void {
-  if (typeof handle === "object" && handle !== null && "close" in handle) (handle.close as () => void)();
+  if (typeof handle === "object" && handle !== null && "close" in handle) {
+    (handle.close as () => void)();
+  }
 }
 
-async function wait<T>(ms = 1, value?: T, { signal }: { signal?: AbortSignal } = {}): Promise<T | undefined> {
+async function wait<T>(
+  ms = 1,
+  value?: T,
+  { signal }: { signal?: AbortSignal } = {},
+): Promise<T | undefined> {
   signal?.throwIfAborted();
   return await new Promise((resolve, reject) => {
     const timer = time.after(ms, () => {
@@ -283,7 +306,9 @@ function ownTime(): void {
   process.hrtime.bigint = () => BigInt(Math.round(time.now() * 1e6));
   AbortSignal.timeout = (ms) => {
     const late = new AbortController();
-    time.after(ms, () => late.abort(new DOMException("The operation was aborted due to timeout", "TimeoutError")));
+    time.after(ms, () =>
+      late.abort(new DOMException("The operation was aborted due to timeout", "TimeoutError")),
+    );
     return late.signal;
   };
 }

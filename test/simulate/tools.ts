@@ -27,4 +27,8 @@ function counted(name: string, effect: "pure" | "once", requiresApproval = false
   });
 }
 
-export default [counted("note_pure", "pure"), counted("note_once", "once"), counted("ask_once", "once", true)];
+export default [
+  counted("note_pure", "pure"),
+  counted("note_once", "once"),
+  counted("ask_once", "once", true),
+];

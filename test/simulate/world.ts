@@ -12,7 +12,11 @@ import { kill, simulatedClock, time, within, type Owner } from "./time.ts";
 
 export type Kind = "ingress" | "agent-worker" | "tool-runner";
 
-const starts = { ingress: startIngressApp, "agent-worker": startWorkerApp, "tool-runner": startToolRunnerApp };
+const starts = {
+  ingress: startIngressApp,
+  "agent-worker": startWorkerApp,
+  "tool-runner": startToolRunnerApp,
+};
 
 /** A "process" of the product: an app with lines of its own to Redis, the platform and the model. */
 export interface Process {
@@ -24,7 +28,12 @@ export interface Process {
 }
 
 const signingKey = "5".repeat(64);
-const app = { appId: "cli_51a0000000000001", appSecret: "secret", encryptKey: "key", verificationToken: "token" };
+const app = {
+  appId: "cli_51a0000000000001",
+  appSecret: "secret",
+  encryptKey: "key",
+  verificationToken: "token",
+};
 const tools = fileURLToPath(new URL("./tools.ts", import.meta.url));
 const config = fileURLToPath(new URL("./agents.ts", import.meta.url));
 /** Callers of the HTTP API, by name, with their keys. */
@@ -62,7 +71,11 @@ export class World {
     });
     const nobody = { name: "nobody", isDead: true, stoppedUntilMs: 0, servers: new Set<never>() };
     const ingress = { owner: nobody as Owner, port: 0 };
-    const toIngress = { owner: () => ingress.owner, targetPort: () => ingress.port, traffic: driver };
+    const toIngress = {
+      owner: () => ingress.owner,
+      targetPort: () => ingress.port,
+      traffic: driver,
+    };
     const webhook = await startHttpLine({ ...toIngress, name: "webhook" });
     const api = await startHttpLine({ ...toIngress, name: "API" });
     feishu.setWebhookUrl(app.appId, `http://127.0.0.1:${webhook.port}/feishu/events`);
@@ -93,7 +106,12 @@ export class World {
   /** Begins to start a process; it works some time later. */
   async begin(kind: Kind): Promise<Process> {
     this.#count += 1;
-    const owner: Owner = { name: `${kind} ${this.#count}`, isDead: false, stoppedUntilMs: 0, servers: new Set() };
+    const owner: Owner = {
+      name: `${kind} ${this.#count}`,
+      isDead: false,
+      stoppedUntilMs: 0,
+      servers: new Set(),
+    };
     const given = { owner: () => owner, traffic: this.#driver };
     const portOf = (url: string) => () => Number(new URL(url).port);
     const [redis, platform, model] = await Promise.all([
@@ -123,7 +141,8 @@ export class World {
       ...(kind === "agent-worker" && { CALL_SIGNING_KEY: signingKey }),
       ...(kind === "tool-runner" && { RUNNER_KEY: runnerKeyOf(signingKey, "simulated") }),
     };
-    const write = (line: string): void => void this.log.push(`${time.now().toFixed(0)} ${owner.name} ${line.trim()}`);
+    const write = (line: string): void =>
+      void this.log.push(`${time.now().toFixed(0)} ${owner.name} ${line.trim()}`);
     const started = within(
       owner,
       async () => await starts[kind](env, { destination: { write }, clock: simulatedClock }),

@@ -18,7 +18,10 @@ async function violations(page: Page, rules?: readonly string[]): Promise<string
     `axe.run(document, ${JSON.stringify({ resultTypes: ["violations"], ...only })}).then((result) => result.violations)`,
   );
   return found.flatMap(({ id, nodes }) =>
-    nodes.map(({ target, failureSummary }) => `${id} ${target.join(" ")}: ${failureSummary.replaceAll(/\s+/g, " ")}`),
+    nodes.map(
+      ({ target, failureSummary }) =>
+        `${id} ${target.join(" ")}: ${failureSummary.replaceAll(/\s+/g, " ")}`,
+    ),
   );
 }
 

@@ -25,7 +25,9 @@ const invisible = "\u200B";
 const runningSummaries = ["Answering…", "回答中…", "✋ waiting for a person", "✋ 等待处理"];
 
 function objectOf(value: unknown): Json {
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {}; // checked here
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Json)
+    : {}; // checked here
 }
 
 function elementsOf({ card }: SimMessage): Json[] {
@@ -54,7 +56,10 @@ export function isClosed({ card }: SimMessage): boolean {
 /** What the cards of a reply show one after the other: a line that was cut is whole again. */
 export function joinedCards(shown: readonly string[]): string {
   const [first = "", ...others] = shown;
-  const joined = others.reduce((text, next) => `${text}${next.startsWith(invisible) ? "" : "\n"}${next}`, first);
+  const joined = others.reduce(
+    (text, next) => `${text}${next.startsWith(invisible) ? "" : "\n"}${next}`,
+    first,
+  );
   return joined.replaceAll(invisible, "");
 }
 
@@ -96,7 +101,10 @@ function answersAmong(messages: readonly SimMessage[]): Answer[] {
 export function visibleAnswers(feishu: Simulator, { chatId, messageId }: Question): Answer[] {
   const replies = feishu
     .messages(chatId)
-    .filter(({ senderType, parentId, recalled }) => senderType === "app" && parentId === messageId && !recalled);
+    .filter(
+      ({ senderType, parentId, recalled }) =>
+        senderType === "app" && parentId === messageId && !recalled,
+    );
   return answersAmong(replies);
 }
 

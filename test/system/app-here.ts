@@ -27,10 +27,14 @@ export async function startAppHere(
   lines: readonly TcpLine[],
 ): Promise<App> {
   let text = "";
-  const destination = { write: (line: string) => void (text = (text + line).slice(-keptCharacters)) };
+  const destination = {
+    write: (line: string) => void (text = (text + line).slice(-keptCharacters)),
+  };
   const own = { HOST: "127.0.0.1", PORT: "0", LOG_LEVEL: "info", RUNNER_DRAIN_MS: "1000", ...env };
   const app = await starts[kind](own, { destination }).catch((error: unknown) => {
-    if (error instanceof StartError) throw new Error(`${kind} does not start: ${error.message}`, { cause: error });
+    if (error instanceof StartError) {
+      throw new Error(`${kind} does not start: ${error.message}`, { cause: error });
+    }
     throw error;
   });
   await untilReady(app).catch(async (error: unknown) => {
@@ -48,7 +52,9 @@ export async function startAppHere(
       return 0;
     },
     kill: async () => {
-      if (front === undefined) throw new Error("only a system with lines can kill an app of the test's own process");
+      if (front === undefined) {
+        throw new Error("only a system with lines can kill an app of the test's own process");
+      }
       for (const line of [front, ...lines]) line.close();
       void app.close(); // for the sake of its timers; `stop` waits for it
       await Promise.resolve();
@@ -64,7 +70,9 @@ async function untilReady(app: RunningApp): Promise<void> {
   for (;;) {
     const checks = await app.ready();
     if (Object.values(checks).every(Boolean)) return;
-    if (Date.now() > until) throw new Error(`not ready after ${readyWithinMs} ms: ${JSON.stringify(checks)}`);
+    if (Date.now() > until) {
+      throw new Error(`not ready after ${readyWithinMs} ms: ${JSON.stringify(checks)}`);
+    }
     await new Promise((resolve) => setTimeout(resolve, askAgainMs));
   }
 }

@@ -50,9 +50,13 @@ export interface AppProcessOptions {
   logFile?: string;
 }
 
-function collect(child: ChildProcess, { most, logFile }: { most: number; logFile?: string | undefined }): () => string {
+function collect(
+  child: ChildProcess,
+  { most, logFile }: { most: number; logFile?: string | undefined },
+): () => string {
   let text = "";
-  const log = logFile === undefined ? undefined : createWriteStream(`${logFile}-${child.pid ?? 0}.log`);
+  const log =
+    logFile === undefined ? undefined : createWriteStream(`${logFile}-${child.pid ?? 0}.log`);
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (data: Buffer) => {
       text = (text + data.toString()).slice(-most);
@@ -66,10 +70,14 @@ function collect(child: ChildProcess, { most, logFile }: { most: number; logFile
 async function untilReady(url: string, ended: () => boolean, deadlineMs: number): Promise<void> {
   const until = Date.now() + deadlineMs;
   for (;;) {
-    const ready = await fetch(`${url}/ready`, { signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
+    const ready = await fetch(`${url}/ready`, { signal: AbortSignal.timeout(2_000) }).catch(
+      () => undefined,
+    );
     if (ready?.status === 200) return;
     if (ended()) throw new Error("ended before it was ready");
-    if (Date.now() > until) throw new Error(`not ready after ${deadlineMs} ms (${ready?.status ?? "no answer"})`);
+    if (Date.now() > until) {
+      throw new Error(`not ready after ${deadlineMs} ms (${ready?.status ?? "no answer"})`);
+    }
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
@@ -94,9 +102,12 @@ export async function startApp(options: AppProcessOptions): Promise<AppProcess> 
     await untilReady(url, () => child.exitCode !== null || child.signalCode !== null, readyMs);
   } catch (error) {
     child.kill("SIGKILL");
-    throw new Error(`${program.file}: ${error instanceof Error ? error.message : String(error)}\n${output()}`, {
-      cause: error,
-    });
+    throw new Error(
+      `${program.file}: ${error instanceof Error ? error.message : String(error)}\n${output()}`,
+      {
+        cause: error,
+      },
+    );
   }
   return {
     name: program.file,

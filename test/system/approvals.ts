@@ -61,7 +61,8 @@ function inReply(message: SimMessage, shown: Json[]): AskedCard {
 /** The questions below the answer on the card of a reply: from a line to a row of buttons. */
 function asksInReply(card: unknown): Json[][] {
   const body = isJson(card) ? card["body"] : undefined;
-  const elements = isJson(body) && Array.isArray(body["elements"]) ? body["elements"].filter(isJson) : [];
+  const elements =
+    isJson(body) && Array.isArray(body["elements"]) ? body["elements"].filter(isJson) : [];
   return elements.flatMap((element, at) => {
     if (!/^ask_\d+$/.test(String(element["element_id"]))) return [];
     const from = elements.slice(0, at).findLastIndex(({ tag }) => tag === "hr");
@@ -80,7 +81,9 @@ export async function untilAsked(system: System, chatId: string, count = 1): Pro
   for (;;) {
     const open = openQuestions(system, chatId);
     if (open.length >= count) return open;
-    if (Date.now() > untilMs) throw new Error(`${open.length} questions in ${chatId}, not ${count}`);
+    if (Date.now() > untilMs) {
+      throw new Error(`${open.length} questions in ${chatId}, not ${count}`);
+    }
     await delay(10);
   }
 }
@@ -101,7 +104,9 @@ export async function decide(
   { message, values }: AskedCard,
   { openId, wanted }: { openId: string; wanted: Json },
 ): Promise<CardClickResult> {
-  const value = values.find((each) => Object.entries(wanted).every(([key, expected]) => each[key] === expected));
+  const value = values.find((each) =>
+    Object.entries(wanted).every(([key, expected]) => each[key] === expected),
+  );
   if (value === undefined) throw new Error(`no button with ${JSON.stringify(wanted)}`);
   return await feishu.click({ messageId: message.messageId, openId, value });
 }

@@ -14,7 +14,10 @@ interface Extra {
   sendRequest: (request: object, schema: unknown) => Promise<Told>;
 }
 interface SdkServer {
-  setRequestHandler(schema: unknown, handler: (request: { params: Call }, extra: Extra) => object): void;
+  setRequestHandler(
+    schema: unknown,
+    handler: (request: { params: Call }, extra: Extra) => object,
+  ): void;
   connect(transport: SdkTransport): Promise<void>;
 }
 interface SdkTransport {
@@ -33,12 +36,17 @@ interface Sdk {
 }
 
 const ours = createRequire(new URL("../../packages/runner/package.json", import.meta.url));
-const reference = realpathSync(ours.resolve("@modelcontextprotocol/server-everything/dist/index.js"));
+const reference = realpathSync(
+  ours.resolve("@modelcontextprotocol/server-everything/dist/index.js"),
+);
 const sdkOf = createRequire(reference);
 
 function loadSdk(): Sdk {
   const parts = ["server/index.js", "server/streamableHttp.js", "types.js"];
-  return Object.assign({}, ...parts.map((part) => sdkOf(`@modelcontextprotocol/sdk/${part}`) as object)) as Sdk; // the names above are exported there
+  return Object.assign(
+    {},
+    ...parts.map((part) => sdkOf(`@modelcontextprotocol/sdk/${part}`) as object),
+  ) as Sdk; // the names above are exported there
 }
 
 /** What a client answered to a question. */
@@ -88,20 +96,35 @@ export async function startAskingServer(): Promise<AskingServer> {
     const call: AskingCall = { id: given.arguments?.id ?? "", told: [] };
     calls.push(call);
     for (const { message, field, schema } of questions) {
-      const requestedSchema = { type: "object", properties: { [field]: schema }, required: [field] };
+      const requestedSchema = {
+        type: "object",
+        properties: { [field]: schema },
+        required: [field],
+      };
       const params = { mode: "form", message, requestedSchema };
-      const told = await sendRequest({ method: "elicitation/create", params }, sdk.ElicitResultSchema);
+      const told = await sendRequest(
+        { method: "elicitation/create", params },
+        sdk.ElicitResultSchema,
+      );
       call.told.push(told);
       if (told.action !== "accept") break;
     }
-    const words = call.told.map(({ action, content }) => [action, ...Object.values(content ?? {})].join(" "));
+    const words = call.told.map(({ action, content }) =>
+      [action, ...Object.values(content ?? {})].join(" "),
+    );
     return { content: [{ type: "text", text: `${call.id}: ${words.join(", ")}` }] };
   };
 
   const openSession = async (): Promise<SdkTransport> => {
-    const server = new sdk.Server({ name: "asking", version: "1" }, { capabilities: { tools: {} } });
+    const server = new sdk.Server(
+      { name: "asking", version: "1" },
+      { capabilities: { tools: {} } },
+    );
     server.setRequestHandler(sdk.ListToolsRequestSchema, () => ({ tools }));
-    server.setRequestHandler(sdk.CallToolRequestSchema, async ({ params }, extra) => await answerCall(params, extra));
+    server.setRequestHandler(
+      sdk.CallToolRequestSchema,
+      async ({ params }, extra) => await answerCall(params, extra),
+    );
     const transport = new sdk.StreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (id) => void sessions.set(id, transport),

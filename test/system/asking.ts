@@ -22,5 +22,10 @@ export async function submit(
   { message }: AskedCard,
   { openId, button, form }: { openId: string; button: string; form: Record<string, string> },
 ): Promise<CardClickResult> {
-  return await feishu.click({ messageId: message.messageId, openId, elementId: button, formValue: form });
+  return await feishu.click({
+    messageId: message.messageId,
+    openId,
+    elementId: button,
+    formValue: form,
+  });
 }

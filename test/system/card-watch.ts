@@ -4,10 +4,18 @@ import type { Written } from "./answers.ts";
 import type { System } from "./system.ts";
 
 /** Waits until a card that answers the message shows these words. */
-export async function untilShown({ feishu }: System, { messageId }: Written, words: string): Promise<SimMessage> {
-  return await feishu.waitUntil(messageId, (message) => shownAnswer(message)?.includes(words) === true, {
-    timeoutMs: 80_000,
-  });
+export async function untilShown(
+  { feishu }: System,
+  { messageId }: Written,
+  words: string,
+): Promise<SimMessage> {
+  return await feishu.waitUntil(
+    messageId,
+    (message) => shownAnswer(message)?.includes(words) === true,
+    {
+      timeoutMs: 80_000,
+    },
+  );
 }
 
 /** The entities behind all cards that answer the message, oldest first. */
@@ -18,7 +26,9 @@ export function cardsOf({ feishu }: System, written: Written): SimCard[] {
 
 /** Operations that the platform has refused on these cards, as `name code`. */
 export function refusedOperations(cards: readonly SimCard[]): string[] {
-  return cards.flatMap(({ operations }) => operations.flatMap(({ op, code }) => (code === 0 ? [] : [`${op} ${code}`])));
+  return cards.flatMap(({ operations }) =>
+    operations.flatMap(({ op, code }) => (code === 0 ? [] : [`${op} ${code}`])),
+  );
 }
 
 /**
@@ -36,7 +46,8 @@ export function strayFrames({ frames }: SimCard, runs: readonly string[]): strin
   let length = 0;
   for (const { elementId, text } of frames) {
     if (elementId !== "answer") continue;
-    const grows = (index: number): boolean => index > run || (index === run && text.length >= length);
+    const grows = (index: number): boolean =>
+      index > run || (index === run && text.length >= length);
     const found = runs.findIndex((whole, index) => grows(index) && whole.startsWith(text));
     if (found === -1) stray.push(`${text.length}: ${text.slice(-60)}`);
     else [run, length] = [found, text.length];

@@ -16,7 +16,9 @@ const patienceMs = 80_000;
 
 function framesIn(text: string): StreamFrame[] {
   const complete = text.split("\n\n").slice(0, -1);
-  const data = complete.flatMap((block) => block.split("\n").filter((line) => line.startsWith("data: ")));
+  const data = complete.flatMap((block) =>
+    block.split("\n").filter((line) => line.startsWith("data: ")),
+  );
   return data.map((line) => JSON.parse(line.slice("data: ".length)) as StreamFrame); // our own server wrote it
 }
 
@@ -27,13 +29,19 @@ function framesIn(text: string): StreamFrame[] {
 export function heldFrames(frames: readonly StreamFrame[]): StreamFrame[] {
   return frames.reduce<StreamFrame[]>((held, frame) => {
     if (frame.type !== "restart") return [...held, frame];
-    const outcome = held.findLastIndex(({ type }) => type === "tool_result" || type === "tool_error");
+    const outcome = held.findLastIndex(
+      ({ type }) => type === "tool_result" || type === "tool_error",
+    );
     return held.filter(({ type }, at) => at <= outcome || type !== "assistant");
   }, []);
 }
 
 /** Sends a message of a session over the HTTP API, or a whole body, and reads its stream in the background. */
-export async function chat(url: string, session: string, sent: string | object): Promise<ChatStream> {
+export async function chat(
+  url: string,
+  session: string,
+  sent: string | object,
+): Promise<ChatStream> {
   const body = typeof sent === "string" ? { message: sent } : sent;
   return await open(url, { session_id: session, ...body }, {});
 }
@@ -43,7 +51,11 @@ export async function resume(url: string, session: string, lastSeq: number): Pro
   return await open(url, { session_id: session }, { "last-event-id": String(lastSeq) });
 }
 
-async function open(url: string, body: object, headers: Record<string, string>): Promise<ChatStream> {
+async function open(
+  url: string,
+  body: object,
+  headers: Record<string, string>,
+): Promise<ChatStream> {
   const leaving = new AbortController();
   const response = await fetch(`${url}/chat`, {
     method: "POST",
@@ -72,7 +84,9 @@ async function open(url: string, body: object, headers: Record<string, string>):
     text: () => text,
     until: async (fact) => {
       const late = AbortSignal.timeout(patienceMs);
-      const lateness = new Promise<void>((resolve) => late.addEventListener("abort", () => resolve(), { once: true }));
+      const lateness = new Promise<void>((resolve) =>
+        late.addEventListener("abort", () => resolve(), { once: true }),
+      );
       while (!fact(framesIn(text))) {
         if (ended || late.aborted) throw new Error(`not in time, or not before the end: ${text}`);
         await Promise.race([changed.promise, lateness]);

@@ -1,4 +1,10 @@
-import type { ModelScript, NormalisedMessage, NormalisedRequest, ScriptedCall, ScriptedReply } from "@larkline/testkit";
+import type {
+  ModelScript,
+  NormalisedMessage,
+  NormalisedRequest,
+  ScriptedCall,
+  ScriptedReply,
+} from "@larkline/testkit";
 
 /** What a message asks the scripted model for: one `call <tool> <json>` per line. */
 function callsIn(text: string): ScriptedCall[] {
@@ -19,7 +25,8 @@ export function lastSaid(messages: readonly NormalisedMessage[]): string {
 
 /** Steps of the answer to the last message of a person that the model has said already. */
 export function stepsSaid(messages: readonly NormalisedMessage[]): number {
-  return messages.slice(messages.findLastIndex(isAsked)).filter(({ role }) => role === "assistant").length;
+  return messages.slice(messages.findLastIndex(isAsked)).filter(({ role }) => role === "assistant")
+    .length;
 }
 
 /**
@@ -33,7 +40,9 @@ export const obedientModel: ModelScript = ({ messages }) => {
   const calls = callsIn(asked);
   const results = last?.results ?? [];
   if (results.length === 0 && calls.length > 0) return { calls };
-  const shown = results.map(({ content, isError }) => (isError ? `failed:${reasonIn(content)}` : `ok:${content}`));
+  const shown = results.map(({ content, isError }) =>
+    isError ? `failed:${reasonIn(content)}` : `ok:${content}`,
+  );
   const pause = /\bpause (\d+)\b/.exec(asked);
   const typed = /\btype (\d+)\b/.exec(asked);
   const answer = [`[${asked.split("\n")[0] ?? ""}]`, ...shown].join(" ");
@@ -74,7 +83,8 @@ export function createPromptedModel(): PromptedModel {
       return answers.get(text)?.(request) ?? prompts.get(text)?.shift() ?? obedientModel(request);
     },
     prompt: (text, ...replies) => void prompts.set(text, replies),
-    promptSteps: (text, ...steps) => void answers.set(text, ({ messages }) => steps[stepsSaid(messages)]),
+    promptSteps: (text, ...steps) =>
+      void answers.set(text, ({ messages }) => steps[stepsSaid(messages)]),
     promptBy: (text, replyTo) => void answers.set(text, replyTo),
     asked: (text) => asked.get(text) ?? 0,
   };

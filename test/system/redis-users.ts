@@ -31,13 +31,15 @@ export async function writeRedisUsers(runners: readonly string[]): Promise<Redis
   const aclFile = join(folder, "users.acl");
   const users = aclFileOf(appUsers("larkline", runners), (user) => [passwordOf(user)]);
   await writeFile(aclFile, `${users}user ${observer} on >${passwordOf(observer)} ~* &* +@all\n`);
-  const withUser = (url: string, user: string): string => url.replace("://", `://${user}:${passwordOf(user)}@`);
+  const withUser = (url: string, user: string): string =>
+    url.replace("://", `://${user}:${passwordOf(user)}@`);
   return {
     aclFile,
     pingAs: healthUser,
     administrator: { name: observer, password: passwordOf(observer) },
     urlAs: (port, user) => withUser(`redis://127.0.0.1:${port}`, user),
-    urlFor: (url, app, runner) => withUser(url, app === "tool-runner" ? runnerUserName(runner) : app),
+    urlFor: (url, app, runner) =>
+      withUser(url, app === "tool-runner" ? runnerUserName(runner) : app),
     remove: async () => await rm(folder, { recursive: true, force: true }),
   };
 }

@@ -55,10 +55,14 @@ function expectViews(records: readonly EventRecord[], runId: string): void {
   for (const item of items) expect(parseRunItem(item)).toEqual({ ok: true, value: item });
   const models = new StructuredModels();
   for (const { event } of shown) {
-    if (event.type === "done" && event.outputName !== undefined) models.register(event.outputName, { type: "object" });
+    if (event.type === "done" && event.outputName !== undefined) {
+      models.register(event.outputName, { type: "object" });
+    }
   }
   const messages = runMessages(run, records);
-  const isAsked = records.some(({ runId: of, event }) => of === runId && event.type === "turn_start");
+  const isAsked = records.some(
+    ({ runId: of, event }) => of === runId && event.type === "turn_start",
+  );
   if (isAsked) expect(messages[0]?.type).toMatch(/^(?:Text|MultiModal)Message$/);
   noteSeen(
     "message",

@@ -56,7 +56,9 @@ export function noteSeen(kind: Kind, types: Iterable<string>): void {
   if (file === undefined) return;
   const { testPath = "" } = expect.getState();
   const test = basename(testPath).replace(/\.test\.ts$/, "");
-  const lines = [...new Set(types)].map((type) => `${JSON.stringify([kind, type.replace(/\[.*/, ""), test])}\n`);
+  const lines = [...new Set(types)].map(
+    (type) => `${JSON.stringify([kind, type.replace(/\[.*/, ""), test])}\n`,
+  );
   appendFileSync(file, lines.join(""));
 }
 

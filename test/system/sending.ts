@@ -14,16 +14,28 @@ export interface Writer {
 export type Writing = Omit<PersonMessage, "appId" | "chatId" | "from">;
 
 /** Sends a message of any kind; resolves when the platform has got its acknowledgement. */
-export async function send({ feishu, appId }: System, writer: Writer, writing: Writing): Promise<Written> {
+export async function send(
+  { feishu, appId }: System,
+  writer: Writer,
+  writing: Writing,
+): Promise<Written> {
   const { openId, chatId } = writer;
-  const { messageId, delivery } = await feishu.sendMessage({ appId, chatId, from: openId, ...writing });
+  const { messageId, delivery } = await feishu.sendMessage({
+    appId,
+    chatId,
+    from: openId,
+    ...writing,
+  });
   const { outcome } = await delivery;
   if (outcome !== "acknowledged") throw new Error(`not acknowledged: ${outcome}`);
   return { chatId, messageId, text: writing.text ?? "" };
 }
 
 /** Takes a message back; resolves when the bot has got to know it. */
-export async function takeBack({ feishu }: System, { messageId }: Pick<Written, "messageId">): Promise<void> {
+export async function takeBack(
+  { feishu }: System,
+  { messageId }: Pick<Written, "messageId">,
+): Promise<void> {
   const told = Promise.withResolvers<void>();
   const stop = feishu.on("delivery", (delivery) => {
     if (delivery.eventType !== "im.message.recalled_v1" || delivery.messageId !== messageId) return;
@@ -34,7 +46,11 @@ export async function takeBack({ feishu }: System, { messageId }: Pick<Written, 
 }
 
 /** The text of the first finished answer. */
-export async function answerTo({ feishu }: System, { messageId }: Written, timeoutMs = 80_000): Promise<string> {
+export async function answerTo(
+  { feishu }: System,
+  { messageId }: Written,
+  timeoutMs = 80_000,
+): Promise<string> {
   return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
 }
 
@@ -45,7 +61,12 @@ export function groupOf(
   options: { topic?: boolean } = {},
 ): { chatId: string; people: Writer[] } {
   const openIds = names.map((name) => feishu.addUser({ name }).openId);
-  const { chatId } = feishu.addChat({ type: "group", name: "Team", members: [...openIds, appId], ...options });
+  const { chatId } = feishu.addChat({
+    type: "group",
+    name: "Team",
+    members: [...openIds, appId],
+    ...options,
+  });
   return { chatId, people: openIds.map((openId) => ({ openId, chatId })) };
 }
 
@@ -53,5 +74,8 @@ export function groupOf(
 export function lastRequest({ model }: System): NormalisedRequest & { asked: string } {
   const request = model.requests.at(-1);
   if (request === undefined) throw new Error("no model was asked");
-  return { ...request, asked: request.messages.findLast(({ role }) => role === "user")?.text ?? "" };
+  return {
+    ...request,
+    asked: request.messages.findLast(({ role }) => role === "user")?.text ?? "",
+  };
 }

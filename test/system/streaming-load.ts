@@ -39,9 +39,14 @@ function look(message: SimMessage, sinceMs: number, moments: Partial<Moments>): 
 }
 
 /** Many people write at the same moment; resolves when every card is closed, or rejects when one stays open. */
-export async function streamAtOnce(system: System, options: StreamingOptions): Promise<StreamingRun> {
+export async function streamAtOnce(
+  system: System,
+  options: StreamingOptions,
+): Promise<StreamingRun> {
   const { feishu, appId } = system;
-  const people = Array.from({ length: options.chats }, (_, chat) => system.person(`person ${chat}`));
+  const people = Array.from({ length: options.chats }, (_, chat) =>
+    system.person(`person ${chat}`),
+  );
   const moments = new Map<string, Partial<Moments>>();
   const startedMs = new Map<string, number>();
   const done = Promise.withResolvers<void>();
@@ -50,7 +55,14 @@ export async function streamAtOnce(system: System, options: StreamingOptions): P
     const { chatId, senderType } = message;
     const started = startedMs.get(chatId);
     const seen = moments.get(chatId);
-    if (senderType !== "app" || started === undefined || seen === undefined || seen.closedMs !== undefined) return;
+    if (
+      senderType !== "app" ||
+      started === undefined ||
+      seen === undefined ||
+      seen.closedMs !== undefined
+    ) {
+      return;
+    }
     look(message, performance.now() - started, seen);
     if (seen.closedMs !== undefined) open -= 1;
     if (open === 0) done.resolve();

@@ -2,7 +2,11 @@ import { randomBytes } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type SimulatorOptions,
+} from "@larkline/simulator";
 import { runnerKeyOf } from "@larkline/protocol";
 import {
   freePort,
@@ -90,7 +94,11 @@ export interface System<Running extends App = App> {
   /** The same deployment, in which people write to another of its `bots`. */
   botNamed(name: string): System<Running>;
   /** Writes and waits for the text of the finished answer. */
-  ask(person: { openId: string; chatId: string }, text: string, timeoutMs?: number): Promise<string>;
+  ask(
+    person: { openId: string; chatId: string },
+    text: string,
+    timeoutMs?: number,
+  ): Promise<string>;
   /** What the recording tools noted: one `effect key` line per run. */
   recorded(): Promise<string[]>;
   /** Lets the holding tools' calls with this key end. */
@@ -170,7 +178,10 @@ function secretsOf(name: string, app: SimulatorOptions["apps"][number]): Record<
   };
 }
 
-async function logFileFor(app: AppName, { logDirectory }: ProcessOptions): Promise<{ logFile?: string }> {
+async function logFileFor(
+  app: AppName,
+  { logDirectory }: ProcessOptions,
+): Promise<{ logFile?: string }> {
   if (logDirectory === undefined) return {};
   await mkdir(logDirectory, { recursive: true });
   return { logFile: join(logDirectory, `${Date.now()}-${app}`) };
@@ -211,7 +222,9 @@ export async function startProcesses(options: ProcessOptions = {}): Promise<Proc
 
 function processLauncher(options: ProcessOptions): Launch<AppProcess> {
   return async (kind, env) => {
-    const program = (kind !== "console" && options.programs?.[kind]) || { file: `apps/${kind}/src/main.ts` };
+    const program = (kind !== "console" && options.programs?.[kind]) || {
+      file: `apps/${kind}/src/main.ts`,
+    };
     const port = Number(env["PORT"] ?? (await freePort()));
     return await startApp({ program, port, env, ...(await logFileFor(kind, options)) });
   };
@@ -225,7 +238,11 @@ async function openSystem<Running extends App>(
   const options = { ...defaults, ...given };
   const bot = newApp(options.appId);
   const { appId, appSecret, encryptKey = "", verificationToken = "" } = bot;
-  const otherBots = Object.entries(options.bots ?? {}).map(([name, settings]) => ({ name, settings, app: newApp() }));
+  const otherBots = Object.entries(options.bots ?? {}).map(([name, settings]) => ({
+    name,
+    settings,
+    app: newApp(),
+  }));
   const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
   const recordingFile = join(folder, "recorded");
   const redisDirectory = options.redisDirectory ?? join(folder, "redis");
@@ -241,8 +258,12 @@ async function openSystem<Running extends App>(
   const vendors = options.vendors ?? addressesOf(own(servers));
   /** The configuration of all apps, or of one that has an address of its own for the platform. */
   const writeConfig = async (domain: string): Promise<{ LARKLINE_CONFIG?: string }> => {
-    const bots = otherBots.map(({ name, settings, app: { appId: id } }) => [name, { appId: id, domain, ...settings }]);
-    const config = bots.length === 0 ? options.config : { ...options.config, bots: Object.fromEntries(bots) };
+    const bots = otherBots.map(({ name, settings, app: { appId: id } }) => [
+      name,
+      { appId: id, domain, ...settings },
+    ]);
+    const config =
+      bots.length === 0 ? options.config : { ...options.config, bots: Object.fromEntries(bots) };
     if (config === undefined) return {};
     const LARKLINE_CONFIG = join(folder, `${new URL(domain).port}.config.ts`);
     await writeFile(LARKLINE_CONFIG, `export default ${JSON.stringify(config)};\n`);
@@ -285,19 +306,26 @@ async function openSystem<Running extends App>(
     const REDIS_URL = redisUsers?.urlFor(env.REDIS_URL, app, all.RUNNER_NAME) ?? env.REDIS_URL;
     const { ANTHROPIC_BASE_URL, OPENAI_BASE_URL, FEISHU_DOMAIN } = env;
     const addresses = { REDIS_URL, ANTHROPIC_BASE_URL, OPENAI_BASE_URL, FEISHU_DOMAIN };
-    const { lines, through } = options.lines === true ? await openLines(addresses) : { lines: [], through: addresses };
-    const ownConfig = lines.length > 0 && otherBots.length > 0 ? await writeConfig(through.FEISHU_DOMAIN) : {};
+    const { lines, through } =
+      options.lines === true ? await openLines(addresses) : { lines: [], through: addresses };
+    const ownConfig =
+      lines.length > 0 && otherBots.length > 0 ? await writeConfig(through.FEISHU_DOMAIN) : {};
     const started = await by(app, { ...keys, ...all, ...through, ...ownConfig, ...extra }, lines);
     running.add(started);
     linesOf.set(started, lines);
     return started;
   };
-  const start: System<Running>["start"] = async (kind, extra = {}) => await launched(launch, kind, extra);
+  const start: System<Running>["start"] = async (kind, extra = {}) =>
+    await launched(launch, kind, extra);
   const close = async (): Promise<void> => {
-    await Promise.all([...running].map(async (app) => await ("pid" in app ? app.kill() : app.stop())));
+    await Promise.all(
+      [...running].map(async (app) => await ("pid" in app ? app.kill() : app.stop())),
+    );
     for (const line of [...linesOf.values()].flat()) line.close();
     // Not where a test has stopped it, or has users of its own.
-    if (redis !== undefined && redisUsers === undefined) await noteEmitted(redis.url).catch(() => undefined);
+    if (redis !== undefined && redisUsers === undefined) {
+      await noteEmitted(redis.url).catch(() => undefined);
+    }
     await servers?.feishu.close();
     await servers?.model.close();
     await redis?.stop();
@@ -305,9 +333,13 @@ async function openSystem<Running extends App>(
   };
   /** When one does not start, nothing stays behind. */
   const several = async (kind: AppName, count: number): Promise<Running[]> => {
-    const starts = await Promise.allSettled(Array.from({ length: count }, async () => await start(kind)));
+    const starts = await Promise.allSettled(
+      Array.from({ length: count }, async () => await start(kind)),
+    );
     const failed = starts.find((each) => each.status === "rejected");
-    if (failed === undefined) return starts.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+    if (failed === undefined) {
+      return starts.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+    }
     await close();
     throw failed.reason;
   };
@@ -357,7 +389,10 @@ async function openSystem<Running extends App>(
       const other = otherBots.find((each) => each.name === name);
       if (other === undefined) throw new Error(`no bot ${name}`);
       const { appId: id } = other.app;
-      return Object.assign(Object.create(system) as System<Running>, { appId: id, ...peopleOf(id) }); // all else is inherited
+      return Object.assign(Object.create(system) as System<Running>, {
+        appId: id,
+        ...peopleOf(id),
+      }); // all else is inherited
     },
     recorded: async () => {
       const text = await readFile(recordingFile, "utf8").catch(() => "");

@@ -25,10 +25,14 @@ export async function toolModules(
 ): Promise<string> {
   const packages = sets.filter((set) => set.startsWith("@"));
   const fixtures = sets.filter((set) => !set.startsWith("@"));
-  const paths = fixtures.map((set) => fileURLToPath(new URL(`../fixtures/${set}-tools.ts`, import.meta.url)));
+  const paths = fixtures.map((set) =>
+    fileURLToPath(new URL(`../fixtures/${set}-tools.ts`, import.meta.url)),
+  );
   if (level === "process" || fixtures.length === 0) return [...paths, ...packages].join();
   const recording = JSON.stringify({ file: recordingFile, isolation: "inline" });
-  const imports = fixtures.map((set, at) => `import { ${set}Tools } from ${JSON.stringify(paths[at])};`);
+  const imports = fixtures.map(
+    (set, at) => `import { ${set}Tools } from ${JSON.stringify(paths[at])};`,
+  );
   const tools = fixtures.map((set) => `...${set}Tools(${recording})`);
   const path = join(folder, `${fixtures.join("-")}-tools.ts`);
   await writeFile(path, `${imports.join("\n")}\nexport default [${tools.join(", ")}];\n`);

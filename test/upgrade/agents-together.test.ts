@@ -39,7 +39,10 @@ const script: ModelScript = (request) =>
 /** A worker of the version before, with a configuration that it can read. */
 async function startPrevious({ file }: CheckedOut, { env }: ProcessSystem): Promise<AppProcess> {
   const configFile = join(folder, "previous.config.ts");
-  await writeFile(configFile, 'export default { agents: { default: { instructions: "desk" } } };\n');
+  await writeFile(
+    configFile,
+    'export default { agents: { default: { instructions: "desk" } } };\n',
+  );
   return await startApp({
     program: { file: file("apps/agent-worker/src/main.ts") },
     port: await freePort(),
@@ -65,7 +68,11 @@ it.skipIf(previous === undefined)(
   async () => {
     if (previous === undefined) throw new Error("unreachable: the test is skipped");
     const tools = fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url));
-    const system = await startProcesses({ config, script, env: { RUNNER_TOOLS: tools, HOLD_TIMEOUT_MS: "120000" } });
+    const system = await startProcesses({
+      config,
+      script,
+      env: { RUNNER_TOOLS: tools, HOLD_TIMEOUT_MS: "120000" },
+    });
     let old: AppProcess | undefined;
     try {
       const [ben, cai] = [system.person("Ben"), system.person("Cai")];
@@ -75,10 +82,17 @@ it.skipIf(previous === undefined)(
         'asking\ncall ask_person {"question":"Which colour?","choices":["Blue","Green"]}',
       );
       const client = createClient({ url: system.ingresses[0]?.url ?? "" });
-      const team = client.run('team\ncall hold_once {"key":"team"}', { session: "team", agent: "pair", detach: true });
+      const team = client.run('team\ncall hold_once {"key":"team"}', {
+        session: "team",
+        agent: "pair",
+        detach: true,
+      });
       const teamId = await team.id();
       const card = await theQuestion(system, ben.chatId);
-      await vi.waitFor(async () => expect(await system.recorded()).toEqual(["once team"]), patience);
+      await vi.waitFor(
+        async () => expect(await system.recorded()).toEqual(["once team"]),
+        patience,
+      );
 
       const previousWorker = await startPrevious(previous, system);
       old = previousWorker;
@@ -86,7 +100,9 @@ it.skipIf(previous === undefined)(
       await system.release("team");
       await decide(system, card, { openId: ben.openId, wanted: { choice: "Green" } });
       await vi.waitFor(() => {
-        const left = previousWorker.output().matchAll(/left to newer workers: it needs ([a-z, -]+)/g);
+        const left = previousWorker
+          .output()
+          .matchAll(/left to newer workers: it needs ([a-z, -]+)/g);
         const lacking = new Set([...left].flatMap(([, features = ""]) => features.split(", ")));
         expect([...lacking]).toEqual(expect.arrayContaining(["question", "team"]));
       }, patience);
@@ -111,7 +127,9 @@ it.skipIf(previous === undefined)(
       expect((await metricOf(previousWorker, "larkline_turn_runs_total")) - lost).toBe(1);
       // The sweeper of cards meets the question, which it cannot read, and leaves its card to others.
       const complaints = previousWorker.output().match(/.*"level":"(?:error|fatal)".*/g) ?? [];
-      expect(complaints.filter((line) => !line.includes("stored approval is not readable"))).toEqual([]);
+      expect(
+        complaints.filter((line) => !line.includes("stored approval is not readable")),
+      ).toEqual([]);
       expect(await givenUp(system)).toBe(0);
     } finally {
       await old?.kill();

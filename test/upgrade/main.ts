@@ -20,7 +20,12 @@ const { values, positionals } = parseArgs({
 /** Resolves to how much of what happened must not. */
 async function thenThisOne(previous: CheckedOut): Promise<number> {
   const eachMs = Number(values.seconds) * 500;
-  const report = await runTwoVersions({ previous, chats: Number(values.chats), eachMs, patienceMs: 120_000 });
+  const report = await runTwoVersions({
+    previous,
+    chats: Number(values.chats),
+    eachMs,
+    patienceMs: 120_000,
+  });
   console.log(report);
   const { lost, duplicated, misordered, failed, onceRepeated, complaints } = report;
   return lost + duplicated + misordered + failed + onceRepeated + complaints.length;

@@ -34,9 +34,18 @@ export async function checkOut(ref: string, folder: string): Promise<CheckedOut 
   const directory = join(folder, "version");
   await mkdir(directory, { recursive: true });
   const archive = join(folder, "version.tar");
-  const { packageManager } = JSON.parse(await readFile(join(repository, "package.json"), "utf8")) as Manifest;
+  const { packageManager } = JSON.parse(
+    await readFile(join(repository, "package.json"), "utf8"),
+  ) as Manifest;
   const pnpm = ["exec", "--yes", "--prefer-offline", `--package=${packageManager}`, "--", "pnpm"];
-  const install = [...pnpm, "install", "--prefer-offline", "--frozen-lockfile", "--ignore-scripts", "--silent"];
+  const install = [
+    ...pnpm,
+    "install",
+    "--prefer-offline",
+    "--frozen-lockfile",
+    "--ignore-scripts",
+    "--silent",
+  ];
   const env = { ...process.env, CI: "true" };
   try {
     await run("git", ["archive", "--output", archive, ref], { cwd: repository });

@@ -21,22 +21,31 @@ async function until(fact: () => boolean | Promise<boolean>): Promise<void> {
 /** Brings every conversation into its state, and ends all processes in the middle of it. */
 async function play(system: ProcessSystem): Promise<void> {
   const idle = chatOf("idle");
-  await answerTo(system, await send(system, idle, { text: 'first\ncall note_once {"key":"idle"}' }));
+  await answerTo(
+    system,
+    await send(system, idle, { text: 'first\ncall note_once {"key":"idle"}' }),
+  );
   const asked = await send(system, idle, { text: 'second\ncall ask_once {"key":"idle"}' });
   const [card] = await untilAsked(system, idle.chatId);
   if (card === undefined) throw new Error("unreachable: a card was waited for");
-  await decide(system, card, { openId: idle.openId, wanted: { decision: "approve", remember: true } });
+  await decide(system, card, {
+    openId: idle.openId,
+    wanted: { decision: "approve", remember: true },
+  });
   await answerTo(system, asked);
 
   await chat(system.ingresses[0]?.url ?? "", askingSession, 'ask\ncall ask_pure {"key":"asked"}');
   await send(system, chatOf("parked"), { text: "parked", createdAtMs: Date.now() - hourMs });
-  await send(system, chatOf("calling"), { text: 'calling\ncall note_idempotent {"key":"calling","ms":15000}' });
+  await send(system, chatOf("calling"), {
+    text: 'calling\ncall note_idempotent {"key":"calling","ms":15000}',
+  });
   await send(system, chatOf("running"), { text: 'unfinished\ncall note_pure {"key":"running"}' });
   await until(async () => (await system.recorded()).includes("idempotent calling"));
   await until(
     () =>
-      system.model.requests.filter(({ messages }) => messages.some(({ text }) => text.startsWith("unfinished")))
-        .length > 1,
+      system.model.requests.filter(({ messages }) =>
+        messages.some(({ text }) => text.startsWith("unfinished")),
+      ).length > 1,
   );
   await delay(500); // what streams is on its card
 
@@ -49,7 +58,9 @@ async function play(system: ProcessSystem): Promise<void> {
 
 async function record(previous: CheckedOut, version: string): Promise<Snapshot> {
   const program = (app: string) => ({ file: previous.file(`apps/${app}/src/main.ts`) });
-  const tools = ["recording-tools.ts", "approval-tools.ts"].map((name) => previous.file(`test/fixtures/${name}`));
+  const tools = ["recording-tools.ts", "approval-tools.ts"].map((name) =>
+    previous.file(`test/fixtures/${name}`),
+  );
   const system = await startProcesses({
     appId: recordedApp,
     script: unfinishedModel,

@@ -29,7 +29,8 @@ export function addPeople({ feishu }: ProcessSystem): void {
 export const unfinishedModel: ModelScript = async (request) => {
   const reply = await obedientModel(request);
   const isSecond = (request.messages.at(-1)?.results ?? []).length > 0;
-  const asked = request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+  const asked =
+    request.messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
   if (!isSecond || !asked.startsWith("unfinished")) return reply;
   return { ...reply, text: ["be", "gun"], fault: { kind: "hang", afterFrames: 3 } };
 };

@@ -47,7 +47,12 @@ export async function takeSnapshot(url: string, version: string): Promise<Snapsh
     for (const key of names) {
       const type = (await redis.type(key)) as StoredKey["type"]; // no modules are loaded
       const ttlMs = await redis.pttl(key);
-      keys.push({ key, type, ...(ttlMs < 0 ? {} : { ttlMs }), value: await valueOf(redis, key, type) });
+      keys.push({
+        key,
+        type,
+        ...(ttlMs < 0 ? {} : { ttlMs }),
+        value: await valueOf(redis, key, type),
+      });
     }
     return { version, takenAtMs: Date.now(), keys };
   } finally {
@@ -100,7 +105,9 @@ async function restore(redis: Redis, { key, type, ttlMs, value }: StoredKey): Pr
   else if (type === "list") await redis.rpush(key, ...value);
   else if (type === "set") await redis.sadd(key, ...value);
   else if (type === "zset") {
-    for (let at = 0; at < value.length; at += 2) await redis.zadd(key, value[at + 1] ?? "0", value[at] ?? "");
+    for (let at = 0; at < value.length; at += 2) {
+      await redis.zadd(key, value[at + 1] ?? "0", value[at] ?? "");
+    }
   } else {
     for (const entry of value) {
       const [id, fields] = JSON.parse(entry) as [string, string[]]; // as the snapshot has written it
@@ -111,7 +118,11 @@ async function restore(redis: Redis, { key, type, ttlMs, value }: StoredKey): Pr
 }
 
 /** Puts a snapshot into an empty server, as if workers with `stateKey` had written it a moment ago. */
-export async function restoreSnapshot(url: string, snapshot: Snapshot, stateKey: string): Promise<void> {
+export async function restoreSnapshot(
+  url: string,
+  snapshot: Snapshot,
+  stateKey: string,
+): Promise<void> {
   const redis = new Redis(url);
   const moved = movedTo(Date.now(), snapshot);
   try {

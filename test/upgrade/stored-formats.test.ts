@@ -17,12 +17,15 @@ const patience = { timeout: 120_000, interval: 50 };
 async function giveCallsAnHour(url: string): Promise<void> {
   const connection = connectRedis(url);
   for (const key of await connection.keys("*:deadlines")) {
-    for (const call of await connection.zrange(key, "0", "-1")) await connection.zincrby(key, 3_600_000, call);
+    for (const call of await connection.zrange(key, "0", "-1")) {
+      await connection.zincrby(key, 3_600_000, call);
+    }
   }
   await closeRedis(connection);
 }
 
-const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+const fixture = (name: string): string =>
+  fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 // Written by record.ts: sessions in all their states, as the previous version left them when it was killed.
 // What wakes a session is not added here: that is lost, and found by a sweeper.
@@ -64,7 +67,9 @@ describe("what the previous version has stored", () => {
   /** Waits until the bot has said it in the chat, as a card or a text. */
   async function untilSaid(scene: Scene, text: string): Promise<void> {
     await vi.waitFor(() => {
-      const messages = system.feishu.messages(chatOf(scene).chatId).filter(({ senderType }) => senderType === "app");
+      const messages = system.feishu
+        .messages(chatOf(scene).chatId)
+        .filter(({ senderType }) => senderType === "app");
       const said = messages.map((message) => shownAnswer(message) ?? message.text ?? "");
       expect(said.filter((each) => each.includes(text))).toHaveLength(1);
     }, patience);
@@ -78,7 +83,9 @@ describe("what the previous version has stored", () => {
   }
 
   it("a conversation continues with its history, and with what people have allowed", async () => {
-    const written = await send(system, chatOf("idle"), { text: 'third\ncall ask_once {"key":"idle"}' });
+    const written = await send(system, chatOf("idle"), {
+      text: 'third\ncall ask_once {"key":"idle"}',
+    });
     expect(await answerTo(system, written)).toBe('[third] ok:{"key":"idle"}');
     expect(openQuestions(system, chatOf("idle").chatId)).toEqual([]);
     const asked = system.model.requests.findLast(({ messages }) =>
@@ -99,7 +106,10 @@ describe("what the previous version has stored", () => {
     const session = sessionOf("calling");
     const { turn } = await store.summary(session);
     const callId = turn?.calls[0]?.id ?? "";
-    const { accepted } = await store.deliver(session, callId, { ok: true, result: { key: "calling" } });
+    const { accepted } = await store.deliver(session, callId, {
+      ok: true,
+      result: { key: "calling" },
+    });
     expect(accepted).toBe(true);
     await untilSaid("calling", '[calling] ok:{"key":"calling"}');
     await untilIdle(session);
@@ -133,12 +143,21 @@ describe("what the previous version has stored", () => {
 
   it("the audit log has both versions' records", async () => {
     const records: AuditRecord[] = [];
-    for await (const record of new AuditLog({ redis: connection }).export(0, Number.MAX_SAFE_INTEGER)) {
+    for await (const record of new AuditLog({ redis: connection }).export(
+      0,
+      Number.MAX_SAFE_INTEGER,
+    )) {
       records.push(record);
     }
     const kinds = new Set(records.map(({ kind }) => kind));
     expect([...kinds]).toEqual(
-      expect.arrayContaining(["call_opened", "call_started", "call_ended", "approval_requested", "rule_added"]),
+      expect.arrayContaining([
+        "call_opened",
+        "call_started",
+        "call_ended",
+        "approval_requested",
+        "rule_added",
+      ]),
     );
   });
 });

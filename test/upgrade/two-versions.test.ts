@@ -16,8 +16,17 @@ it.skipIf(previous === undefined)(
     if (previous === undefined) throw new Error("unreachable: the test is skipped");
     const report = await runTwoVersions({ previous, chats: 3, eachMs: 4_000, patienceMs: 60_000 });
     console.log(report);
-    const none = { lost: 0, duplicated: 0, misordered: 0, failed: 0, onceRepeated: 0, complaints: [] };
+    const none = {
+      lost: 0,
+      duplicated: 0,
+      misordered: 0,
+      failed: 0,
+      onceRepeated: 0,
+      complaints: [],
+    };
     expect(report).toMatchObject(none);
-    expect(Math.min(report.approved, report.takenUpBy.previous, report.takenUpBy.current)).toBeGreaterThan(0);
+    expect(
+      Math.min(report.approved, report.takenUpBy.previous, report.takenUpBy.current),
+    ).toBeGreaterThan(0);
   },
 );

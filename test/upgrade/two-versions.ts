@@ -39,7 +39,9 @@ export interface TwoVersionsReport extends Tally {
 
 const kinds: readonly AppKind[] = ["tool-runner", "agent-worker", "ingress"];
 const toolFiles = ["test/fixtures/recording-tools.ts", "test/fixtures/approval-tools.ts"];
-const currentTools = toolFiles.map((name) => fileURLToPath(new URL(`../../${name}`, import.meta.url)));
+const currentTools = toolFiles.map((name) =>
+  fileURLToPath(new URL(`../../${name}`, import.meta.url)),
+);
 
 function textOf(chat: number, position: number): string {
   const key = `${chat}-${position}`;
@@ -48,10 +50,15 @@ function textOf(chat: number, position: number): string {
   return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key })}`;
 }
 
-async function keepWriting(system: ProcessSystem, chat: number, stop: AbortSignal): Promise<Written[]> {
+async function keepWriting(
+  system: ProcessSystem,
+  chat: number,
+  stop: AbortSignal,
+): Promise<Written[]> {
   const person = system.person(`person ${chat}`);
   const written: Written[] = [];
-  const waiting = (): number => written.filter((message) => answersTo(system, message).length === 0).length;
+  const waiting = (): number =>
+    written.filter((message) => answersTo(system, message).length === 0).length;
   for (let position = 0; !stop.aborted; position += 1) {
     written.push(await write(system, person, textOf(chat, position)));
     do await delay(20);
@@ -82,7 +89,12 @@ async function startCurrent(system: ProcessSystem, kind: AppKind): Promise<AppPr
   return await startApp({
     program: { file: `apps/${kind}/src/main.ts` },
     port: await freePort(),
-    env: { ...env, RUNNER_NAME, RUNNER_TOOLS: currentTools.join(","), ...keysFor(kind, RUNNER_NAME) },
+    env: {
+      ...env,
+      RUNNER_NAME,
+      RUNNER_TOOLS: currentTools.join(","),
+      ...keysFor(kind, RUNNER_NAME),
+    },
   });
 }
 
@@ -92,7 +104,9 @@ function complaintsOf(processes: readonly AppProcess[]): string[] {
 }
 
 async function turnsOf(processes: readonly AppProcess[]): Promise<number> {
-  const counts = await Promise.all(processes.map(async (each) => await metricOf(each, "larkline_turn_runs_total")));
+  const counts = await Promise.all(
+    processes.map(async (each) => await metricOf(each, "larkline_turn_runs_total")),
+  );
   return counts.reduce((sum, count) => sum + count, 0);
 }
 
@@ -104,7 +118,9 @@ async function run(system: ProcessSystem, options: TwoVersionsOptions): Promise<
   const over = new AbortController();
   try {
     const approving = approveAll(system, over.signal);
-    const writing = Array.from({ length: options.chats }, async (_, chat) => keepWriting(system, chat, stop.signal));
+    const writing = Array.from({ length: options.chats }, async (_, chat) =>
+      keepWriting(system, chat, stop.signal),
+    );
     let takenUpBefore = 0;
     try {
       await delay(eachMs);
@@ -115,7 +131,9 @@ async function run(system: ProcessSystem, options: TwoVersionsOptions): Promise<
       // All of them, in the middle of their turns, before the first new one begins; people go on writing. The new ones
       // start at once, and wait until those that were killed count as gone.
       await Promise.all(old.map(async (each) => await each.kill()));
-      current.push(...(await Promise.all(kinds.map(async (kind) => await startCurrent(system, kind)))));
+      current.push(
+        ...(await Promise.all(kinds.map(async (kind) => await startCurrent(system, kind)))),
+      );
       await delay(eachMs);
     } finally {
       stop.abort();

@@ -70,7 +70,13 @@ async function send(
 }
 
 /** Whether the turn still works, and has no cancel before it. */
-async function isWanted({ store }: Services, { turnId, message: { session } }: TurnState): Promise<boolean> {
-  const [{ turn }, isCancelled] = await Promise.all([store.summary(session), store.cancelled(session, [turnId])]);
+async function isWanted(
+  { store }: Services,
+  { turnId, message: { session } }: TurnState,
+): Promise<boolean> {
+  const [{ turn }, isCancelled] = await Promise.all([
+    store.summary(session),
+    store.cancelled(session, [turnId]),
+  ]);
   return turn?.turnId === turnId && !isCancelled;
 }

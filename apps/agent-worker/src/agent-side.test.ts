@@ -1,5 +1,11 @@
 import { readProviders, resolveConfig } from "@larkline/process/config";
-import { systemRandom, systemClock, builtInRunner, readResultName, type ToolAnnouncement } from "@larkline/protocol";
+import {
+  systemRandom,
+  systemClock,
+  builtInRunner,
+  readResultName,
+  type ToolAnnouncement,
+} from "@larkline/protocol";
 import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { agentsOf, createAgentModels, type Agent } from "./agent.ts";
@@ -9,7 +15,12 @@ import { append, inbound, newWorld, offer, servicesOf, settle } from "./turn-wor
 
 function tool(name: string): [string, AvailableTool] {
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
-  const announcement: ToolAnnouncement = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 };
+  const announcement: ToolAnnouncement = {
+    spec,
+    effect: "pure",
+    requiresApproval: false,
+    timeoutMs: 1_000,
+  };
   return [name, { runner: "test", announcement }];
 }
 
@@ -34,11 +45,17 @@ function deployment(): Services {
     bots: { desk: { appId: "cli_dddddddddddddddd", agent: "support" } },
   });
   const settings = resolved.ok ? resolved.value : expect.fail(resolved.error);
-  const providers = readProviders({ ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" }, settings.providers);
+  const providers = readProviders(
+    { ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" },
+    settings.providers,
+  );
   const models = createAgentModels(
     { concurrency: 1 },
     settings,
-    { providers: providers.ok ? providers.value : expect.fail(providers.error), modules: new Map() },
+    {
+      providers: providers.ok ? providers.value : expect.fail(providers.error),
+      modules: new Map(),
+    },
     { clock: systemClock, random: systemRandom },
   );
   const found = models.ok ? models.value : expect.fail(models.error);
@@ -92,7 +109,10 @@ describe("the agent of a message", () => {
   it("brings its instructions, models, tools and limits", async () => {
     const agent = agentFor(services, inbound("om_1", "hi", { agent: "support" }));
     expect(agent.config).toMatchObject({ instructions: "Support.", busy: "steer", reply: "text" });
-    expect(agent.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
+    expect(agent.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual([
+      "gpt-5",
+      "claude-opus-4-6",
+    ]);
     expect([agent.limits.maxIterations, agent.speech.texts]).toEqual([2, "zh"]);
     await services.toolCatalog.refresh();
     expect(offeredTo(agent)).toEqual(["search", "read_result"]);
@@ -109,7 +129,9 @@ describe("the agent of a message", () => {
   it.each([true, false])("shows its own card: with tokens %j", async (tokens) => {
     const world = newWorld();
     await append(world, inbound("om_1", "hi"));
-    await settle(world, { agent: { reply: "card", card: { ...services.settings.agents.default.card, tokens } } });
+    await settle(world, {
+      agent: { reply: "card", card: { ...services.settings.agents.default.card, tokens } },
+    });
     const footer = world.sent[0]?.view?.footer;
     expect(footer?.model).toBeDefined();
     expect(footer?.inputTokens !== undefined).toBe(tokens);

@@ -1,5 +1,10 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { knownFeatures, type AgentChange, type ModelChunk, type OperatorOrder } from "@larkline/protocol";
+import {
+  knownFeatures,
+  type AgentChange,
+  type ModelChunk,
+  type OperatorOrder,
+} from "@larkline/protocol";
 import { expect, it, vi } from "vitest";
 import { startOrders } from "./operator-orders.ts";
 import {
@@ -106,7 +111,11 @@ it("an agent that a turn is handed over to later has the version of the turn's b
         yield messageStop("end_turn");
         return;
       }
-      yield toolCallDelta(0, { id: "c1", name, arguments: name === "echo" ? "{}" : '{"reason":"wine"}' });
+      yield toolCallDelta(0, {
+        id: "c1",
+        name,
+        arguments: name === "echo" ? "{}" : '{"reason":"wine"}',
+      });
       yield messageStop("tool_use");
     },
   };
@@ -118,7 +127,9 @@ it("an agent that a turn is handed over to later has the version of the turn's b
   await runWakes(world, await started(world, model));
   const { agentVersions } = servicesOf(world, model);
   const about = { agent: "expert", by: "console", atMs: 1, file: "", base: 0 };
-  expect(await agentVersions.add({ ...about, change: { instructions: "changed expert" } })).toBe("done");
+  expect(await agentVersions.add({ ...about, change: { instructions: "changed expert" } })).toBe(
+    "done",
+  );
   await settle(world, await started(world, model));
   expect(prompts(asked)).toEqual(["first", "first", "expert"]);
   await append(world, inbound("om_2", "go"));
@@ -133,7 +144,9 @@ it("only workers that know versions take up a message of one; a message of the f
     await runWakes(world, await started(world, asking()));
     await runTools(world);
     const gen = world.wakes.shift() ?? expect.fail();
-    return await world.store.claim(session, gen, "older", { features: older }).catch((error: unknown) => error);
+    return await world.store
+      .claim(session, gen, "older", { features: older })
+      .catch((error: unknown) => error);
   };
   expect(await refusedAfter(newWorld())).toMatchObject({ head: { seq: 1 } });
   const world = newWorld();
@@ -154,10 +167,16 @@ it("limits, models and budgets of a version count", async () => {
   await settle(world, with0);
   expect(model.asked).toEqual([]);
   expect((await outboxOf(world)).at(-1)?.text).toContain("agent");
-  await change(world, 1, { model: "test/other", limits: { maxIterations: 1, maxOutputTokens: 77 } });
+  await change(world, 1, {
+    model: "test/other",
+    limits: { maxIterations: 1, maxOutputTokens: 77 },
+  });
   const with1 = await started(world, model);
   await append(world, inbound("om_2", "go"));
-  await append(world, inbound("om_3", "/model", { command: { name: "model", argument: "" }, language: "en" }));
+  await append(
+    world,
+    inbound("om_3", "/model", { command: { name: "model", argument: "" }, language: "en" }),
+  );
   await settle(world, with1);
   expect(model.asked.map(({ maxTokens }) => maxTokens)).toContain(77);
   expect(model.asked.filter(({ tools = [] }) => tools.length > 0)).toHaveLength(1);
@@ -170,27 +189,47 @@ it("workers take a version up without a restart; an order is done once, in the f
   const off = servicesOf(world, {});
   const stopping = new AbortController();
   const all = [one, other, off];
-  await Promise.all(all.map(async (services) => await services.changedAgents.follow(services, stopping.signal)));
+  await Promise.all(
+    all.map(async (services) => await services.changedAgents.follow(services, stopping.signal)),
+  );
   let workers = [one, other].map((services) => startOrders(services));
   const hand = async (base: number, wanted: AgentChange, agent = "default") => {
-    const act: OperatorOrder["act"] = { do: "change_agent", agent, base, change: wanted, note: "why" };
+    const act: OperatorOrder["act"] = {
+      do: "change_agent",
+      agent,
+      base,
+      change: wanted,
+      note: "why",
+    };
     return await one.orders.handIn({ v: 1, by: "console:Ann", act }, 20_000);
   };
   const promptAt = async (services: typeof one): Promise<string | undefined> =>
-    (await services.changedAgents.servicesOf(services, undefined)).agents.get("default")?.config.instructions;
+    (await services.changedAgents.servicesOf(services, undefined)).agents.get("default")?.config
+      .instructions;
   try {
     expect(await hand(0, { instructions: "first" })).toMatchObject({ result: { result: "done" } });
     for (const services of [one, other]) {
-      await vi.waitFor(async () => expect(await promptAt(services)).toBe("first"), { timeout: 60_000 });
+      await vi.waitFor(async () => expect(await promptAt(services)).toBe("first"), {
+        timeout: 60_000,
+      });
     }
     expect(await promptAt(off)).toBe("test");
-    expect(await hand(0, { instructions: "lost" })).toMatchObject({ result: { result: "conflict" } });
-    expect(await hand(1, { limits: { maxIterations: 1_000 } })).toMatchObject({ result: { result: "not_possible" } });
-    expect(await hand(0, { instructions: "x" }, "none")).toMatchObject({ result: { result: "not_possible" } });
+    expect(await hand(0, { instructions: "lost" })).toMatchObject({
+      result: { result: "conflict" },
+    });
+    expect(await hand(1, { limits: { maxIterations: 1_000 } })).toMatchObject({
+      result: { result: "not_possible" },
+    });
+    expect(await hand(0, { instructions: "x" }, "none")).toMatchObject({
+      result: { result: "not_possible" },
+    });
     expect(await hand(1, {})).toMatchObject({ result: { result: "done" } });
     await vi.waitFor(async () => expect(await promptAt(one)).toBe("test"), { timeout: 60_000 });
     const records = [];
-    for await (const { kind, agent, from, to, userId } of world.audit.export(0, Number.MAX_SAFE_INTEGER)) {
+    for await (const { kind, agent, from, to, userId } of world.audit.export(
+      0,
+      Number.MAX_SAFE_INTEGER,
+    )) {
       records.push([kind, agent, from, to, userId]);
     }
     expect(records).toEqual([
@@ -199,7 +238,9 @@ it("workers take a version up without a restart; an order is done once, in the f
     ]);
     await Promise.all(workers.map(async (worker) => await worker.close()));
     workers = [startOrders(off)];
-    expect(await hand(2, { instructions: "x" })).toMatchObject({ result: { result: "not_possible" } });
+    expect(await hand(2, { instructions: "x" })).toMatchObject({
+      result: { result: "not_possible" },
+    });
   } finally {
     await Promise.all(workers.map(async (worker) => await worker.close()));
     stopping.abort();
@@ -217,7 +258,9 @@ it("a forged version does not count: the last good one stays, and the log has it
   await append(world, inbound("om_1", "go"));
   await runWakes(world, await started(world, model));
   expect(prompts(model.asked)).toEqual(["good"]);
-  expect(world.logged).toContainEqual(expect.objectContaining({ level: "error", agent: "default", number: 2 }));
+  expect(world.logged).toContainEqual(
+    expect.objectContaining({ level: "error", agent: "default", number: 2 }),
+  );
 });
 
 it("a message that outlives its version has the oldest that is kept", async () => {
@@ -226,7 +269,9 @@ it("a message that outlives its version has the oldest that is kept", async () =
   await change(world, 0, { instructions: "version 1" });
   await append(world, inbound("om_1", "go"));
   await runWakes(world, await started(world, model));
-  for (let base = 1; base <= 50; base += 1) await change(world, base, { instructions: `version ${base + 1}` });
+  for (let base = 1; base <= 50; base += 1) {
+    await change(world, base, { instructions: `version ${base + 1}` });
+  }
   await settle(world, await started(world, model));
   expect(prompts(model.asked)).toEqual(["version 1", "version 2"]);
 });

@@ -1,5 +1,11 @@
 import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
-import { agentBounds, agentHash, narrowChange, withChanges, type LarklineConfig } from "@larkline/process/config";
+import {
+  agentBounds,
+  agentHash,
+  narrowChange,
+  withChanges,
+  type LarklineConfig,
+} from "@larkline/process/config";
 import type { Logger } from "@larkline/process/telemetry";
 import type { AgentChange, TurnState, Clock } from "@larkline/protocol";
 import type { AgentVersion, OrderAct, AgentVersions } from "@larkline/store/operations";
@@ -58,7 +64,9 @@ export class ChangedAgents {
     if (!services.settings.changesAgents) return;
     const { agentVersions, clock, log } = services;
     const refresh = (): void =>
-      void this.refresh(services).catch((error: unknown) => log.warn({ error }, "versions of agents were not read"));
+      void this.refresh(services).catch((error: unknown) =>
+        log.warn({ error }, "versions of agents were not read"),
+      );
     await agentVersions.watch(refresh, signal);
     await this.refresh(services);
     signal.addEventListener("abort", clock.every(refreshMs, refresh), { once: true });
@@ -92,7 +100,9 @@ export class ChangedAgents {
     const made = this.#made.get(revision);
     if (made !== undefined) return made;
     const versions = versionsAt(services, revision);
-    const changes = new Map<string, AgentChange>([...versions].map(([name, { change }]) => [name, change]));
+    const changes = new Map<string, AgentChange>(
+      [...versions].map(([name, { change }]) => [name, change]),
+    );
     const { settings } = services;
     const changed = withChanges(settings, changes);
     const agents = new Map(services.agents);
@@ -104,7 +114,8 @@ export class ChangedAgents {
       agents.set(name, new Agent({ ...settings, limits }, config, { ...models, usual }, number));
     }
     const { budgets } = changed;
-    const budgetBook = budgets === settings.budgets ? services.budgetBook : createBudgetBook(budgets);
+    const budgetBook =
+      budgets === settings.budgets ? services.budgetBook : createBudgetBook(budgets);
     const ofRevision = { agents, budgetBook, revision };
     this.#made.set(revision, ofRevision);
     return ofRevision;
@@ -136,9 +147,19 @@ export async function changeAgent(
   { agent, base, change, note }: OrderAct<"change_agent">,
 ): Promise<"done" | "conflict" | "full" | "not_possible"> {
   const config = Object.hasOwn(settings.agents, agent) ? settings.agents[agent] : undefined;
-  if (!settings.changesAgents || config === undefined || config.team !== null) return "not_possible";
+  if (!settings.changesAgents || config === undefined || config.team !== null) {
+    return "not_possible";
+  }
   const bounds = agentBounds(settings, config);
   if (narrowChange(bounds, change).problems.length > 0) return "not_possible";
   const about = note === undefined ? {} : { note };
-  return await agentVersions.add({ agent, base, change, by, ...about, atMs: clock.now(), file: agentHash(bounds) });
+  return await agentVersions.add({
+    agent,
+    base,
+    change,
+    by,
+    ...about,
+    atMs: clock.now(),
+    file: agentHash(bounds),
+  });
 }

@@ -32,7 +32,14 @@ import {
   type ModelOptions,
   type ModelProviders,
 } from "@larkline/process/config";
-import type { Clock, Random, InboundMessage, OutputForm, ParseResult, ReplyLanguage } from "@larkline/protocol";
+import type {
+  Clock,
+  Random,
+  InboundMessage,
+  OutputForm,
+  ParseResult,
+  ReplyLanguage,
+} from "@larkline/protocol";
 import type { WorkerConfig } from "./config.ts";
 
 // The agents of the configuration, with the models that they may use. Which of them answers in a turn is decided in agents.ts.
@@ -67,16 +74,24 @@ export class Agent {
     const { person, chat } = memorySettings(config.abilities);
     this.hasMemory = person !== "off" || chat;
     const { roles, expiresMs } = settings.permissions;
-    this.place = { settings: config.abilities, people: { roles: Object.keys(roles), answerMs: expiresMs } };
+    this.place = {
+      settings: config.abilities,
+      people: { roles: Object.keys(roles), answerMs: expiresMs },
+    };
     this.speech = config.language === "auto" ? {} : { texts: config.language };
     this.transfers = config.handoffs.map((handoff) => {
       const { agent: to, context } = handoff;
       return { to, context, tool: transferTool(handoff, settings.agents[to]?.description) };
     });
-    this.passes = new Map(config.team?.select === "handoff" ? passesOf(settings, config.team.members) : []);
+    this.passes = new Map(
+      config.team?.select === "handoff" ? passesOf(settings, config.team.members) : [],
+    );
     this.helpers = new Map(
       config.helpers.map((link) => {
-        return [link.as, { link, tool: helperTool(link, settings.agents[link.agent]?.description) }] as const;
+        return [
+          link.as,
+          { link, tool: helperTool(link, settings.agents[link.agent]?.description) },
+        ] as const;
       }),
     );
     this.#models = models;
@@ -130,8 +145,17 @@ export function agentsOf(settings: LarklineConfig, { ofAgents }: AgentModels): M
 }
 
 /** The bounds of every turn of an agent. */
-export function limitsOf({ limits, permissions }: LarklineConfig, { maxIterations }: AgentConfig): TurnLimits {
-  const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, handoffsPerTurn: maxTransfers } = limits;
+export function limitsOf(
+  { limits, permissions }: LarklineConfig,
+  { maxIterations }: AgentConfig,
+): TurnLimits {
+  const {
+    maxCallsPerStep,
+    toolTimeoutMs,
+    toolWaitMs,
+    maxResultChars,
+    handoffsPerTurn: maxTransfers,
+  } = limits;
   const { stepsPerTurn: maxStepsWithHelpers } = limits;
   const { maxDenials } = permissions;
   const ofCalls = { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials };
@@ -174,7 +198,10 @@ export function createAgentModels(
 ): ParseResult<AgentModels> {
   const text = model ?? standardModel(providers);
   if (text === undefined) {
-    return { ok: false, error: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model)." };
+    return {
+      ok: false,
+      error: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model).",
+    };
   }
   const usual = readModelNames(text, { providers, models: settings.models });
   if (!usual.ok) return { ok: false, error: `MODEL: ${usual.error}` };
@@ -195,7 +222,9 @@ export function createAgentModels(
   }));
   const problems = made.flatMap(({ choices }) => (choices.ok ? [] : [choices.error]));
   if (problems.length > 0) return { ok: false, error: problems.join("\n") };
-  const ofAgents = new Map(made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])));
+  const ofAgents = new Map(
+    made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])),
+  );
   return { ok: true, value: { defaultName: nameOf(first), ofAgents } };
 }
 
@@ -234,11 +263,17 @@ function choicesOf(agent: AgentConfig, sources: ChainSources): ParseResult<Model
   if (first === undefined) return { ok: false, error: `${where} has no model.` };
   const offeredModels = offered.value.map((choice) => {
     const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
-    return [nameOf(choice), chosenOf(choice, chainOf([choice, ...others], sources, agent))] as const;
+    return [
+      nameOf(choice),
+      chosenOf(choice, chainOf([choice, ...others], sources, agent)),
+    ] as const;
   });
   return {
     ok: true,
-    value: { usual: chosenOf(first, chainOf(own.value, sources, agent)), offered: new Map(offeredModels) },
+    value: {
+      usual: chosenOf(first, chainOf(own.value, sources, agent)),
+      offered: new Map(offeredModels),
+    },
   };
 }
 
@@ -282,7 +317,9 @@ const noKey = "none";
 function backendOf(provider: string, providers: ModelProviders, clock: Clock): LlmBackend {
   const access = providers[provider];
   // Names were checked, and modules have given their backends.
-  if (access === undefined || access.type === "module") throw new RangeError(`no provider ${provider}`);
+  if (access === undefined || access.type === "module") {
+    throw new RangeError(`no provider ${provider}`);
+  }
   const { type, apiKey = noKey, baseUrl, profile } = access;
   const reached = {
     apiKey,
@@ -291,7 +328,9 @@ function backendOf(provider: string, providers: ModelProviders, clock: Clock): L
     ...(profile === undefined ? {} : { profile }),
   };
   if (type === "anthropic") return createAnthropicBackend(reached);
-  return type === "openai" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
+  return type === "openai"
+    ? createOpenAiChatBackend(reached)
+    : createOpenAiResponsesBackend(reached);
 }
 
 function chosenOf(choice: ModelChoice, chain: ModelChain): ChosenModel {

@@ -41,7 +41,10 @@ export function agentFor({ settings, agents, log }: Services, message: InboundMe
   const accepted = agents.get(agent);
   if (accepted !== undefined) return accepted;
   const { name } = agentOfMessage(settings, message);
-  log.warn({ session, agent, answeredBy: name }, "the agent of a message is not configured any more");
+  log.warn(
+    { session, agent, answeredBy: name },
+    "the agent of a message is not configured any more",
+  );
   const found = agents.get(name);
   if (found === undefined) throw new RangeError(`no agent ${name}`); // it is one of them
   return found;
@@ -51,11 +54,18 @@ export function agentFor({ settings, agents, log }: Services, message: InboundMe
 export function warnOfMissingPrices({ settings, agents, log }: Services): void {
   if (!settings.budgets.budgets.some(({ usd }) => usd !== undefined)) return;
   for (const agent of agents.values()) {
-    const all = [undefined, ...agent.config.models].flatMap((name) => agent.modelOf(name).chain.models);
-    const free = all.filter(({ inputPricePer1M, outputPricePer1M }) => inputPricePer1M + outputPricePer1M === 0);
+    const all = [undefined, ...agent.config.models].flatMap(
+      (name) => agent.modelOf(name).chain.models,
+    );
+    const free = all.filter(
+      ({ inputPricePer1M, outputPricePer1M }) => inputPricePer1M + outputPricePer1M === 0,
+    );
     if (free.length === 0) continue;
     const facts = { agent: agent.name, models: [...new Set(free.map(({ id }) => id))].join(", ") };
-    log.warn(facts, "budgets in money do not count these models: their prices are unknown (models[] can give them)");
+    log.warn(
+      facts,
+      "budgets in money do not count these models: their prices are unknown (models[] can give them)",
+    );
   }
 }
 
@@ -76,7 +86,10 @@ export interface Speaker {
  * Chooses the agent that answers. A turn that continues keeps its agent. A new turn gets the agent that the session was
  * handed over to, if it is still configured and the person may use it; otherwise the agent that the message is for.
  */
-export async function speakerIn(services: Services, { turn, head, settings }: TurnStart): Promise<Speaker> {
+export async function speakerIn(
+  services: Services,
+  { turn, head, settings }: TurnStart,
+): Promise<Speaker> {
   const { message } = turn ?? head;
   const entry = agentFor(services, message);
   const team = turn === undefined ? undefined : teamOfTurn(turn);
@@ -85,7 +98,10 @@ export async function speakerIn(services: Services, { turn, head, settings }: Tu
   const active = wanted === undefined ? undefined : services.agents.get(wanted);
   const speak = (agent: Agent, note?: "agentGone" | "agentElsewhere"): Speaker => {
     const language = languageOfMessage(message, agent.speech.texts);
-    const notes = note === undefined ? [] : [noticeText(note, language, { agent: wanted ?? "", now: agent.name })];
+    const notes =
+      note === undefined
+        ? []
+        : [noticeText(note, language, { agent: wanted ?? "", now: agent.name })];
     return { agent, turn, isRefused: false, isGone: note === "agentGone", notes };
   };
   const isGone = wanted !== undefined && active === undefined;
@@ -104,7 +120,11 @@ export async function speakerIn(services: Services, { turn, head, settings }: Tu
  * The member that answers in a turn of a team. If it is not configured any more, another one follows. Without its team
  * a member answers alone.
  */
-function memberIn({ agents }: Services, turn: TurnState, { team, entry }: { team: TeamState; entry: Agent }): Speaker {
+function memberIn(
+  { agents }: Services,
+  turn: TurnState,
+  { team, entry }: { team: TeamState; entry: Agent },
+): Speaker {
   const speaker = { turn, isRefused: false, isGone: false, notes: [] };
   const together = agents.get(team.name);
   const member = turn.agent === undefined ? undefined : agents.get(turn.agent);
@@ -116,8 +136,14 @@ function memberIn({ agents }: Services, turn: TurnState, { team, entry }: { team
 }
 
 /** Whether an agent answers the person of a message in its chat. A team answers if one of its members does. */
-async function answers(services: Services, agent: Agent, message: InboundMessage): Promise<boolean> {
-  for (const one of agentsIn(services, agent)) if (await answersAlone(services, one, message)) return true;
+async function answers(
+  services: Services,
+  agent: Agent,
+  message: InboundMessage,
+): Promise<boolean> {
+  for (const one of agentsIn(services, agent)) {
+    if (await answersAlone(services, one, message)) return true;
+  }
   return false;
 }
 
@@ -134,12 +160,17 @@ async function answersAlone(
   const may = (groups: readonly string[]): boolean =>
     hasAccess(access, { person: { id: sender.id, groups }, chatId: chatOf(message), known });
   if (may([])) return true;
-  const named = (access.roles ?? []).flatMap((role) => (Object.hasOwn(known, role) ? (known[role]?.groups ?? []) : []));
+  const named = (access.roles ?? []).flatMap((role) =>
+    Object.hasOwn(known, role) ? (known[role]?.groups ?? []) : [],
+  );
   if (reply.channel === "none" || !may(named)) return false;
   try {
     return may(await groupsOf(services, app, sender.id));
   } catch (error) {
-    services.log.warn({ error, session }, "user groups unknown; an agent that depends on them does not answer");
+    services.log.warn(
+      { error, session },
+      "user groups unknown; an agent that depends on them does not answer",
+    );
     return false;
   }
 }
@@ -172,7 +203,11 @@ export function pausedEnd(
 }
 
 /** The team of a turn, or the agent that answers in it, if an operator has paused it. */
-export function pausedIn(services: Services, turn: TurnState, agent = agentOfTurn(turn)): string | undefined {
+export function pausedIn(
+  services: Services,
+  turn: TurnState,
+  agent = agentOfTurn(turn),
+): string | undefined {
   return [teamOfTurn(turn)?.name ?? agent, agent].find((one) => isPaused(services, one));
 }
 
@@ -195,7 +230,10 @@ export function transfersOf(
 ): ReadonlyMap<string, TransferTarget> | undefined {
   const { agents } = services;
   const passes = [...(team?.passes.values() ?? [])].filter(({ to }) => to !== agent.name);
-  const offered = team === undefined ? agent.transfers : passes.map((pass) => ({ ...pass, context: "all" as const }));
+  const offered =
+    team === undefined
+      ? agent.transfers
+      : passes.map((pass) => ({ ...pass, context: "all" as const }));
   if (offered.length === 0) return undefined;
   const targets = offered.flatMap(({ to, context, tool }): [string, TransferTarget][] => {
     const target = agents.get(to);
@@ -225,7 +263,11 @@ export function teamOfRun(
 }
 
 /** A team for the person of a turn: whom of its members they may use. */
-function teamFactsOf({ agents }: Services, { name, config }: Agent, facts: WordFacts): TeamFacts | undefined {
+function teamFactsOf(
+  { agents }: Services,
+  { name, config }: Agent,
+  facts: WordFacts,
+): TeamFacts | undefined {
   if (config.team === null) return undefined;
   const { members, ...settings } = config.team;
   const known = members.flatMap((member) => agents.get(member) ?? []);
@@ -242,11 +284,17 @@ function teamFactsOf({ agents }: Services, { name, config }: Agent, facts: WordF
 }
 
 /** The helpers of the agent that answers. */
-export function helpersOf({ agents, helperReadiness }: Services, agent: Agent, mayUse: MayUse): HelperFacts {
+export function helpersOf(
+  { agents, helperReadiness }: Services,
+  agent: Agent,
+  mayUse: MayUse,
+): HelperFacts {
   const targets = [...agent.helpers].flatMap(([name, { link, tool }]): [string, HelperTarget][] => {
     const target = agents.get(link.agent);
     if (target === undefined) return [];
-    return [[name, { agent: link.agent, tool, timeoutMs: link.timeoutMs, isAllowed: mayUse(target) }]];
+    return [
+      [name, { agent: link.agent, tool, timeoutMs: link.timeoutMs, isAllowed: mayUse(target) }],
+    ];
   });
   return { targets: new Map(targets), isReady: helperReadiness.isReady };
 }
@@ -265,7 +313,12 @@ export function refusalOf(
 /** What a command depends on. */
 export function commandFactsOf(
   services: Services,
-  { agent, model, start, mayUse }: { agent: Agent; model: string; start: TurnStart; mayUse: MayUse },
+  {
+    agent,
+    model,
+    start,
+    mayUse,
+  }: { agent: Agent; model: string; start: TurnStart; mayUse: MayUse },
 ): CommandFacts {
   const { defaultModel, speech, config } = agent;
   const agents = agentFactsOf(services, start.head.message, agent.name, mayUse);
@@ -278,7 +331,12 @@ export function commandFactsOf(
  * What `/agent` says: the agents that the person may use among those that the conversation can come to by hand-overs from
  * the agent that its messages are for. A bot's people reach no agent in this way that its configuration does not lead to.
  */
-function agentFactsOf(services: Services, message: InboundMessage, now: string, mayUse: MayUse): AgentFacts {
+function agentFactsOf(
+  services: Services,
+  message: InboundMessage,
+  now: string,
+  mayUse: MayUse,
+): AgentFacts {
   const entry = agentFor(services, message);
   const reachable = [entry];
   for (const { transfers } of reachable) {
@@ -292,6 +350,9 @@ function agentFactsOf(services: Services, message: InboundMessage, now: string, 
 }
 
 /** The name of an agent that answers in place of the one that the message is for. */
-export function agentOtherThan({ agent: entry = "default" }: InboundMessage, { name }: Agent): string | undefined {
+export function agentOtherThan(
+  { agent: entry = "default" }: InboundMessage,
+  { name }: Agent,
+): string | undefined {
   return name === entry ? undefined : name;
 }

@@ -1,4 +1,11 @@
-import { accept, openApp, startError, StartError, type AppOptions, type RunningApp } from "@larkline/process/app";
+import {
+  accept,
+  openApp,
+  startError,
+  StartError,
+  type AppOptions,
+  type RunningApp,
+} from "@larkline/process/app";
 import {
   loadConfigFile,
   loadModelModules,
@@ -25,28 +32,68 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
   const providers = accept(readProviders(env, settings.providers));
   const transcription = accept(readTranscription(settings.transcription, providers));
   const modules = accept(await loadModelModules(providers));
-  const models = accept(createAgentModels(config, settings, { providers, modules }, { clock, random }));
+  const models = accept(
+    createAgentModels(config, settings, { providers, modules }, { clock, random }),
+  );
   return await openApp(async (opened) => {
-    const log = createLogger({ service: "agent-worker", level: config.logLevel, destination, clock });
+    const log = createLogger({
+      service: "agent-worker",
+      level: config.logLevel,
+      destination,
+      clock,
+    });
     const metrics = new Metrics({ service: "agent-worker" });
-    const traceLog = TraceLog.connect({ ...config, clock, random, ttlMs: settings.retention.traceDays * 86_400_000 });
-    const watch = { service: "agent-worker", logger: log, metrics, traceLog, modules: settings.observers } as const;
-    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock, random }));
+    const traceLog = TraceLog.connect({
+      ...config,
+      clock,
+      random,
+      ttlMs: settings.retention.traceDays * 86_400_000,
+    });
+    const watch = {
+      service: "agent-worker",
+      logger: log,
+      metrics,
+      traceLog,
+      modules: settings.observers,
+    } as const;
+    const { telemetry, close: closeTelemetry } = accept(
+      await openTelemetry({ ...watch, ...config, clock, random }),
+    );
     opened.defer(closeTelemetry);
     const owner = `worker-${random.uuid()}`;
     const counters = createCounters(metrics);
-    const parts = { config, settings, owner, models, transcription, counters, log, telemetry, clock, random };
-    const connections = await connect(parts, bots).catch(startError("Redis (REDIS_URL) does not answer"));
+    const parts = {
+      config,
+      settings,
+      owner,
+      models,
+      transcription,
+      counters,
+      log,
+      telemetry,
+      clock,
+      random,
+    };
+    const connections = await connect(parts, bots).catch(
+      startError("Redis (REDIS_URL) does not answer"),
+    );
     opened.defer(connections.close);
     const worker = await startWorker(connections).catch((error: unknown) => {
-      throw new StartError(`agent-worker cannot start: ${formatErrorForDisplay(error)}`, { cause: error });
+      throw new StartError(`agent-worker cannot start: ${formatErrorForDisplay(error)}`, {
+        cause: error,
+      });
     });
     opened.defer(worker.close);
     const { host, port, redisUrl, namespace } = config;
     const atWork = (): string[] => connections.services.runningTurns.names();
-    const ops = await startOpsServer({ host, port, metrics, logger: log, ready: worker.ready, clock }).catch(
-      startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
-    );
+    const ops = await startOpsServer({
+      host,
+      port,
+      metrics,
+      logger: log,
+      ready: worker.ready,
+      clock,
+    }).catch(startError(`Cannot listen on ${host}:${port} (HOST, PORT)`));
     opened.defer(ops.close);
     log.info(
       {

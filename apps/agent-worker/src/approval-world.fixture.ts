@@ -22,7 +22,11 @@ export function calling(...batches: Wanted[][]): { backend: LlmBackend; requests
       for (const [index, wanted] of batch.entries()) {
         const call = typeof wanted === "string" ? { name: wanted, arguments: {} } : wanted;
         const id = `c${step + 1}-${index}`;
-        yield toolCallDelta(index, { id, name: call.name, arguments: JSON.stringify(call.arguments) });
+        yield toolCallDelta(index, {
+          id,
+          name: call.name,
+          arguments: JSON.stringify(call.arguments),
+        });
       }
       yield messageStop("tool_use");
     },
@@ -42,7 +46,9 @@ function answersIn({ messages }: ModelRequest): { at: number; texts: string[] } 
 }
 
 function resultsOf(messages: readonly Message[]): [text: string, isError: boolean][] {
-  const parts = messages.flatMap(({ content }) => content.filter((part) => part.type === "tool_result"));
+  const parts = messages.flatMap(({ content }) =>
+    content.filter((part) => part.type === "tool_result"),
+  );
   return parts.map(({ content, isError }) => [typeof content === "string" ? content : "", isError]);
 }
 

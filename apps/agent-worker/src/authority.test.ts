@@ -11,7 +11,13 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { settledDecision, checkGrant, DecidersUnknownError, keepRule, objectionTo } from "./call-policy.ts";
+import {
+  settledDecision,
+  checkGrant,
+  DecidersUnknownError,
+  keepRule,
+  objectionTo,
+} from "./call-policy.ts";
 import { newWorld, policyOf, servicesOf } from "./turn-world.fixture.ts";
 
 const id = "a".repeat(32);
@@ -34,7 +40,13 @@ function approvalOf(fields: Partial<Approval> = {}): Approval {
     arguments: given,
     argumentsHash: argumentsHashOf(JSON.stringify(given)),
     secrets: [],
-    deciders: { requester: false, people: ["ou_boss"], roles: ["finance"], fourEyes: true, count: 2 },
+    deciders: {
+      requester: false,
+      people: ["ou_boss"],
+      roles: ["finance"],
+      fourEyes: true,
+      count: 2,
+    },
     reason: "",
     risk: "high",
     remember: { tool: "pay", pattern: "*" },
@@ -51,7 +63,10 @@ function said(person: string, fields: Partial<ApprovalDecision> = {}): ApprovalD
 }
 
 /** What a worker makes of a record that ingress, or a program with its Redis user, has written. */
-function scene(status: ApprovalStatus, groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? []) {
+function scene(
+  status: ApprovalStatus,
+  groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? [],
+) {
   const world = newWorld();
   world.approvals.find = async () => status;
   const policy = { ...policyOf(), roles, rulesExpireMs: 1_000_000_000_000_000 };
@@ -86,7 +101,11 @@ describe("a decision that comes to a worker", () => {
     ["of a person who may not decide", approved(said("ou_boss"), said("ou_eve")), "cancelled"],
     ["of the requester, who needs others", approved(said("ou_boss"), said("ou_ann")), "cancelled"],
     ["after its time", approved(said("ou_boss"), said("ou_cfo", { atMs: 2_000 })), "cancelled"],
-    ["by another word", approved(said("ou_boss"), said("ou_cfo", { decision: "reject" })), "cancelled"],
+    [
+      "by another word",
+      approved(said("ou_boss"), said("ou_cfo", { decision: "reject" })),
+      "cancelled",
+    ],
     ["that grants nothing", { ...approved(), state: "rejected" }, "rejected"],
   ])("%s counts as %j", async (_what, status, state) => {
     const { services } = scene(status);
@@ -105,16 +124,25 @@ describe("a decision that comes to a worker", () => {
     await expect(checkGrant(services, approved(said("ou_boss"), said("ou_clerk")))).rejects.toThrow(
       DecidersUnknownError,
     );
-    expect((await checkGrant(services, approved(said("ou_boss"), said("ou_clerk"), said("ou_cfo")))).state).toBe(
-      "approved",
-    );
+    expect(
+      (await checkGrant(services, approved(said("ou_boss"), said("ou_clerk"), said("ou_cfo"))))
+        .state,
+    ).toBe("approved");
     expect((await checkGrant(services, approved(said("ou_clerk")))).state).toBe("cancelled");
   });
 
   it("leaves no rule behind where the platform refuses to say who may", async () => {
-    const refusal = new FeishuError({ api: "groups", kind: "bad_request", code: 1, httpStatus: 400 });
+    const refusal = new FeishuError({
+      api: "groups",
+      kind: "bad_request",
+      code: 1,
+      httpStatus: 400,
+    });
     const { services, rules } = scene(approved(), async () => await Promise.reject(refusal));
-    const status = approved(said("ou_boss", { remember: true }), said("ou_clerk", { remember: true }));
+    const status = approved(
+      said("ou_boss", { remember: true }),
+      said("ou_clerk", { remember: true }),
+    );
     await keepRule(services, status);
     expect(await rules.list("cli_1")).toEqual([]);
     const away = scene(approved(), async () => await Promise.reject(new Error("down")));
@@ -122,8 +150,12 @@ describe("a decision that comes to a worker", () => {
   });
 
   it("leaves a rule behind only where it holds", async () => {
-    const [boss, eve, cfo] = ["ou_boss", "ou_eve", "ou_cfo"].map((person) => said(person, { remember: true }));
-    if (boss === undefined || eve === undefined || cfo === undefined) throw new Error("unreachable");
+    const [boss, eve, cfo] = ["ou_boss", "ou_eve", "ou_cfo"].map((person) =>
+      said(person, { remember: true }),
+    );
+    if (boss === undefined || eve === undefined || cfo === undefined) {
+      throw new Error("unreachable");
+    }
     const { services, rules } = scene(approved());
     await keepRule(services, approved(boss, eve));
     expect(await rules.list("cli_1")).toEqual([]);
@@ -141,8 +173,15 @@ describe("before a call is signed", () => {
   };
   const genuine = approved(said("ou_boss"), said("ou_cfo"));
 
-  async function objection(status: ApprovalStatus, more: Partial<CallState> = {}): Promise<ToolOutcome | undefined> {
-    return await objectionTo(scene(status).services, turn as TurnState, { ...call, authority: approval, ...more }); // all that is read of a turn
+  async function objection(
+    status: ApprovalStatus,
+    more: Partial<CallState> = {},
+  ): Promise<ToolOutcome | undefined> {
+    return await objectionTo(scene(status).services, turn as TurnState, {
+      ...call,
+      authority: approval,
+      ...more,
+    }); // all that is read of a turn
   }
 
   it("its approval is looked up: who gave it, for which call, and that nothing else was approved", async () => {
@@ -151,14 +190,22 @@ describe("before a call is signed", () => {
     for (const wrong of [{ arguments: { sum: 6 } }, { name: "drop" }]) {
       expect(await objection(genuine, wrong)).toMatchObject({ denied: true });
     }
-    expect(await objection(approved(said("ou_eve"), said("ou_eve")))).toMatchObject({ denied: true });
-    expect(await objection({ ...genuine, approval: approvalOf({ turnId: `${session}-9` }) })).toMatchObject({
+    expect(await objection(approved(said("ou_eve"), said("ou_eve")))).toMatchObject({
       denied: true,
     });
-    expect(await objection({ ...genuine, approval: approvalOf({ session: "cli_1.oc_2" }) })).toMatchObject({
+    expect(
+      await objection({ ...genuine, approval: approvalOf({ turnId: `${session}-9` }) }),
+    ).toMatchObject({
       denied: true,
     });
-    expect(await objection({ ...genuine, approval: approvalOf({ kind: "rule" }) })).toMatchObject({ denied: true });
+    expect(
+      await objection({ ...genuine, approval: approvalOf({ session: "cli_1.oc_2" }) }),
+    ).toMatchObject({
+      denied: true,
+    });
+    expect(await objection({ ...genuine, approval: approvalOf({ kind: "rule" }) })).toMatchObject({
+      denied: true,
+    });
     expect(await objection({ ...genuine, state: "pending" })).toMatchObject({ denied: true });
   });
 

@@ -44,14 +44,19 @@ interface SessionHolder {
  * replies, cards that do not show the present state, schedules that are due. Every worker may run it, one at a time does. Each of its actions
  * may be repeated.
  */
-export function startSweeper(services: Services, runner: SessionHolder): { close(): Promise<void> } {
+export function startSweeper(
+  services: Services,
+  runner: SessionHolder,
+): { close(): Promise<void> } {
   const { presence, owner, clock, log } = services;
   let closed = false;
   let hasReturned = false;
   let lookedAtMs = clock.monotonic();
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
-  const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) => besideOthers(services, sweepOnce, closing.signal));
+  const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) =>
+    besideOthers(services, sweepOnce, closing.signal),
+  );
 
   const sweep = async (): Promise<void> => {
     try {
@@ -120,8 +125,13 @@ async function wakeCallers(services: Services): Promise<void> {
   const { store, presence, owner } = services;
   if (!(await presence.takeDuty("callers", owner, callersDutyMs))) return;
   const waiting = await store.dueDeadlines(Number.MAX_SAFE_INTEGER, manyRunning);
-  const sessions = new Set(waiting.flatMap(({ session, callId }) => (callId === "" ? [] : [session])));
-  await eachOf([...sessions], async (session) => await wakeAfter(services, session, await store.wakeDue(session)));
+  const sessions = new Set(
+    waiting.flatMap(({ session, callId }) => (callId === "" ? [] : [session])),
+  );
+  await eachOf(
+    [...sessions],
+    async (session) => await wakeAfter(services, session, await store.wakeDue(session)),
+  );
 }
 
 /** Of the workers that notice a dead one, one takes its sessions; if that fails, the next sweep does. */
@@ -147,7 +157,9 @@ async function sweepAll(services: Services): Promise<void> {
     sweepGrantEnds,
   ];
   const ended = await Promise.allSettled(parts.map(async (part) => await part(services)));
-  for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "sweep");
+  for (const end of ended) {
+    if (end.status === "rejected") services.log.warn({ error: end.reason }, "sweep");
+  }
 }
 
 /** `of`: the session that it was, and the worker that had it last. */
@@ -190,9 +202,13 @@ async function sweepSessions(services: Services): Promise<void> {
 
 async function sweepOrphans(services: Services, beforeMs: number): Promise<void> {
   const { store, presence } = services;
-  const running = (await store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
+  const running = (await store.stale(beforeMs, manyRunning)).filter(
+    ({ state }) => state === "running",
+  );
   const fates = await presence.fatesOf([...new Set(running.map(({ owner }) => owner))]);
-  for (const session of running) if (fates.get(session.owner) !== "alive") await healSession(services, session);
+  for (const session of running) {
+    if (fates.get(session.owner) !== "alive") await healSession(services, session);
+  }
 }
 
 /**
@@ -246,8 +262,12 @@ async function answerLate(
   // start the attempt; where its runner is away, the turn makes another one of it.
   const untouched = { unlessStarted: true, unstarted: true };
   const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), untouched);
-  const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
-  if (delivered.accepted && turn !== undefined && call !== undefined) tellLate(telemetry, turn, call);
+  const delivered = notRun.accepted
+    ? notRun
+    : await store.deliver(session, callId, lateAnswer(call, true, living));
+  if (delivered.accepted && turn !== undefined && call !== undefined) {
+    tellLate(telemetry, turn, call);
+  }
   await wakeAfter(services, session, delivered);
   if (delivered.accepted) healed(services, "deadline", 1);
 }
@@ -257,19 +277,30 @@ function tellLate({ events }: Telemetry, { message, turnId }: TurnState, call: C
   const { session } = message;
   const { id, name: tool, runner = "" } = call;
   const tags = { traceparent: traceparentOfMessage(message), session, turn: turnId };
-  events.emit({ eventName: "turn.healed", attributes: { ...tags, what: "deadline", call: id, tool, runner } });
+  events.emit({
+    eventName: "turn.healed",
+    attributes: { ...tags, what: "deadline", call: id, tool, runner },
+  });
 }
 
 /** The outcome for a call without an answer before its deadline. */
-function lateAnswer(call: CallState | undefined, started: boolean, living: ReadonlySet<string>): ToolOutcome {
+function lateAnswer(
+  call: CallState | undefined,
+  started: boolean,
+  living: ReadonlySet<string>,
+): ToolOutcome {
   const { effect, runner = builtInRunner } = call ?? {};
   const isGone = runner !== builtInRunner && !living.has(runner);
   const reason = isGone
     ? `tool_not_found: the runner '${runner}' of this tool is not running, and the call was not answered in time.`
     : "timeout: no answer before the deadline.";
   // The ledger has no starts of pure calls, which have no effect anyway, and none of built-in tools.
-  if (runner === builtInRunner && effect !== "pure") return { ok: false, error: `${reason} It may have taken effect.` };
-  if (!started) return { ok: false, error: effect === "pure" ? reason : `${reason} The call was not run.` };
+  if (runner === builtInRunner && effect !== "pure") {
+    return { ok: false, error: `${reason} It may have taken effect.` };
+  }
+  if (!started) {
+    return { ok: false, error: effect === "pure" ? reason : `${reason} The call was not run.` };
+  }
   const error = `${reason} It had been started and may have taken effect.`;
   return effect === "once" ? { ok: false, error, unknown: true } : { ok: false, error };
 }
@@ -277,12 +308,15 @@ function lateAnswer(call: CallState | undefined, started: boolean, living: Reado
 /** Expires approvals that were not decided in time, and wakes the turns that wait for them. */
 export async function sweepExpiries(services: Services): Promise<void> {
   const { approvals, clock, turns } = services;
-  await eachOf(await approvals.dueExpiries(clock.now(), portion), async ({ session, approvalId }) => {
-    const settled = await approvals.settle(session, approvalId, "expired");
-    if (settled.result !== "settled" && settled.result !== "closed") return;
-    if (settled.wakeGen !== undefined) await turns.wake(session, settled.wakeGen);
-    if (settled.result === "settled") healed(services, "expiry", 1);
-  });
+  await eachOf(
+    await approvals.dueExpiries(clock.now(), portion),
+    async ({ session, approvalId }) => {
+      const settled = await approvals.settle(session, approvalId, "expired");
+      if (settled.result !== "settled" && settled.result !== "closed") return;
+      if (settled.wakeGen !== undefined) await turns.wake(session, settled.wakeGen);
+      if (settled.result === "settled") healed(services, "expiry", 1);
+    },
+  );
 }
 
 /** Sends replies that are due: those whose sender died, and those that have to be tried again. */
@@ -325,22 +359,28 @@ const repliesAtOnce = 50;
  */
 export async function sweepCards(services: Services, signal: AbortSignal): Promise<void> {
   const { cards, clock, bots } = services;
-  await eachOf(await cards.untouched(clock.now() - untouchedCardMs, repliesAtOnce), async ({ session, replyId }) => {
-    if (signal.aborted) return;
-    await cards.touch(session, replyId);
-    const reply = await cards.load(session, replyId);
-    const bot = reply === undefined ? undefined : bots.get(reply.app);
-    if (reply === undefined || bot === undefined || !(await isOrphan(services, reply))) return;
-    await endOrphan(bot.api, reply, signal);
-    await cards.forget(session, replyId);
-    healed(services, "card", 1);
-  });
+  await eachOf(
+    await cards.untouched(clock.now() - untouchedCardMs, repliesAtOnce),
+    async ({ session, replyId }) => {
+      if (signal.aborted) return;
+      await cards.touch(session, replyId);
+      const reply = await cards.load(session, replyId);
+      const bot = reply === undefined ? undefined : bots.get(reply.app);
+      if (reply === undefined || bot === undefined || !(await isOrphan(services, reply))) return;
+      await endOrphan(bot.api, reply, signal);
+      await cards.forget(session, replyId);
+      healed(services, "card", 1);
+    },
+  );
 }
 
 /** A card has an owner as long as its turn is the one being answered, or messages of its session are unsent. */
 async function isOrphan({ store }: Services, { session, replyId }: CardReply): Promise<boolean> {
   const { state, head, setAside, unsent } = await store.summary(session);
-  const open = [...(state === "idle" || head === undefined ? [] : [head]), ...setAside.map((turn) => turn.head)];
+  const open = [
+    ...(state === "idle" || head === undefined ? [] : [head]),
+    ...setAside.map((turn) => turn.head),
+  ];
   const isRunning = open.some(({ seq }) => turnIdOf(session, seq) === replyId);
   return !isRunning && unsent === 0;
 }
@@ -356,9 +396,14 @@ async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>):
 const pausesRefreshMs = 2_000;
 
 /** Keeps the pauses up to date. While Redis is away, the last known ones stay. */
-export async function followPauses({ pauses, clock, log }: Services, signal: AbortSignal): Promise<void> {
+export async function followPauses(
+  { pauses, clock, log }: Services,
+  signal: AbortSignal,
+): Promise<void> {
   const refresh = (): void =>
-    void pauses.refresh().catch((error: unknown) => log.warn({ error }, "what is paused was not read"));
+    void pauses
+      .refresh()
+      .catch((error: unknown) => log.warn({ error }, "what is paused was not read"));
   await pauses.watch(refresh, signal);
   await pauses.refresh();
   signal.addEventListener("abort", clock.every(pausesRefreshMs, refresh), { once: true });

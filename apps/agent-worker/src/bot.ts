@@ -1,6 +1,11 @@
 import type { FeishuApi, GrantsApi } from "@larkline/feishu";
 import { GroupLookup, StatusReactions } from "@larkline/feishu";
-import { botOfApp, groupsAtBot, type BotConfig, type LarklineConfig } from "@larkline/process/config";
+import {
+  botOfApp,
+  groupsAtBot,
+  type BotConfig,
+  type LarklineConfig,
+} from "@larkline/process/config";
 import type { Logger } from "@larkline/process/telemetry";
 import type { Clock } from "@larkline/protocol";
 import type { LookupCache } from "@larkline/store/platform";

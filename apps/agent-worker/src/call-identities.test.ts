@@ -14,12 +14,17 @@ const scopes = ["task:task:read"];
 async function scene({ keyed = true } = {}) {
   const simulator = await startFeishuSimulator({ apps: [app], retryDelaysMs: [] });
   onTestFinished(() => simulator.close());
-  const ann = { app: app.appId, tenant: "t1", openId: simulator.addUser({ name: "Ann" }).openId } satisfies GrantOwner;
+  const ann = {
+    app: app.appId,
+    tenant: "t1",
+    openId: simulator.addUser({ name: "Ann" }).openId,
+  } satisfies GrantOwner;
   const here = openTestStores();
   const grants = new GrantStore({ ...here, grantKeys: ["a".repeat(64)] });
   const api = new GrantsApi({ ...app, domain: simulator.url });
   const records: Omit<AuditRecord, "atMs">[] = [];
-  const audit = async (record: Omit<AuditRecord, "atMs">) => await Promise.resolve(void records.push(record));
+  const audit = async (record: Omit<AuditRecord, "atMs">) =>
+    await Promise.resolve(void records.push(record));
   const tokens = new PersonTokens({ grants, apiOf: () => api, audit });
   const grantEnds = new GrantEnds(here);
   let bot = "t-1";
@@ -39,15 +44,31 @@ async function scene({ keyed = true } = {}) {
   };
   const facts = { app: app.appId, tenant: "t1", userId: ann.openId, scopes };
   const services = { grantEnds, personTokens: tokens };
-  const stored = async () => await here.redis.hgetall((await here.redis.keys(`*${here.namespace}*:grant:*`))[0] ?? "");
-  return { ann, api, broker, consent, facts, origin: simulator.url, services, records, stored, here };
+  const stored = async () =>
+    await here.redis.hgetall((await here.redis.keys(`*${here.namespace}*:grant:*`))[0] ?? "");
+  return {
+    ann,
+    api,
+    broker,
+    consent,
+    facts,
+    origin: simulator.url,
+    services,
+    records,
+    stored,
+    here,
+  };
 }
 
 test("a call acts as the person of its turn, once they have agreed, and `either` as the bot until then", async () => {
   const { ann, api, broker, consent, facts, origin } = await scene();
   expect(await broker.of({ ...facts, as: "person" })).toEqual({
     state: "refused",
-    outcome: { ok: false, error: expect.stringContaining("grant_needed: "), grant: { kind: "scopes", scopes } },
+    outcome: {
+      ok: false,
+      error: expect.stringContaining("grant_needed: "),
+      grant: { kind: "scopes", scopes },
+    },
   });
   const asBot = { state: "identity", identity: { as: "bot", token: "t-1", apiOrigin: origin } };
   expect(await broker.of({ ...facts, as: "either" })).toEqual(asBot);
@@ -73,7 +94,10 @@ test("a token that was refused is replaced once, however many calls say so", asy
   };
   const [first, ofBot] = [await tokenNow("person"), await tokenNow("bot")];
   await Promise.all(
-    Array.from({ length: 5 }, async () => await broker.tokenRefused({ ...facts, as: "person" }, tokenDigestOf(first))),
+    Array.from(
+      { length: 5 },
+      async () => await broker.tokenRefused({ ...facts, as: "person" }, tokenDigestOf(first)),
+    ),
   );
   const second = await tokenNow("person");
   expect(second).not.toBe(first);
@@ -96,12 +120,17 @@ test("without GRANT_KEY, a person or a bot, a call is refused in words, and take
   const keyed = await scene();
   const { tenant: _tenant, ...unknown } = keyed.facts;
   const given = await keyed.broker.of({ ...unknown, as: "person" });
-  expect(given).toMatchObject({ state: "refused", outcome: { error: expect.stringContaining("not known for sure") } });
+  expect(given).toMatchObject({
+    state: "refused",
+    outcome: { error: expect.stringContaining("not known for sure") },
+  });
 });
 
 test("callers of the HTTP API act as no person, whatever they say who they are", () => {
   const of = (chatType: "p2p" | "group" | "api") => {
-    return (["person", "bot", "either"] as const).map((as) => actsAs({ message: { chatType } }, { as }));
+    return (["person", "bot", "either"] as const).map((as) =>
+      actsAs({ message: { chatType } }, { as }),
+    );
   };
   expect([of("p2p"), of("group"), of("api")]).toEqual([
     ["person", "bot", "either"],

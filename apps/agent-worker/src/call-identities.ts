@@ -22,7 +22,10 @@ export function actsAs(
 }
 
 /** What the ledger and the audit log say of a call that acts as a person or the bot. */
-export function identityFactsOf(turn: TurnState, { identity }: CallState): Pick<Facts, "as" | "scopes"> {
+export function identityFactsOf(
+  turn: TurnState,
+  { identity }: CallState,
+): Pick<Facts, "as" | "scopes"> {
   return identity === undefined ? {} : { as: actsAs(turn, identity), scopes: identity.scopes };
 }
 
@@ -48,18 +51,31 @@ export class TokenBroker implements CallIdentities {
   async of(facts: Facts): Promise<IdentityOfCall> {
     const { as, scopes = [] } = facts;
     const bot = this.#options.bots.get(facts.app ?? "");
-    if (bot === undefined) return refused("no bot of this deployment is connected for this conversation");
-    if (as === "none") return refused("it acts as a person, and who asks here is not known for sure");
+    if (bot === undefined) {
+      return refused("no bot of this deployment is connected for this conversation");
+    }
+    if (as === "none") {
+      return refused("it acts as a person, and who asks here is not known for sure");
+    }
     const { tokens } = this.#options;
     const owner = ownerOf(facts);
-    if (as === "bot" || (as === "either" && (tokens === undefined || owner === undefined))) return await asBot(bot);
-    if (tokens === undefined) return refused("acting as people is switched off here (GRANT_KEY is not set)");
-    if (owner === undefined) return refused("it acts as a person, and who asks here is not known for sure");
+    if (as === "bot" || (as === "either" && (tokens === undefined || owner === undefined))) {
+      return await asBot(bot);
+    }
+    if (tokens === undefined) {
+      return refused("acting as people is switched off here (GRANT_KEY is not set)");
+    }
+    if (owner === undefined) {
+      return refused("it acts as a person, and who asks here is not known for sure");
+    }
     const found = await tokens.tokenFor(owner, scopes);
     if (found.state === "token") {
       const { token } = found;
       const { openId } = owner;
-      return { state: "identity", identity: { as: "person", token, openId, apiOrigin: bot.api.baseUrl } };
+      return {
+        state: "identity",
+        identity: { as: "person", token, openId, apiOrigin: bot.api.baseUrl },
+      };
     }
     if (found.state === "unavailable") return found;
     if (as === "either") return await asBot(bot);
@@ -68,7 +84,9 @@ export class TokenBroker implements CallIdentities {
 
   async tokenRefused(facts: Facts, digest: string): Promise<void> {
     const owner = ownerOf(facts);
-    if (owner !== undefined && facts.as !== "bot") await this.#options.tokens?.tokenFor(owner, [], digest);
+    if (owner !== undefined && facts.as !== "bot") {
+      await this.#options.tokens?.tokenFor(owner, [], digest);
+    }
     if (facts.as !== "person") await this.#options.bots.get(facts.app ?? "")?.api.botToken(digest);
   }
 }
@@ -81,7 +99,10 @@ function ownerOf({ app, tenant, userId }: Facts): GrantOwner | undefined {
 
 async function asBot({ api }: BotAtPlatform): Promise<IdentityOfCall> {
   try {
-    return { state: "identity", identity: { as: "bot", token: await api.botToken(), apiOrigin: api.baseUrl } };
+    return {
+      state: "identity",
+      identity: { as: "bot", token: await api.botToken(), apiOrigin: api.baseUrl },
+    };
   } catch (error) {
     if (error instanceof FeishuError) return { state: "unavailable" };
     throw error;
@@ -94,5 +115,8 @@ function missing(scopes: string[]): ToolOutcome {
 }
 
 function refused(why: string): IdentityOfCall {
-  return { state: "refused", outcome: { ok: false, error: `identity_refused: ${why}. The call was not run.` } };
+  return {
+    state: "refused",
+    outcome: { ok: false, error: `identity_refused: ${why}. The call was not run.` },
+  };
 }

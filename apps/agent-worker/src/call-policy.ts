@@ -93,7 +93,10 @@ export class TurnPolicy implements CallPolicy {
     this.#run = run;
     this.#message = message;
     // People who come over HTTP are in no group of the platform.
-    this.#groups = peopleOf(message).reply.channel === "none" ? { state: "known", groups: [] } : { state: "unknown" };
+    this.#groups =
+      peopleOf(message).reply.channel === "none"
+        ? { state: "known", groups: [] }
+        : { state: "unknown" };
     const groups = (): readonly string[] => this.#groupsNow();
     this.#person = {
       id: message.sender.id,
@@ -109,11 +112,20 @@ export class TurnPolicy implements CallPolicy {
     const tool = this.#services.toolCatalog.ofTurn(this.#run).get(call.name);
     if (tool === undefined) return refused("its tool is not offered any more");
     if (isToolPaused(this.#services, call.name)) return refused(pausedText(call.name));
-    if (tool.runner === builtInRunner) return { do: "run", authority: { by: "policy" }, findings: [] };
-    const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [], egress: config.egress };
+    if (tool.runner === builtInRunner) {
+      return { do: "run", authority: { by: "policy" }, findings: [] };
+    }
+    const facts = {
+      ...this.#facts(call),
+      tool: tool.announcement,
+      rules: this.#rules ?? [],
+      egress: config.egress,
+    };
     const verdict = this.#decided(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {
-      return refused("it could not be checked whether this person may do that: their user groups are not known");
+      return refused(
+        "it could not be checked whether this person may do that: their user groups are not known",
+      );
     }
     if (verdict.do === "ask" && this.#rules === undefined) this.#missed.rules = true;
     return verdict;
@@ -163,7 +175,10 @@ export class TurnPolicy implements CallPolicy {
   async supply(): Promise<boolean> {
     const { groups, rules } = this.#missed;
     this.#missed = { groups: false, rules: false };
-    await Promise.all([groups ? this.#lookUpGroups() : undefined, rules ? this.#readRules() : undefined]);
+    await Promise.all([
+      groups ? this.#lookUpGroups() : undefined,
+      rules ? this.#readRules() : undefined,
+    ]);
     return groups || rules;
   }
 
@@ -172,7 +187,10 @@ export class TurnPolicy implements CallPolicy {
     try {
       this.#groups = { state: "known", groups: await groupsOf(this.#services, app, sender.id) };
     } catch (error) {
-      this.#services.log.warn({ error, session }, "user groups unknown; calls that depend on them are refused");
+      this.#services.log.warn(
+        { error, session },
+        "user groups unknown; calls that depend on them are refused",
+      );
       this.#groups = { state: "failed" };
     }
   }
@@ -189,7 +207,11 @@ export class TurnPolicy implements CallPolicy {
 }
 
 /** User groups of a person on the platform. Rejects when they cannot be found out in time. */
-export async function groupsOf({ bots, clock }: Services, app: string, openId: string): Promise<readonly string[]> {
+export async function groupsOf(
+  { bots, clock }: Services,
+  app: string,
+  openId: string,
+): Promise<readonly string[]> {
   const bot = bots.get(app);
   if (bot === undefined) throw new Error(`no credentials for the app ${app}`);
   return await withDeadline(clock, bot.groupsOf(openId), groupsMs);
@@ -203,7 +225,10 @@ function refused(reason: string): Verdict {
  * Rules of one chat that hold now. A proposal that was approved in this session before counts, also while the worker
  * that looks after its cards has not written it yet: the card has promised that such calls run unasked from now on.
  */
-async function rulesInForce(services: Services, message: InboundMessage): Promise<PermissionRule[]> {
+async function rulesInForce(
+  services: Services,
+  message: InboundMessage,
+): Promise<PermissionRule[]> {
   const approved = await services.approvals.approvedRules(message.session);
   await Promise.all(
     approved.map(
@@ -221,11 +246,13 @@ async function rulesInForce(services: Services, message: InboundMessage): Promis
  * it will never be known who may: then there is no rule.
  */
 export async function keepRule(services: Services, status: ApprovalStatus): Promise<void> {
-  const { approval, state, decisions } = await checkGrant(services, status).catch((error: unknown) => {
-    if (!(error instanceof DecidersUnknownError) || !error.isLasting) throw error;
-    services.log.error({ approvalId: status.approval.id, error }, "a rule is not kept");
-    return { ...status, state: "cancelled" } as const;
-  });
+  const { approval, state, decisions } = await checkGrant(services, status).catch(
+    (error: unknown) => {
+      if (!(error instanceof DecidersUnknownError) || !error.isLasting) throw error;
+      services.log.error({ approvalId: status.approval.id, error }, "a rule is not kept");
+      return { ...status, state: "cancelled" } as const;
+    },
+  );
   if (state !== "approved") return;
   const rule = rememberedRule(approval, decisions, services.settings.permissions.rulesExpireMs);
   if (rule !== undefined) await services.rules.add(rule);
@@ -299,7 +326,10 @@ export async function checkEntries(
     try {
       const decided = await settledDecision(services, turn.message.app, entry);
       if (decided === undefined) {
-        services.log.error({ turnId: turn.turnId, approvalId }, "a decision that the store does not know");
+        services.log.error(
+          { turnId: turn.turnId, approvalId },
+          "a decision that the store does not know",
+        );
         continue;
       }
       checked.entries.push(decided.entry);
@@ -310,7 +340,10 @@ export async function checkEntries(
   }
   for (const status of settled) {
     const event = await approvalSettled(services, turn, status).catch((error: unknown) => {
-      services.log.warn({ error, approvalId: status.approval.id }, "what follows from a decision was not done");
+      services.log.warn(
+        { error, approvalId: status.approval.id },
+        "what follows from a decision was not done",
+      );
       return undefined;
     });
     if (event !== undefined) checked.events.push(event);
@@ -336,8 +369,13 @@ export async function settledDecision(
   const found = await services.approvals.find(app, approvalId);
   if (found === undefined || found.state === "pending") return undefined;
   const checked = await checkGrant(services, found).catch((error: unknown) => {
-    if (!(error instanceof DecidersUnknownError) || mayCheckLater(services, found, error)) throw error;
-    services.log.error({ app, approvalId, error }, "a grant could not be checked, and counts as withdrawn");
+    if (!(error instanceof DecidersUnknownError) || mayCheckLater(services, found, error)) {
+      throw error;
+    }
+    services.log.error(
+      { app, approvalId, error },
+      "a grant could not be checked, and counts as withdrawn",
+    );
     return undefined;
   });
   const status: ApprovalStatus = checked ?? { ...found, state: "cancelled", decisions: [] };
@@ -373,12 +411,17 @@ const grants: Partial<Readonly<Record<ApprovalState, DecisionWord>>> = {
  * people who may decide reads as withdrawn. Rejects with a {@link DecidersUnknownError} while it depends on user groups
  * that cannot be looked up.
  */
-export async function checkGrant(services: Services, status: ApprovalStatus): Promise<ApprovalStatus> {
+export async function checkGrant(
+  services: Services,
+  status: ApprovalStatus,
+): Promise<ApprovalStatus> {
   const { approval, state } = status;
   const word = grants[state];
   if (word === undefined) return status;
   const may = await Promise.all(
-    status.decisions.map(async (one) => (one.decision === word ? await mayDecide(services, status, one) : "yes")),
+    status.decisions.map(async (one) =>
+      one.decision === word ? await mayDecide(services, status, one) : "yes",
+    ),
   );
   const decisions = status.decisions.filter((_, at) => may[at] === "yes");
   const count = settlesAlone(word) ? 1 : approval.deciders.count;
@@ -394,7 +437,10 @@ export async function checkGrant(services: Services, status: ApprovalStatus): Pr
     throw new DecidersUnknownError(problem, isLasting);
   }
   const by = status.decisions.map((one) => one.by.id);
-  services.log.error({ session, approvalId, state, by }, "a grant is not believed: too few of those who gave it may");
+  services.log.error(
+    { session, approvalId, state, by },
+    "a grant is not believed: too few of those who gave it may",
+  );
   return { ...status, state: "cancelled", decisions: [] };
 }
 
@@ -415,7 +461,11 @@ async function mayDecide(
     isOfPlatform ? await groupsOf(services, approval.app, id) : [];
   try {
     const { roles } = settings.permissions;
-    const may = await isDecider(approval, { id: given.by.id, word: given.decision }, { roles, groups });
+    const may = await isDecider(
+      approval,
+      { id: given.by.id, word: given.decision },
+      { roles, groups },
+    );
     return may ? "yes" : "no";
   } catch (error) {
     const { session, id: approvalId } = approval;
@@ -425,11 +475,20 @@ async function mayDecide(
 }
 
 function isRefusal(error: unknown): boolean {
-  return error instanceof FeishuError && !error.retryable && error.kind !== "cancelled" && error.kind !== "unknown";
+  return (
+    error instanceof FeishuError &&
+    !error.retryable &&
+    error.kind !== "cancelled" &&
+    error.kind !== "unknown"
+  );
 }
 
 /** Closes the approvals of these calls after the end of the turn, in the background. Never throws. */
-export function dropApprovals(services: Services, turn: TurnState, calls: readonly CallState[]): void {
+export function dropApprovals(
+  services: Services,
+  turn: TurnState,
+  calls: readonly CallState[],
+): void {
   for (const { approvalId } of calls) {
     if (approvalId === undefined) continue;
     void settledBefore(services, turn, approvalId).catch((error: unknown) => {
@@ -438,7 +497,11 @@ export function dropApprovals(services: Services, turn: TurnState, calls: readon
   }
 }
 
-async function settledBefore(services: Services, turn: TurnState, approvalId: string): Promise<void> {
+async function settledBefore(
+  services: Services,
+  turn: TurnState,
+  approvalId: string,
+): Promise<void> {
   const found = await services.approvals.find(turn.message.app, approvalId);
   if (found === undefined || found.state === "pending") return;
   await approvalSettled(services, turn, await checkGrant(services, found));
@@ -490,17 +553,27 @@ async function proposeRule(
   await approvals.add(proposal);
   approvalsAsked(services, [proposal]);
   const ruleString = ruleText(proposal.remember);
-  return { type: "permission_learn", rules: [{ ruleString, description: descriptionOf(proposal, count) }] };
+  return {
+    type: "permission_learn",
+    rules: [{ ruleString, description: descriptionOf(proposal, count) }],
+  };
 }
 
 /** Whether such calls need no approval from now on anyway. */
-async function hasRule({ rules }: Services, { approval, decisions }: ApprovalStatus): Promise<boolean> {
+async function hasRule(
+  { rules }: Services,
+  { approval, decisions }: ApprovalStatus,
+): Promise<boolean> {
   const { remember, app, chatId } = approval;
-  if (remember === undefined || decisions.some((decision) => decision.remember === true)) return true;
+  if (remember === undefined || decisions.some((decision) => decision.remember === true)) {
+    return true;
+  }
   const inForce = await rules.inForce(app, chatId);
   return inForce.some(
     ({ tool, pattern, person }) =>
-      tool === remember.tool && pattern === remember.pattern && (person === undefined || person === remember.person),
+      tool === remember.tool &&
+      pattern === remember.pattern &&
+      (person === undefined || person === remember.person),
   );
 }
 
@@ -524,11 +597,15 @@ export async function objectionTo(
   if (isToolPaused(services, call.name)) return denial(`${pausedText(call.name)}. It was not run.`);
   if (authority.by === "approval") {
     const holds = await isApproved(services, turn, call, authority.id);
-    return holds ? undefined : denial("the approval of this call was not found again. It was not run.");
+    return holds
+      ? undefined
+      : denial("the approval of this call was not found again. It was not run.");
   }
   if (authority.by === "rule") {
     const holds = await isRuled(services, turn, call, authority.id);
-    return holds ? undefined : denial("the rule that allowed this call does not hold any more. It was not run.");
+    return holds
+      ? undefined
+      : denial("the rule that allowed this call does not hold any more. It was not run.");
   }
   return undefined;
 }
@@ -561,11 +638,18 @@ async function isApproved(
   return state === (approval.kind === "outcome" ? "retried" : "approved");
 }
 
-async function isRuled({ rules }: Services, { message }: TurnState, call: CallState, ruleId: string): Promise<boolean> {
+async function isRuled(
+  { rules }: Services,
+  { message }: TurnState,
+  call: CallState,
+  ruleId: string,
+): Promise<boolean> {
   const chatId = chatOf(message);
   const inForce = await rules.inForce(message.app, chatId);
   const rule = inForce.find(({ id }) => id === ruleId);
-  return rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId });
+  return (
+    rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId })
+  );
 }
 
 /** The arguments for the runner; their hash is that of the approved arguments. */

@@ -83,12 +83,23 @@ async function typing(): Promise<Typing> {
     stop: { session, turnId: replyId },
   };
   const replies = new LiveReplies({ apis: new Map([[appId, api]]), ledger: stores.cards });
-  const start = { session, replyId, epoch: claim.epoch, target, uuid: `u-${messageId}`, view: () => view };
+  const start = {
+    session,
+    replyId,
+    epoch: claim.epoch,
+    target,
+    uuid: `u-${messageId}`,
+    view: () => view,
+  };
   const live = replies.open(start);
   live?.changed();
-  await simulator.waitUntil(messageId, ({ card }) => JSON.stringify(card?.json).includes("The beginning of"), {
-    timeoutMs: 60_000,
-  });
+  await simulator.waitUntil(
+    messageId,
+    ({ card }) => JSON.stringify(card?.json).includes("The beginning of"),
+    {
+      timeoutMs: 60_000,
+    },
+  );
   await live?.release();
   return { claim, messageId, replyId, session };
 }
@@ -133,7 +144,9 @@ describe("sweeping cards", () => {
     const { cards: ledger } = stores;
     const load = ledger.load.bind(ledger);
     ledger.load = async (session, replyId) =>
-      session === broken.session ? await Promise.reject(new Error("damaged")) : await load(session, replyId);
+      session === broken.session
+        ? await Promise.reject(new Error("damaged"))
+        : await load(session, replyId);
     await expect(sweep()).rejects.toThrow("damaged");
     ledger.load = load;
     expect(await load(broken.session, broken.replyId)).toBeDefined();
@@ -146,9 +159,12 @@ describe("sweeping cards", () => {
     simulator.faults.add({ match: { path: /batch_update$/ }, action: { kind: "hang" } });
     const stopping = new AbortController();
     const sweeping = sweep(stopping.signal);
-    await vi.waitFor(() => expect(simulator.apiCalls.some(({ path }) => path.endsWith("batch_update"))).toBe(true), {
-      timeout: 60_000,
-    });
+    await vi.waitFor(
+      () => expect(simulator.apiCalls.some(({ path }) => path.endsWith("batch_update"))).toBe(true),
+      {
+        timeout: 60_000,
+      },
+    );
     stopping.abort();
     await sweeping.catch(() => undefined);
     expect(await stores.cards.load(lost.session, lost.replyId)).toBeDefined();

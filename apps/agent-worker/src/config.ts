@@ -46,7 +46,9 @@ function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
   const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
   if (appId === undefined && appSecret === undefined) return undefined;
   if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
-  if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  if (appSecret === undefined) {
+    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  }
   return { appId: appId ?? "", appSecret: appSecret ?? "", domain };
 }
 
@@ -85,7 +87,10 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const grantKeys = readGrantKeys(reader);
   const archiveUrl = reader.url("ARCHIVE_URL", { protocols: archiveProtocols });
   return reader.finish({
-    redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
+    redisUrl: reader.url("REDIS_URL", {
+      default: "redis://127.0.0.1:6379",
+      protocols: redisProtocols,
+    }),
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_001 }),

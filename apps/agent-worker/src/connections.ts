@@ -8,9 +8,19 @@ import {
   createImageResolver,
 } from "@larkline/feishu";
 import { StartError } from "@larkline/process/app";
-import { botOfApp, type BotAccess, type LarklineConfig, type Transcription } from "@larkline/process/config";
+import {
+  botOfApp,
+  type BotAccess,
+  type LarklineConfig,
+  type Transcription,
+} from "@larkline/process/config";
 import { SchemaChecks } from "@larkline/process/schemas";
-import { createClockLog, watchPlatform, type Logger, type Telemetry } from "@larkline/process/telemetry";
+import {
+  createClockLog,
+  watchPlatform,
+  type Logger,
+  type Telemetry,
+} from "@larkline/process/telemetry";
 import { stateKeyOf, type Clock, type Random } from "@larkline/protocol";
 import {
   ApprovalStore,
@@ -44,7 +54,13 @@ import {
   UsageStore,
 } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
-import { cancelChannelOf, createCancelBus, ToolQueues, TurnQueue, type QueueOptions } from "@larkline/store/queues";
+import {
+  cancelChannelOf,
+  createCancelBus,
+  ToolQueues,
+  TurnQueue,
+  type QueueOptions,
+} from "@larkline/store/queues";
 import {
   closeRedis,
   connectRedis,
@@ -112,14 +128,22 @@ export interface Connections {
 }
 
 /** Opens all connections. Rejects when Redis does not answer. */
-export async function connect(parts: ServiceParts, accesses: readonly BotAccess[]): Promise<Connections> {
+export async function connect(
+  parts: ServiceParts,
+  accesses: readonly BotAccess[],
+): Promise<Connections> {
   const { config, settings, owner, log, telemetry, clock, random } = parts;
   const onError = (error: unknown): void => log.warn({ error }, "Redis connection");
   const redis = connectRedis(config.redisUrl, { onError, clock });
   const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError, clock });
   const serverClock = new ServerClock(redis, createClockLog(log), clock);
   const stores = openStores(parts, redis);
-  const queue: QueueOptions = { connection: queueRedis, prefix: `{${config.namespace}}`, onError, clock };
+  const queue: QueueOptions = {
+    connection: queueRedis,
+    prefix: `{${config.namespace}}`,
+    onError,
+    clock,
+  };
   const queues = openQueues(config, redis, queue);
   const { governor, tokenCache, lookups } = stores;
   const { calls } = watchPlatform(telemetry, clock);
@@ -143,10 +167,22 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   const problem = await rightsProblem(redis, "agent-worker", { namespace });
   if (problem !== undefined) {
     serverClock.close();
-    await Promise.all([queues.turns.close(), queues.tools.close(), closeRedis(redis), closeRedis(queueRedis)]);
+    await Promise.all([
+      queues.turns.close(),
+      queues.tools.close(),
+      closeRedis(redis),
+      closeRedis(queueRedis),
+    ]);
     throw new StartError(problem);
   }
-  const presence = await OwnPresence.start({ redisUrl, namespace, id: owner, group: workersGroup, onError, clock });
+  const presence = await OwnPresence.start({
+    redisUrl,
+    namespace,
+    id: owner,
+    group: workersGroup,
+    onError,
+    clock,
+  });
   const extractor = createTextExtractor({
     maxBytes: settings.limits.attachmentBytes,
     cpuMs: settings.limits.attachmentCpuMs,
@@ -157,7 +193,11 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
   const close = async (): Promise<void> => {
     serverClock.close();
     services.liveReplies.close();
-    await Promise.all([services.outboxSender.close(), services.approvalCards.close(), services.runs.close()]);
+    await Promise.all([
+      services.outboxSender.close(),
+      services.approvalCards.close(),
+      services.runs.close(),
+    ]);
     await Promise.all([extractor.close(), services.schemas.close(), presence.close()]);
     for (const { api } of bots) api.close();
     await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
@@ -168,14 +208,22 @@ export async function connect(parts: ServiceParts, accesses: readonly BotAccess[
     services,
     queue,
     serverClock,
-    checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis, queueRedis) }),
+    checkRedis: async () => ({
+      redis: (await redis.ping()) === "PONG",
+      writes: await takesWrites(redis, queueRedis),
+    }),
     isQueueAnswering: () => isAnswered(queueRedis),
     close: async () => await (closed ??= close()),
   };
 }
 
 export function openStores(
-  { config, settings, clock, random }: Pick<ServiceParts, "config" | "settings" | "clock" | "random">,
+  {
+    config,
+    settings,
+    clock,
+    random,
+  }: Pick<ServiceParts, "config" | "settings" | "clock" | "random">,
   redis: RedisConnection,
 ): Stores {
   const { namespace, blobDirectory: directory, archiveUrl: url } = config;
@@ -200,10 +248,17 @@ export function openStores(
     lookups: new LookupCache({ ...on, owner: "worker" }),
     auditLog: new AuditLog(on),
     grantEnds: new GrantEnds(on),
-    grants: config.grantKeys === undefined ? undefined : new GrantStore({ ...on, grantKeys: config.grantKeys }),
-    consents: config.grantKeys === undefined ? undefined : new ConsentStore({ ...on, grantKeys: config.grantKeys }),
+    grants:
+      config.grantKeys === undefined
+        ? undefined
+        : new GrantStore({ ...on, grantKeys: config.grantKeys }),
+    consents:
+      config.grantKeys === undefined
+        ? undefined
+        : new ConsentStore({ ...on, grantKeys: config.grantKeys }),
     retention: new SessionRetention(on),
-    archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
+    archive:
+      url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
     orders: new OperatorOrders(on),
     pauses: new Pauses(on),
     agentVersions: new AgentVersions({ ...on, stateKey }),
@@ -224,14 +279,21 @@ export function openStores(
   };
 }
 
-function openQueues({ namespace }: WorkerConfig, redis: RedisConnection, queue: QueueOptions): Queues {
+function openQueues(
+  { namespace }: WorkerConfig,
+  redis: RedisConnection,
+  queue: QueueOptions,
+): Queues {
   return {
     turns: new TurnQueue(queue),
     tools: new ToolQueues(queue),
     cancels: createCancelBus({ connection: redis, channel: cancelChannelOf(namespace) }),
     runnerCancels: {
       publish: async (runner, cancel) =>
-        await createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }).publish(cancel),
+        await createCancelBus({
+          connection: redis,
+          channel: cancelChannelOf(namespace, runner),
+        }).publish(cancel),
     },
   };
 }
@@ -249,17 +311,28 @@ export interface OpenedParts extends ServiceParts {
 /** For how many sessions, and for how long, a worker remembers that it has gone without their files, ms. */
 const filesGivenUp = { max: 10_000, ttl: 86_400_000 };
 
-export function createServices({ stores, queues, redis, models, extractor, ...parts }: OpenedParts): Services {
+export function createServices({
+  stores,
+  queues,
+  redis,
+  models,
+  extractor,
+  ...parts
+}: OpenedParts): Services {
   const { config, settings, log, counters, clock, random } = parts;
   const bots = new Map(parts.bots.map((bot) => [bot.app, bot]));
   const apis = new Map(parts.bots.map(({ app, api }) => [app, api]));
   const { store, cards: ledger, deadLetters: letters, approvals } = stores;
-  const imageOf = createImageResolver(stores.blobs, stores.lookups, { clock, remote: remoteImages() });
+  const imageOf = createImageResolver(stores.blobs, stores.lookups, {
+    clock,
+    remote: remoteImages(),
+  });
   const handover = new CardHandover();
   const { deliveries } = watchPlatform(parts.telemetry, clock);
   const runnerKeys = new RunnerKeys(config.callSigningKey);
   const { grants, consents } = stores;
-  const wake = async (session: string, gen: number): Promise<void> => await queues.turns.wake(session, gen);
+  const wake = async (session: string, gen: number): Promise<void> =>
+    await queues.turns.wake(session, gen);
   const apiOf = (app: string): GrantsApi => {
     const api = bots.get(app)?.grantsApi;
     if (api === undefined) throw new Error(`there is no bot ${app}`); // calls of other bots are refused before
@@ -284,7 +357,9 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     bots,
     ...asInFile(settings, models),
     helperReadiness: new HelperReadiness(),
-    toolCatalog: new ToolCatalog(stores.runners, clock, log, { mayActAsPeople: tokens !== undefined }),
+    toolCatalog: new ToolCatalog(stores.runners, clock, log, {
+      mayActAsPeople: tokens !== undefined,
+    }),
     runningTurns: new RunningTurns(clock),
     builtInsAtWork: new Map(),
     filesGivenUp: new LRUCache(filesGivenUp),
@@ -306,7 +381,8 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
       random,
       lookups: stores.lookups,
       delivered: async (session, delivered) => await wakeAfter(services, session, delivered),
-      onProgress: ({ turnId, callId, ...progress }) => services.liveReplies.progress(turnId, callId, progress),
+      onProgress: ({ turnId, callId, ...progress }) =>
+        services.liveReplies.progress(turnId, callId, progress),
       onRefused: (refused) => log.warn({ ...refused }, "what a runner has handed in is refused"),
       onError: (error) => log.warn({ error }, "what a runner has handed in waits"),
     }),

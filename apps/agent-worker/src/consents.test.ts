@@ -20,7 +20,12 @@ async function scene() {
   const stores = openTestStores();
   const world = newWorld(stores);
   const clock = { ...systemClock, now: stores.now };
-  const simulator = await startFeishuSimulator({ apps: [app], limits: "off", retryDelaysMs: [], clock });
+  const simulator = await startFeishuSimulator({
+    apps: [app],
+    limits: "off",
+    retryDelaysMs: [],
+    clock,
+  });
   onTestFinished(() => simulator.close());
   const [ann, ben] = ["Ann", "Ben"].map((name) => simulator.addUser({ name }).openId);
   if (ann === undefined || ben === undefined) throw new Error("no people");
@@ -70,7 +75,10 @@ async function scene() {
   const ask = async (batch: Wanted[], fields: object = {}): Promise<void> => {
     const { backend, requests } = calling(batch);
     const sender = { id: ann, name: "Ann" };
-    await append(world, inbound(`om_${sent.push("")}`, "what is on my list?", { sender, tenant: "t1", ...fields }));
+    await append(
+      world,
+      inbound(`om_${sent.push("")}`, "what is on my list?", { sender, tenant: "t1", ...fields }),
+    );
     Object.assign(differences, { backend, requests });
     await runWakes(world, differences);
     await work();
@@ -84,7 +92,9 @@ async function scene() {
   const cardsOf = (openId: string): SimMessage[] =>
     [...simulator.chats.values()]
       .filter(({ type, members }) => type === "p2p" && members.has(openId))
-      .flatMap(({ chatId }) => [...simulator.messages(chatId)].filter(({ senderType }) => senderType === "app"));
+      .flatMap(({ chatId }) =>
+        [...simulator.messages(chatId)].filter(({ senderType }) => senderType === "app"),
+      );
   const textOf = (): string => JSON.stringify(cardsOf(ann).map(({ card }) => card?.json));
   const linkNow = (): string => simulator.grants.waiting.at(-1)?.link ?? "";
   const pending = async (): Promise<Approval[]> =>
@@ -112,7 +122,10 @@ async function scene() {
 
 type Scene = Awaited<ReturnType<typeof scene>>;
 
-async function attemptsOf({ world, resume }: Scene): Promise<[attempts: string[], results: [string, boolean][]]> {
+async function attemptsOf({
+  world,
+  resume,
+}: Scene): Promise<[attempts: string[], results: [string, boolean][]]> {
   await resume();
   return [[...world.ran.keys()].toSorted(), await resultsIn(world)];
 }
@@ -136,8 +149,14 @@ test("a call waits for its person, who is asked alone, and begins by itself when
   // Before others see what is read as her.
   expect(await attemptsOf(here)).toEqual([[], []]);
   const [reading] = await here.pending();
-  expect(reading).toMatchObject({ kind: "call", deciders: { requester: true, people: [], roles: [] } });
-  const decided = await here.approvals.decide(session, reading?.id ?? "", { decision: "approve", by: { id: ann } });
+  expect(reading).toMatchObject({
+    kind: "call",
+    deciders: { requester: true, people: [], roles: [] },
+  });
+  const decided = await here.approvals.decide(session, reading?.id ?? "", {
+    decision: "approve",
+    by: { id: ann },
+  });
   if ("wakeGen" in decided && decided.wakeGen !== undefined) world.wakes.push(decided.wakeGen);
   expect(await attemptsOf(here)).toEqual([["c1-0"], [["c1-0", false]]]);
 });
@@ -178,8 +197,13 @@ test("'not now' and a refusal on the page end all calls that wait, and the model
     if (says === "page") simulator.grants.refuse(linkNow());
     else {
       const approvalId = /"__approval__":"(\w+)"/.exec(textOf())?.[1] ?? "";
-      const decided = await here.approvals.decide(session, approvalId, { decision: "reject", by: { id: ann } });
-      if ("wakeGen" in decided && decided.wakeGen !== undefined) here.world.wakes.push(decided.wakeGen);
+      const decided = await here.approvals.decide(session, approvalId, {
+        decision: "reject",
+        by: { id: ann },
+      });
+      if ("wakeGen" in decided && decided.wakeGen !== undefined) {
+        here.world.wakes.push(decided.wakeGen);
+      }
     }
     await work();
     await poll();
@@ -274,5 +298,8 @@ test("scopes that the platform leaves off end their calls alone", async () => {
   await poll();
   const [attempts, results] = await attemptsOf(here);
   expect(attempts).toEqual(["c1-0"]);
-  expect(results.map(([text]) => text)).toEqual(["c1-0", expect.stringContaining(`did not grant ${createEvents}`)]);
+  expect(results.map(([text]) => text)).toEqual([
+    "c1-0",
+    expect.stringContaining(`did not grant ${createEvents}`),
+  ]);
 });

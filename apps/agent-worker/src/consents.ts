@@ -54,7 +54,8 @@ export class Consents {
     if (state !== "pending") return await this.#ended(owner, status);
     const { scopes, refused = false } = approval.consent ?? { scopes: [] };
     const grant = await this.#options.grants.read(owner);
-    const hasAll = grant?.tokens !== undefined && scopes.every((scope) => grant.granted.includes(scope));
+    const hasAll =
+      grant?.tokens !== undefined && scopes.every((scope) => grant.granted.includes(scope));
     // Another call of the person has brought it.
     if (hasAll && (!refused || grant.grantedAtMs >= approval.createdAtMs)) {
       await this.#settle(memberOf(approval), approval, grant.granted);
@@ -62,8 +63,14 @@ export class Consents {
     }
     const consent = await this.#options.consents.join(owner, memberOf(approval));
     const [first] = consent.members;
-    if (first === undefined || first.approvalId !== approval.id) return await this.#joined(owner, approval, consent);
-    if (grant?.tokens !== undefined && consent.startedAtMs > 0 && grant.grantedAtMs >= consent.startedAtMs) {
+    if (first === undefined || first.approvalId !== approval.id) {
+      return await this.#joined(owner, approval, consent);
+    }
+    if (
+      grant?.tokens !== undefined &&
+      consent.startedAtMs > 0 &&
+      grant.grantedAtMs >= consent.startedAtMs
+    ) {
       return await this.#granted(approval, consent, grant.granted);
     }
     const againAtMs = await this.#options.approvals.againAtMs(approval);
@@ -71,16 +78,28 @@ export class Consents {
     if (consent.state === "new" || !isWhole(consent) || againAtMs !== consent.againAtMs) {
       return await this.#ask(owner, wanted, againAtMs);
     }
-    return consent.state === "waiting" ? await this.#poll(owner, approval, consent) : shownOf(consent);
+    return consent.state === "waiting"
+      ? await this.#poll(owner, approval, consent)
+      : shownOf(consent);
   }
 
   /** A call that another one's card asks for. */
-  async #joined(owner: GrantOwner, { id }: Pending, { members, state, asked }: PendingConsent): Promise<ConsentRound> {
+  async #joined(
+    owner: GrantOwner,
+    { id }: Pending,
+    { members, state, asked }: PendingConsent,
+  ): Promise<ConsentRound> {
     const [first] = members;
     const own = members.find(({ approvalId }) => approvalId === id);
-    if (first === undefined || own === undefined) return { nextAtMs: this.#options.clock.now() + laterMs };
+    if (first === undefined || own === undefined) {
+      return { nextAtMs: this.#options.clock.now() + laterMs };
+    }
     if (state === "new" || !own.scopes.every((scope) => asked.includes(scope))) {
-      const isOpen = await this.#options.approvals.touchCards(first.session, first.approvalId, false);
+      const isOpen = await this.#options.approvals.touchCards(
+        first.session,
+        first.approvalId,
+        false,
+      );
       if (!isOpen) {
         await this.#leave(owner, first.approvalId);
         return { nextAtMs: this.#options.clock.now() };
@@ -98,7 +117,10 @@ export class Consents {
     const nowMs = clock.now();
     if (started.state === "unknown") return { nextAtMs: nowMs + laterMs };
     if (started.state !== "started") {
-      log.error({ app: owner.app, scopes: wanted, refusal: started }, "the platform asks no person for these scopes");
+      log.error(
+        { app: owner.app, scopes: wanted, refusal: started },
+        "the platform asks no person for these scopes",
+      );
       return await this.#change(owner, { state: "trouble", asked: wanted, againAtMs });
     }
     const { deviceCode, link, expiresInMs, intervalMs } = started.device;
@@ -117,7 +139,11 @@ export class Consents {
     return isWhole(changed) ? shownOf(changed) : { nextAtMs: nowMs };
   }
 
-  async #poll(owner: GrantOwner, approval: Pending, consent: PendingConsent): Promise<ConsentRound> {
+  async #poll(
+    owner: GrantOwner,
+    approval: Pending,
+    consent: PendingConsent,
+  ): Promise<ConsentRound> {
     const { clock, consents, log, tokens } = this.#options;
     const { asked, intervalMs, nextPollMs, endsAtMs } = consent;
     if (clock.now() < nextPollMs) return shownOf(consent);
@@ -141,11 +167,21 @@ export class Consents {
         await this.#refuse(approval, consent.members);
         return {};
       case "granted": {
-        const accepted = await tokens.accept(owner, answer.tokens, { asked, issuer: api.endpoints.token });
-        if (accepted.state === "granted") return await this.#granted(approval, consent, accepted.granted);
+        const accepted = await tokens.accept(owner, answer.tokens, {
+          asked,
+          issuer: api.endpoints.token,
+        });
+        if (accepted.state === "granted") {
+          return await this.#granted(approval, consent, accepted.granted);
+        }
         const { app } = owner;
-        log.warn({ app, approvalId: approval.id, state: accepted.state }, "a consent is thrown away");
-        return await this.#change(owner, { state: accepted.state === "other_person" ? "other_person" : "trouble" });
+        log.warn(
+          { app, approvalId: approval.id, state: accepted.state },
+          "a consent is thrown away",
+        );
+        return await this.#change(owner, {
+          state: accepted.state === "other_person" ? "other_person" : "trouble",
+        });
       }
       case "expired":
       case "consent":
@@ -170,32 +206,55 @@ export class Consents {
     granted: readonly string[],
   ): Promise<ConsentRound> {
     const { log } = this.#options;
-    log.info({ app: approval.app, approvalId: approval.id, scopes: granted.length }, "a person has granted");
-    const ofLink = members.filter((member, at) => at === 0 || member.scopes.every((scope) => asked.includes(scope)));
+    log.info(
+      { app: approval.app, approvalId: approval.id, scopes: granted.length },
+      "a person has granted",
+    );
+    const ofLink = members.filter(
+      (member, at) => at === 0 || member.scopes.every((scope) => asked.includes(scope)),
+    );
     for (const member of ofLink.toReversed()) await this.#settle(member, approval, granted);
     return {};
   }
 
-  async #settle(member: ConsentMember, { requester: by, app }: Pending, granted: readonly string[]): Promise<void> {
+  async #settle(
+    member: ConsentMember,
+    { requester: by, app }: Pending,
+    granted: readonly string[],
+  ): Promise<void> {
     const { approvals, log } = this.#options;
     const { session, approvalId, scopes } = member;
     const missing = scopes.filter((scope) => !granted.includes(scope));
     if (missing.length > 0) {
-      log.warn({ app, session, approvalId, missing }, "scopes were not granted: the app may lack them");
+      log.warn(
+        { app, session, approvalId, missing },
+        "scopes were not granted: the app may lack them",
+      );
     }
     const note = `the platform did not grant ${missing.join(", ")}; an administrator may have to add it to the app`;
-    const decision = missing.length === 0 ? { decision: "approve", by } : { decision: "reject", by, note };
-    await this.#wake(await approvals.decide(session, approvalId, decision as Parameters<ApprovalStore["decide"]>[2]));
+    const decision =
+      missing.length === 0 ? { decision: "approve", by } : { decision: "reject", by, note };
+    await this.#wake(
+      await approvals.decide(
+        session,
+        approvalId,
+        decision as Parameters<ApprovalStore["decide"]>[2],
+      ),
+    );
   }
 
   async #refuse({ requester: by }: Pending, members: readonly ConsentMember[]): Promise<void> {
     for (const { session, approvalId } of members) {
-      await this.#wake(await this.#options.approvals.decide(session, approvalId, { decision: "reject", by }));
+      await this.#wake(
+        await this.#options.approvals.decide(session, approvalId, { decision: "reject", by }),
+      );
     }
   }
 
   async #wake(decided: Awaited<ReturnType<ApprovalStore["decide"]>>): Promise<void> {
-    if (decided.result === "unknown" || !("wakeGen" in decided) || decided.wakeGen === undefined) return;
+    if (decided.result === "unknown" || !("wakeGen" in decided) || decided.wakeGen === undefined) {
+      return;
+    }
     const { session } = decided.status.approval;
     await this.#options.wake(session, decided.wakeGen).catch((error: unknown) => {
       // The decision is stored: the sweeper finds the session.
@@ -204,7 +263,10 @@ export class Consents {
   }
 
   /** The approval of a call is settled: by its person, by the end of its turn, or by time. */
-  async #ended(owner: GrantOwner, { approval, state, decisions }: ApprovalStatus): Promise<ConsentRound> {
+  async #ended(
+    owner: GrantOwner,
+    { approval, state, decisions }: ApprovalStatus,
+  ): Promise<ConsentRound> {
     const before = await this.#options.consents.read(owner);
     const wasFirst = before?.members[0]?.approvalId === approval.id;
     // "Not now" is about the card, and so about all calls that it asks for.
@@ -217,7 +279,9 @@ export class Consents {
   /** The next call's card asks from now on. */
   async #leave(owner: GrantOwner, approvalId: string): Promise<void> {
     const { next } = await this.#options.consents.leave(owner, approvalId);
-    if (next !== undefined) await this.#options.approvals.touchCards(next.session, next.approvalId, false);
+    if (next !== undefined) {
+      await this.#options.approvals.touchCards(next.session, next.approvalId, false);
+    }
   }
 }
 
@@ -239,7 +303,14 @@ function memberOf({ session, id: approvalId, consent }: Pending): ConsentMember 
   return { session, approvalId, scopes: consent?.scopes ?? [] };
 }
 
-function shownOf({ state, link, endsAtMs, asked, startedAtMs, nextPollMs }: PendingConsent): ConsentRound {
+function shownOf({
+  state,
+  link,
+  endsAtMs,
+  asked,
+  startedAtMs,
+  nextPollMs,
+}: PendingConsent): ConsentRound {
   if (state === "new") return {};
   const shown = { state, asks: true, link, endsAtMs, scopes: asked, startedAtMs } as const;
   return state === "waiting" ? { shown, nextAtMs: nextPollMs } : { shown };
@@ -274,7 +345,8 @@ export class GrantedScopes {
     const grant = await this.#grants.read(this.#owner);
     const { tokens, state, accessEndsAtMs = 0, granted = [] } = grant ?? {};
     const canRefresh = tokens?.refreshToken !== undefined && state === "active";
-    const isGood = tokens !== undefined && (canRefresh || accessEndsAtMs - this.#clock.now() > leastMs);
+    const isGood =
+      tokens !== undefined && (canRefresh || accessEndsAtMs - this.#clock.now() > leastMs);
     this.#known = isGood ? granted : [];
     return true;
   }

@@ -35,7 +35,11 @@ interface Scenario {
 }
 
 /** Runs the wake-ups that there are; whether the process has died of it. */
-export async function runUntilCrash(world: World, differences: Differences, parts: Parts): Promise<boolean> {
+export async function runUntilCrash(
+  world: World,
+  differences: Differences,
+  parts: Parts,
+): Promise<boolean> {
   const doomed = runnerOf(world, differences, parts);
   for (let wake = nextWake(world); wake !== undefined; wake = nextWake(world)) {
     try {
@@ -59,7 +63,9 @@ function nextWake({ wakes, childWakes }: World): { session: string; gen: number 
 export async function checkEnds({ events }: World, runs: readonly number[]): Promise<void> {
   const records = await events.read(session, 0, 10_000);
   const ends = records.filter(({ event }) => event.type === "done" || event.type === "error");
-  expect(ends.map(({ runId }) => runId).toSorted()).toEqual(runs.map((seq) => turnIdOf(session, seq)).toSorted());
+  expect(ends.map(({ runId }) => runId).toSorted()).toEqual(
+    runs.map((seq) => turnIdOf(session, seq)).toSorted(),
+  );
 }
 
 /** The messages that have been answered, in the order of the answers. */

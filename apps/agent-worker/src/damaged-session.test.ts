@@ -44,7 +44,9 @@ async function runUntilDone(world: World): Promise<number> {
   const gen = world.wakes.shift() ?? 0;
   const run = runnerOf(world);
   for (let errors = 0; errors <= maxFailures; errors += 1) {
-    const result = await run({ v: 1, session, gen }, new AbortController().signal).catch((error: unknown) => error);
+    const result = await run({ v: 1, session, gen }, new AbortController().signal).catch(
+      (error: unknown) => error,
+    );
     if (result === "done") return errors;
     expect(result).toMatchObject({ message: expect.stringMatching(unreadable) });
   }
@@ -56,16 +58,25 @@ async function waiting(world: World): Promise<void> {
   await append(world, inbound("om_1", "please pay"));
   await runWakes(world, { backend: calling(["pay"]).backend });
   expect(await world.store.summary(session)).toMatchObject({ state: "suspended" });
-  const { wakeGen = 0 } = await world.store.cancel(session, { turnId: `${session}-1`, reason: "stopped" });
+  const { wakeGen = 0 } = await world.store.cancel(session, {
+    turnId: `${session}-1`,
+    reason: "stopped",
+  });
   world.wakes.push(wakeGen);
 }
 
-async function expectGivenUp(world: World, messageId = "om_1", reason = "cannot be read"): Promise<void> {
+async function expectGivenUp(
+  world: World,
+  messageId = "om_1",
+  reason = "cannot be read",
+): Promise<void> {
   expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
-  expect((await outboxOf(world)).map(({ text, target }) => [target.messageId, /given up/.test(text)])).toEqual([
-    [messageId, true],
+  expect(
+    (await outboxOf(world)).map(({ text, target }) => [target.messageId, /given up/.test(text)]),
+  ).toEqual([[messageId, true]]);
+  expect(await world.letters?.list(9)).toMatchObject([
+    { messageId, reason: expect.stringContaining(reason) },
   ]);
-  expect(await world.letters?.list(9)).toMatchObject([{ messageId, reason: expect.stringContaining(reason) }]);
   await checkEnds(world, [1]);
 }
 
@@ -73,17 +84,20 @@ describe("what is stored of a turn and cannot be read", () => {
   it.each([
     ["no JSON", "turn", "{{{"],
     ["without a seal", "turn", '{"v":1}'],
-  ])("is given up after some tries, when it is %s, and the person gets a notice", async (_, field, value) => {
-    const { world, redis, key } = stored();
-    await waiting(world);
-    await redis.hset(await key("state"), field, value);
-    expect(await runUntilDone(world)).toBe(maxFailures);
-    await expectGivenUp(world);
-    expect(await world.approvals.pending(session)).toEqual([]);
-    await append(world, inbound("om_2", "hello"));
-    await runWakes(world);
-    expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to hello"]);
-  });
+  ])(
+    "is given up after some tries, when it is %s, and the person gets a notice",
+    async (_, field, value) => {
+      const { world, redis, key } = stored();
+      await waiting(world);
+      await redis.hset(await key("state"), field, value);
+      expect(await runUntilDone(world)).toBe(maxFailures);
+      await expectGivenUp(world);
+      expect(await world.approvals.pending(session)).toEqual([]);
+      await append(world, inbound("om_2", "hello"));
+      await runWakes(world);
+      expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to hello"]);
+    },
+  );
 
   it.each([
     [
@@ -112,8 +126,12 @@ describe("what is stored of a turn and cannot be read", () => {
         expect.stringMatching(told),
         "answer to again",
       ]);
-      const lost = world.logged.filter(({ msg }) => msg === "stored state cannot be read and is replaced");
-      expect(lost).toMatchObject([{ session, what: field, bytes: value.length, reason: expect.any(String) }]);
+      const lost = world.logged.filter(
+        ({ msg }) => msg === "stored state cannot be read and is replaced",
+      );
+      expect(lost).toMatchObject([
+        { session, what: field, bytes: value.length, reason: expect.any(String) },
+      ]);
       expect(await redis.hexists(await key("state"), "summary")).toBe(0);
       expect(JSON.stringify(lost)).not.toContain(value);
       expect((await world.store.history(session)).map(({ role }) => role)).toEqual(
@@ -144,7 +162,9 @@ describe("what is stored of a turn and cannot be read", () => {
   it("is given up when an approval that it waits for is damaged", async () => {
     const { world, redis, key } = stored();
     await waiting(world);
-    const [approval = ""] = await redis.keys(`${(await key("state")).replace(":state:", ":approval:")}:*`);
+    const [approval = ""] = await redis.keys(
+      `${(await key("state")).replace(":state:", ":approval:")}:*`,
+    );
     await redis.hset(approval, "approval", "{{{");
     expect(await runUntilDone(world)).toBe(maxFailures);
     await expectGivenUp(world, "om_1", "in the same way");
@@ -158,9 +178,13 @@ describe("what is stored of a turn and cannot be read", () => {
     await append(world, inbound("om_2", "hello"));
     expect(await runUntilDone(world)).toBe(maxFailures);
     const letters = (await world.letters?.list(9)) ?? [];
-    expect(letters).toMatchObject([{ messageId: "om_2", reason: expect.stringContaining("cannot be read") }]);
+    expect(letters).toMatchObject([
+      { messageId: "om_2", reason: expect.stringContaining("cannot be read") },
+    ]);
     const events = await world.events.read(session, 0, 10_000);
-    expect(JSON.stringify([letters.map(({ reason }) => reason), world.logged, events])).not.toContain("wages");
+    expect(
+      JSON.stringify([letters.map(({ reason }) => reason), world.logged, events]),
+    ).not.toContain("wages");
   });
 
   it("is reported to the person when it is the message itself, as far as its place is known", async () => {
@@ -183,7 +207,11 @@ describe("what is stored of a turn and cannot be read", () => {
     await append(world, inbound("om_1", "hello"));
     await redis.lset(await key("in"), 0, "1:{{{");
     expect(await runUntilDone(world)).toBe(maxFailures);
-    expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
+    expect(await world.store.summary(session)).toMatchObject({
+      state: "idle",
+      waiting: 0,
+      unsent: 0,
+    });
     await checkEnds(world, [1]);
   });
 });
@@ -216,7 +244,10 @@ describe("a message whose workers have died", () => {
     const world = newWorld();
     await dying(world, 5);
     const cause = "the event loop stood still for 15 s";
-    await noteStall({ redisUrl: inject("redisUrl"), namespace: world.namespace, id: "dead-4" }, cause);
+    await noteStall(
+      { redisUrl: inject("redisUrl"), namespace: world.namespace, id: "dead-4" },
+      cause,
+    );
     const job = { v: 1, session, gen: world.wakes.shift() ?? 0 } as const;
     expect(await runnerOf(world)(job, new AbortController().signal, true)).toBe("done");
     expect(world.sent.map(({ text }) => text)).toEqual([expect.stringContaining("given up")]);
@@ -227,12 +258,16 @@ describe("a message whose workers have died", () => {
 
   it("is left to newer workers when it needs what this one lacks", async () => {
     const world = newWorld();
-    const { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "hello", { needs: ["from-tomorrow"] }));
+    const { wakeGen: gen = 0 } = await world.store.append(
+      inbound("om_1", "hello", { needs: ["from-tomorrow"] }),
+    );
     const run = runnerOf(world);
     for (let turn = 0; turn < 3; turn += 1) {
       expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("postpone");
     }
-    expect(await world.store.claim(session, gen, "newer", { features: ["from-tomorrow"] })).toMatchObject({
+    expect(
+      await world.store.claim(session, gen, "newer", { features: ["from-tomorrow"] }),
+    ).toMatchObject({
       failures: {},
     });
   });

@@ -2,8 +2,20 @@ import { randomUUID } from "node:crypto";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createLogger } from "@larkline/process/telemetry";
 import { systemClock, type InboundMessage, type Message } from "@larkline/protocol";
-import { type Archive, AuditLog, MemoryStore, PermissionRules, SessionRetention, SessionStore } from "@larkline/store";
-import { closeRedis, connectRedis, type OwnPresence, type RedisConnection } from "@larkline/store/redis";
+import {
+  type Archive,
+  AuditLog,
+  MemoryStore,
+  PermissionRules,
+  SessionRetention,
+  SessionStore,
+} from "@larkline/store";
+import {
+  closeRedis,
+  connectRedis,
+  type OwnPresence,
+  type RedisConnection,
+} from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
@@ -12,7 +24,12 @@ import type { Services } from "./services.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const dayMs = 86_400_000;
-const bounds = { conversationDays: 90, historyMessages: 2, auditDays: 365, auditRecords: 1_000_000 };
+const bounds = {
+  conversationDays: 90,
+  historyMessages: 2,
+  auditDays: 365,
+  auditRecords: 1_000_000,
+};
 
 let postgres: TestPostgres;
 let redis: RedisConnection;
@@ -47,14 +64,31 @@ function text(role: "user" | "assistant", words: string): Message {
 const direct = { app: "cli_app", sender: { id: "ou_ann" }, chatType: "p2p" } as const;
 const overHttp = { app: "api", sender: { id: "api:alice" }, chatType: "api" } as const;
 
-function messageOf(session: string, words: string, from: Pick<InboundMessage, "app" | "sender" | "chatType"> = direct) {
+function messageOf(
+  session: string,
+  words: string,
+  from: Pick<InboundMessage, "app" | "sender" | "chatType"> = direct,
+) {
   const parts: InboundMessage["parts"] = [{ type: "text", text: words }];
   const id = `om_${randomUUID()}`;
-  return { v: 1, session, id, parts, createdAtMs: Date.now(), reply: { channel: "none" }, ...from } as const;
+  return {
+    v: 1,
+    session,
+    id,
+    parts,
+    createdAtMs: Date.now(),
+    reply: { channel: "none" },
+    ...from,
+  } as const;
 }
 
 /** A whole turn of a session. */
-async function talk(session: string, words: string, keep?: number, from?: typeof overHttp): Promise<void> {
+async function talk(
+  session: string,
+  words: string,
+  keep?: number,
+  from?: typeof overHttp,
+): Promise<void> {
   const { wakeGen = 0 } = await store.append(messageOf(session, words, from));
   const claim = await store.claim(session, wakeGen, "worker");
   await store.commit({
@@ -80,7 +114,8 @@ function keeping(later = 0, given: Partial<Services> = { archive }): Services {
   const world = newWorld();
   const destination = { write: (line: string) => errors.push(line) };
   const { dataKept, dataWaiting } = world.counters;
-  dataKept.add = (count, { what = "" } = {}) => void (kept[String(what)] = (kept[String(what)] ?? 0) + count);
+  dataKept.add = (count, { what = "" } = {}) =>
+    void (kept[String(what)] = (kept[String(what)] ?? 0) + count);
   dataWaiting.record = (waiting) => void rounds.push(waiting);
   const base = servicesOf(world);
   const retention = { ...base.settings.retention, ...bounds };
@@ -105,7 +140,9 @@ function archiveWith(replaced: Partial<Archive>): Archive {
     get(target, name) {
       const own: unknown = Reflect.get(replaced, name);
       const value: unknown = own ?? Reflect.get(target, name);
-      return typeof value === "function" ? value.bind(own === undefined ? target : replaced) : value;
+      return typeof value === "function"
+        ? value.bind(own === undefined ? target : replaced)
+        : value;
     },
   });
 }
@@ -133,20 +170,36 @@ describe("looking after stored data", () => {
   });
 
   /** A session of the HTTP API, a chat of Feishu, and what is kept of each outside of it. */
-  async function remembered({ memories, rules }: Services): Promise<() => Promise<Record<string, readonly number[]>>> {
+  async function remembered({
+    memories,
+    rules,
+  }: Services): Promise<() => Promise<Record<string, readonly number[]>>> {
     const places = { "api.s": ["api", "api.s"], "cli_app.oc_1": ["cli_app", "oc_1"] } as const;
     await talk("api.s", "hello", undefined, overHttp);
     await talk("cli_app.oc_1", "hello");
     for (const [app, id] of Object.values(places)) {
-      await memories.remember({ kind: "chat", app, id }, { call: "c1", text: "The door opens at 8.", by: "x" });
+      await memories.remember(
+        { kind: "chat", app, id },
+        { call: "c1", text: "The door opens at 8.", by: "x" },
+      );
       const facts = { tool: "shell", pattern: "*", author: { id: "x" }, createdAtMs: Date.now() };
       const expiresAtMs = Date.now() + dayMs;
-      await rules.add({ v: 1, id: randomUUID().replaceAll("-", ""), app, chatId: id, ...facts, expiresAtMs });
+      await rules.add({
+        v: 1,
+        id: randomUUID().replaceAll("-", ""),
+        app,
+        chatId: id,
+        ...facts,
+        expiresAtMs,
+      });
     }
     return async () => {
       const entries = Object.entries(places).map(async ([session, [app, id]]) => {
         const inForce = await rules.inForce(app, id);
-        return [session, [await memories.count({ kind: "chat", app, id }), inForce.length]] as const;
+        return [
+          session,
+          [await memories.count({ kind: "chat", app, id }), inForce.length],
+        ] as const;
       });
       return Object.fromEntries(await Promise.all(entries));
     };
@@ -163,26 +216,29 @@ describe("looking after stored data", () => {
     expect(await services.retention.dormant(Date.now() + dayMs, 10)).toEqual([]);
   });
 
-  it.each(["notes", "rules"])("does it again after a round that ended before the %s were gone", async (which) => {
-    const services = keeping(91);
-    const left = await remembered(services);
-    const died = async () => await Promise.reject(new Error("killed"));
-    const memories = new MemoryStore({ redis, namespace });
-    const rules = new PermissionRules({ redis, namespace });
-    if (which === "notes") memories.forget = died;
-    else rules.revoke = died;
-    await roundOf({ ...services, memories, rules }).expireSessions();
-    expect(errors).toHaveLength(1);
-    expect((await store.summary("api.s")).messages).toBe(0);
-    // Until then no other caller gets in.
-    expect(await store.ownerOf("api.s")).toBe("api:alice");
-    const bobs = messageOf("api.s", "hello", { ...overHttp, sender: { id: "api:bob" } });
-    expect((await store.append(bobs)).result).toBe("foreign");
-    await roundOf(services).expireSessions();
-    expect(await left()).toEqual(gone);
-    expect((await store.append(bobs)).result).toBe("accepted");
-    expect(await archivedTexts("api.s")).toHaveLength(2);
-  });
+  it.each(["notes", "rules"])(
+    "does it again after a round that ended before the %s were gone",
+    async (which) => {
+      const services = keeping(91);
+      const left = await remembered(services);
+      const died = async () => await Promise.reject(new Error("killed"));
+      const memories = new MemoryStore({ redis, namespace });
+      const rules = new PermissionRules({ redis, namespace });
+      if (which === "notes") memories.forget = died;
+      else rules.revoke = died;
+      await roundOf({ ...services, memories, rules }).expireSessions();
+      expect(errors).toHaveLength(1);
+      expect((await store.summary("api.s")).messages).toBe(0);
+      // Until then no other caller gets in.
+      expect(await store.ownerOf("api.s")).toBe("api:alice");
+      const bobs = messageOf("api.s", "hello", { ...overHttp, sender: { id: "api:bob" } });
+      expect((await store.append(bobs)).result).toBe("foreign");
+      await roundOf(services).expireSessions();
+      expect(await left()).toEqual(gone);
+      expect((await store.append(bobs)).result).toBe("accepted");
+      expect(await archivedTexts("api.s")).toHaveLength(2);
+    },
+  );
 
   it("keeps notes of a session of the HTTP API that is in use, and its owner when they come back meanwhile", async () => {
     const services = keeping(91);
@@ -195,14 +251,21 @@ describe("looking after stored data", () => {
     };
     await roundOf({ ...services, memories }).expireSessions();
     expect(await store.ownerOf("api.s")).toBe("api:alice");
-    expect(await store.summary("api.s")).toMatchObject({ head: { message: { parts: [{ text: "again" }] } } });
-    await services.memories.remember({ kind: "chat", app: "api", id: "api.s" }, { call: "c2", text: "New.", by: "x" });
+    expect(await store.summary("api.s")).toMatchObject({
+      head: { message: { parts: [{ text: "again" }] } },
+    });
+    await services.memories.remember(
+      { kind: "chat", app: "api", id: "api.s" },
+      { call: "c2", text: "New.", by: "x" },
+    );
     await roundOf(services).expireSessions();
     expect(await left()).toMatchObject({ "api.s": [1, 0] });
   });
 
   it("keeps a bounded number of messages that no model sees any more", async () => {
-    for (let turn = 0; turn < 5; turn += 1) await talk("cli_app.oc_long", `turn ${turn}`, turn === 4 ? 2 : undefined);
+    for (let turn = 0; turn < 5; turn += 1) {
+      await talk("cli_app.oc_long", `turn ${turn}`, turn === 4 ? 2 : undefined);
+    }
     await roundOf(keeping(0, {})).tendSessions();
     const left = await store.history("cli_app.oc_long");
     expect(left).toHaveLength(4);
@@ -326,7 +389,9 @@ describe("looking after stored data", () => {
     }
     const keep = async () => {
       await roundOf(keeping()).tendSessions();
-      return await Promise.all(["d", "e"].map(async (name) => (await archivedTexts(`cli_app.oc_${name}`)).length));
+      return await Promise.all(
+        ["d", "e"].map(async (name) => (await archivedTexts(`cli_app.oc_${name}`)).length),
+      );
     };
     await expect.poll(keep, { timeout: 60_000 }).toEqual([2, 2]);
     expect(errors).not.toEqual([]);
@@ -335,14 +400,18 @@ describe("looking after stored data", () => {
 
   it("archives the audit log once, and drops records by age", async () => {
     const audit = new AuditLog({ redis, namespace });
-    for (let at = 0; at < 1_200; at += 1) await audit.append({ kind: "rule_added", app: "cli_app", userId: "ou_ann" });
+    for (let at = 0; at < 1_200; at += 1) {
+      await audit.append({ kind: "rule_added", app: "cli_app", userId: "ou_ann" });
+    }
     await roundOf(keeping()).keepAudit();
     await roundOf(keeping()).keepAudit();
     expect(kept).toEqual({ audit_archived: 1_200 });
     await roundOf(keeping(366)).keepAudit();
     expect(kept).toMatchObject({ audit_dropped: 1_200 });
     let count = 0;
-    for await (const record of archive.auditOf("cli_app", "ou_ann")) if (record.kind === "rule_added") count += 1;
+    for await (const record of archive.auditOf("cli_app", "ou_ann")) {
+      if (record.kind === "rule_added") count += 1;
+    }
     expect(count).toBe(1_200);
   });
 
@@ -353,7 +422,9 @@ describe("looking after stored data", () => {
       await redis.del(`{${namespace}:${cell}}:ended`, `{${namespace}:${cell}}:untended`);
     }
     const keepers = ["one", "two"].map((owner) => startDataKeeper({ ...keeping(), owner }, 100));
-    await expect.poll(async () => (await archive.sessionsOf("cli_app", "ou_ann")).length, { timeout: 60_000 }).toBe(30);
+    await expect
+      .poll(async () => (await archive.sessionsOf("cli_app", "ou_ann")).length, { timeout: 60_000 })
+      .toBe(30);
     await expect.poll(() => rounds.at(-1), { timeout: 60_000 }).toBe(0);
     await Promise.all(keepers.map(async (keeper) => await keeper.close()));
     expect(errors).toEqual([]);

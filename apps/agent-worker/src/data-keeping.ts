@@ -3,7 +3,13 @@ import { apiApp, pause, type Random, type SessionKey } from "@larkline/protocol"
 import type { Services } from "./services.ts";
 
 /** What became of stored data. */
-export type KeptWhat = "expired" | "helpers_expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
+export type KeptWhat =
+  | "expired"
+  | "helpers_expired"
+  | "trimmed"
+  | "audit_dropped"
+  | "archived"
+  | "audit_archived";
 
 /** Pause between two rounds. */
 const keepEveryMs = 10_000;
@@ -14,7 +20,10 @@ const closeMs = 2_000;
  * Looks after stored data: archives, bounds and expires it. Every worker may do it, one at a time does;
  * two at a time would do no harm. Nothing else waits for it, and what fails is tried again in the next round.
  */
-export function startDataKeeper(services: Services, intervalMs = keepEveryMs): { close(): Promise<void> } {
+export function startDataKeeper(
+  services: Services,
+  intervalMs = keepEveryMs,
+): { close(): Promise<void> } {
   const { presence, owner, clock, log } = services;
   const closing = new AbortController();
   let round: Promise<void> = Promise.resolve();
@@ -80,7 +89,9 @@ export class KeepingRound {
       async () => await this.#whileMore(async () => await this.expireHelpers()),
       async () => await this.keepAudit(),
       async () => {
-        if (await presence.takeDuty("adopt", owner, adoptEveryMs)) await retention.adopt(this.#signal);
+        if (await presence.takeDuty("adopt", owner, adoptEveryMs)) {
+          await retention.adopt(this.#signal);
+        }
       },
     ];
     for (const step of steps) {
@@ -115,7 +126,11 @@ export class KeepingRound {
     const copy = await this.#archiving(ended.map(({ session }) => session));
     const isWell = await this.#eachUntilBroken(ended, async (each) => {
       const known = await copy(each.session);
-      const bounds = { keep: settings.retention.historyMessages, endedAtMs: each.endedAtMs, ...known };
+      const bounds = {
+        keep: settings.retention.historyMessages,
+        endedAtMs: each.endedAtMs,
+        ...known,
+      };
       this.#kept("trimmed", await retention.trim(each.session, bounds));
     });
     return ended.length === batch && isWell;
@@ -153,7 +168,9 @@ export class KeepingRound {
     const chat = { kind: "chat", app: apiApp, id: session } as const;
     const notes = (await memories.list(chat)).memories.map(({ id }) => id);
     await memories.forget(chat, notes);
-    for (const { id } of await rules.inForce(apiApp, session)) await rules.revoke(apiApp, id, { id: keeperName });
+    for (const { id } of await rules.inForce(apiApp, session)) {
+      await rules.revoke(apiApp, id, { id: keeperName });
+    }
   }
 
   /** Removes sessions of helpers that have ended, as soon as their events are gone. Returns whether there may be more. */
@@ -168,7 +185,9 @@ export class KeepingRound {
   }
 
   /** Archives a session and returns the number up to which it is archived; none without an archive. */
-  async #archiving(sessions: readonly SessionKey[]): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
+  async #archiving(
+    sessions: readonly SessionKey[],
+  ): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
     const { archive } = this.#services;
     if (archive === undefined) return async () => ({});
     const ends = await archive.ends(sessions);
@@ -186,7 +205,9 @@ export class KeepingRound {
       const now = (await archive.ends([session])).get(session) ?? { length: 0 };
       next = now.length;
       // Kept twice is better than not at all.
-      if (!(await isContinued(this.#services, session, now))) await retention.renumber(session, now.length);
+      if (!(await isContinued(this.#services, session, now))) {
+        await retention.renumber(session, now.length);
+      }
     }
     for (;;) {
       const { first, messages, people } = await retention.read(session, next, page);
@@ -206,7 +227,10 @@ export class KeepingRound {
     const maxRecords = Math.ceil(auditRecords / parts.length);
     await this.#eachUntilBroken(parts, async (part) => {
       const upTo = archive && { upTo: await this.#copyAudit(archive, part) };
-      this.#kept("audit_dropped", await audit.trim(part, { beforeMs, maxRecords, ...(upTo && { archived: upTo }) }));
+      this.#kept(
+        "audit_dropped",
+        await audit.trim(part, { beforeMs, maxRecords, ...(upTo && { archived: upTo }) }),
+      );
     });
   }
 
@@ -227,7 +251,10 @@ export class KeepingRound {
    * Runs each, until so many fail one after the other that the next one would as well; false then. In no order: those
    * that fail every time must not stand before all others, every time.
    */
-  async #eachUntilBroken<T>(items: readonly T[], run: (item: T) => Promise<void>): Promise<boolean> {
+  async #eachUntilBroken<T>(
+    items: readonly T[],
+    run: (item: T) => Promise<void>,
+  ): Promise<boolean> {
     let inRow = 0;
     for (const item of shuffled(items, this.#services.random)) {
       if (this.#signal.aborted || inRow >= tooManyFailures) break;

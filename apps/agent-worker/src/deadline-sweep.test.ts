@@ -19,7 +19,11 @@ import {
 } from "./turn-world.fixture.ts";
 
 /** Leaves a call that has no answer when its deadline passes. */
-async function unanswered(world: World, tool: string, { started }: { started: boolean }): Promise<void> {
+async function unanswered(
+  world: World,
+  tool: string,
+  { started }: { started: boolean },
+): Promise<void> {
   await append(world, inbound("om_1", "please"));
   await runWakes(world, { backend: calling([tool]).backend });
   const [job] = world.dispatched.splice(0);
@@ -33,13 +37,23 @@ const telemetry: Telemetry = {
   events: {
     ...silentTelemetry.events,
     emit: ({ eventName, attributes }) => {
-      if (eventName === "turn.healed") late.push(`${String(attributes?.turn)} ${String(attributes?.tool)}`);
+      if (eventName === "turn.healed") {
+        late.push(`${String(attributes?.turn)} ${String(attributes?.tool)}`);
+      }
     },
   },
 };
 
 function livingRunner(runner: string): LivingRunner {
-  return { runner, instance: "i", generation: "", tools: [], beganAtMs: 0, expiresAtMs: 0, isCurrent: true };
+  return {
+    runner,
+    instance: "i",
+    generation: "",
+    tools: [],
+    beganAtMs: 0,
+    expiresAtMs: 0,
+    isCurrent: true,
+  };
 }
 
 async function sweep(world: World, living: readonly string[]): Promise<number> {
@@ -52,7 +66,10 @@ async function sweep(world: World, living: readonly string[]): Promise<number> {
 }
 
 /** What the model reads. */
-async function told(world: World, tool: string): Promise<[text: string, isError: boolean] | undefined> {
+async function told(
+  world: World,
+  tool: string,
+): Promise<[text: string, isError: boolean] | undefined> {
   await settle(world, { backend: calling([tool]).backend });
   return (await resultsIn(world))[0];
 }
@@ -76,7 +93,9 @@ describe("a call past its deadline", () => {
     world.store = replaced(store, {
       dueDeadlines: async (...given) => {
         const due = await store.dueDeadlines(...given);
-        for (const { callId } of due) await store.deliver(session, callId, { ok: true, result: "just so" });
+        for (const { callId } of due) {
+          await store.deliver(session, callId, { ok: true, result: "just so" });
+        }
         return due;
       },
     });
@@ -129,13 +148,18 @@ describe("a call past its deadline", () => {
     expect(world.dispatched).toEqual([]);
     let returned = (): void => expect.unreachable("the sweeper waits for no return of Redis");
     const services = servicesOf(world, { services: { telemetry } });
-    Object.assign(services.presence, { onReturned: (listener: () => void) => (returned = listener) });
+    Object.assign(services.presence, {
+      onReturned: (listener: () => void) => (returned = listener),
+    });
     const steps: (() => void)[] = [];
     const after = (_ms: number, step: () => void) => {
       steps.push(step);
       return () => undefined;
     };
-    const sweeper = startSweeper({ ...services, clock: { ...systemClock, after } }, { holds: () => true });
+    const sweeper = startSweeper(
+      { ...services, clock: { ...systemClock, after } },
+      { holds: () => true },
+    );
     returned();
     steps.shift()?.();
     await sweeper.close();
@@ -148,7 +172,10 @@ describe("a call past its deadline", () => {
     const world = newWorld();
     await unanswered(world, "look", { started: false });
     await sweep(world, ["test"]);
-    expect(await told(world, "look")).toEqual(["tool_execution_error: timeout: no answer before the deadline.", true]);
+    expect(await told(world, "look")).toEqual([
+      "tool_execution_error: timeout: no answer before the deadline.",
+      true,
+    ]);
   });
 
   it("is answered although another one cannot be: a newer version may have written its turn", async () => {
@@ -160,7 +187,10 @@ describe("a call past its deadline", () => {
       return await summary.call(world.store, of);
     };
     world.store.dueDeadlines = async (nowMs, limit) => {
-      return [{ session: "other", callId: "c1" }, ...(await dueDeadlines.call(world.store, nowMs, limit))];
+      return [
+        { session: "other", callId: "c1" },
+        ...(await dueDeadlines.call(world.store, nowMs, limit)),
+      ];
     };
     await expect(sweep(world, ["test"])).rejects.toThrow("not readable");
     expect(await told(world, "echo")).toEqual([

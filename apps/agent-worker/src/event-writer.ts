@@ -70,7 +70,9 @@ export class EventWriter {
       return this.#push(this.#complete(event));
     }
     // No mark of an image begins or continues in it.
-    if (this.#openText === "" && !event.text.includes("!")) return event.text === "" ? undefined : this.#push(event);
+    if (this.#openText === "" && !event.text.includes("!")) {
+      return event.text === "" ? undefined : this.#push(event);
+    }
     const { shown, open } = splitAtOpenMark(this.#openText + event.text);
     this.#openText = open;
     if (shown !== "") this.#push({ type: "text_delta", text: shown });
@@ -91,8 +93,9 @@ export class EventWriter {
     const key = keyOf(event);
     if (key !== undefined && this.#run.published.has(key)) return;
     const last = this.#pending.at(-1)?.event;
-    if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
-    else this.#pending.push(this.#recordOf(isDelta(event) ? { ...event } : event));
+    if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) {
+      last.text += event.text;
+    } else this.#pending.push(this.#recordOf(isDelta(event) ? { ...event } : event));
     if (event.type === "agent_changed") this.#agent = event.to;
     this.#flushIn(delayOf(event, this.#written));
   }
@@ -171,7 +174,9 @@ function delayOf(event: EngineEvent, written: boolean): number {
   return written ? laterDeltaDelayMs : firstDeltaDelayMs;
 }
 
-function isDelta(event: EngineEvent): event is Extract<EngineEvent, { type: "text_delta" | "thinking_delta" }> {
+function isDelta(
+  event: EngineEvent,
+): event is Extract<EngineEvent, { type: "text_delta" | "thinking_delta" }> {
   return event.type === "text_delta" || event.type === "thinking_delta";
 }
 

@@ -34,7 +34,8 @@ const write = (fields: object): Wanted => ({ name: "write_file", arguments: fiel
 const edit = (fields: object): Wanted => ({ name: "edit_file", arguments: fields });
 const remove = (fields: object): Wanted => ({ name: "delete_file", arguments: fields });
 
-const filesOf = async (world: World) => (await world.files.all(session)).map(({ path, text }) => [path, text]);
+const filesOf = async (world: World) =>
+  (await world.files.all(session)).map(({ path, text }) => [path, text]);
 
 const fileToolNames = allAbilities.find(({ name }) => name === "files")?.toolNames ?? [];
 
@@ -42,7 +43,9 @@ describe("the working folder in a turn", () => {
   it("is offered to agents that have one, and to no others", async () => {
     const world = newWorld();
     const { requests } = await turn(world);
-    expect(requests[0]?.tools?.map(({ name }) => name)).toEqual(expect.arrayContaining([...fileToolNames]));
+    expect(requests[0]?.tools?.map(({ name }) => name)).toEqual(
+      expect.arrayContaining([...fileToolNames]),
+    );
     const plain = calling();
     await append(world, inbound("om_plain", "please"));
     await settle(world, { backend: plain.backend });
@@ -70,7 +73,11 @@ describe("the working folder in a turn", () => {
       [remove({ path: "notes/a.md" })],
     );
     expect(next.results.map(([result]) => result)).toEqual([
-      JSON.stringify({ files: [{ path: "notes/a.md", bytes: 25 }], freeBytes: 1_999_975, freeFiles: 99 }),
+      JSON.stringify({
+        files: [{ path: "notes/a.md", bytes: 25 }],
+        freeBytes: 1_999_975,
+        freeFiles: 99,
+      }),
       JSON.stringify({ files: [], freeBytes: 1_999_975, freeFiles: 99 }),
       text,
       "The Zebra\n[Lines 2 to 2 of 3; go on with offset 2.]",
@@ -127,32 +134,55 @@ describe("a to-do list", () => {
 
   it("is on the card as it was written last, and the model reads it", async () => {
     const world = newWorld();
-    const model = calling([todos("in_progress", "pending")], ["look"], [todos("done", "in_progress")]);
+    const model = calling(
+      [todos("in_progress", "pending")],
+      ["look"],
+      [todos("done", "in_progress")],
+    );
     await append(world, inbound("om_todo", "please"));
-    await settle(world, { backend: model.backend, agent: { abilities: { todos: true }, reply: "card" } });
+    await settle(world, {
+      backend: model.backend,
+      agent: { abilities: { todos: true }, reply: "card" },
+    });
     const last = [
       { text: "step 1", state: "done" },
       { text: "step 2", state: "in_progress" },
     ];
-    expect((await outboxOf(world)).at(-1)?.view?.panels).toMatchObject([{ name: "todos", items: last }]);
+    expect((await outboxOf(world)).at(-1)?.view?.panels).toMatchObject([
+      { name: "todos", items: last },
+    ]);
     expect((await resultsIn(world)).at(-1)).toEqual([JSON.stringify({ todos: last }), false]);
     expect(model.requests[0]?.tools?.map(({ name }) => name)).not.toContain("write_file");
   });
 
   it("is bounded, stays as it was where a call does not fit, and goes when it is emptied", async () => {
     const world = newWorld();
-    const long = { name: "todo_write", arguments: { todos: [{ text: "x".repeat(201), state: "done" }] } };
+    const long = {
+      name: "todo_write",
+      arguments: { todos: [{ text: "x".repeat(201), state: "done" }] },
+    };
     const many = todos(...Array.from({ length: 21 }, () => "done"));
     const model = calling([todos("done")], [long, many, todos("unknown")]);
     await append(world, inbound("om_kept", "please"));
-    await settle(world, { backend: model.backend, agent: { abilities: { todos: true }, reply: "card" } });
+    await settle(world, {
+      backend: model.backend,
+      agent: { abilities: { todos: true }, reply: "card" },
+    });
     expect((await outboxOf(world)).at(-1)?.view?.panels).toMatchObject([
       { items: [{ text: "step 1", state: "done" }] },
     ]);
-    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, true, true, true]);
+    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([
+      false,
+      true,
+      true,
+      true,
+    ]);
     await append(world, inbound("om_empty", "please"));
     const emptied = calling([todos("done")], [todos()]);
-    await settle(world, { backend: emptied.backend, agent: { abilities: { todos: true }, reply: "card" } });
+    await settle(world, {
+      backend: emptied.backend,
+      agent: { abilities: { todos: true }, reply: "card" },
+    });
     expect((await outboxOf(world)).at(-1)?.view).not.toHaveProperty("panels");
   });
 });
@@ -223,7 +253,9 @@ it("a change that was not confirmed may have taken effect; what only reads may b
 
 describe("a call that still runs here when another one wakes its turn", () => {
   /** Two runs of the turn wait for it; `deliver` may fail. */
-  async function woken(deliver: (give: () => Promise<unknown>) => Promise<unknown> = async (give) => await give()) {
+  async function woken(
+    deliver: (give: () => Promise<unknown>) => Promise<unknown> = async (give) => await give(),
+  ) {
     const world = holding(newWorld(), "late");
     const gate = Promise.withResolvers<void>();
     const counted = { changes: 0 };
@@ -240,16 +272,24 @@ describe("a call that still runs here when another one wakes its turn", () => {
         await deliver(async () => await store.deliver(...given))) as typeof store.deliver,
     });
     const { backend } = calling([write({ path: "log", content: "a" }), "look"]);
-    const differences = { backend, agent: { abilities: { files: true } }, services: { files, store: delivering } };
+    const differences = {
+      backend,
+      agent: { abilities: { files: true } },
+      services: { files, store: delivering },
+    };
     const run = runnerOf(world, differences);
     const { signal } = new AbortController();
     await append(world, inbound("om_slow", "please"));
     const first = run({ v: 1, session, gen: world.wakes.shift() ?? 0 }, signal);
-    await expect.poll(async () => (await store.summary(session)).state, { timeout: 60_000 }).toBe("suspended");
+    await expect
+      .poll(async () => (await store.summary(session)).state, { timeout: 60_000 })
+      .toBe("suspended");
     await runTools(world);
     const gen = world.wakes.shift() ?? expect.fail("nothing wakes the turn");
     const second = run({ v: 1, session, gen }, signal);
-    await expect.poll(async () => (await store.summary(session)).state, { timeout: 60_000 }).toBe("suspended");
+    await expect
+      .poll(async () => (await store.summary(session)).state, { timeout: 60_000 })
+      .toBe("suspended");
     gate.resolve();
     return { world, counted, first, second, gen, run, differences };
   }
@@ -266,7 +306,9 @@ describe("a call that still runs here when another one wakes its turn", () => {
     let failures = 1;
     const { world, first, second, gen, run, differences } = await woken(async (give) => {
       failures -= 1;
-      return failures >= 0 ? await Promise.reject(new Error("Connection is closed.")) : await give();
+      return failures >= 0
+        ? await Promise.reject(new Error("Connection is closed."))
+        : await give();
     });
     // The queue repeats the job of the run that has the turn by now.
     expect(await Promise.all([first, second])).toEqual(["requeue", "requeue"]);

@@ -73,20 +73,36 @@ function house(seen: Seen[] = [], fields: Partial<Differences> = {}): Difference
       { agent: "vault", context: "all" as const },
     ],
   };
-  return { backend: obeying(seen), configured, agent: { ...agent, instructions: "default" }, ...fields };
+  return {
+    backend: obeying(seen),
+    configured,
+    agent: { ...agent, instructions: "default" },
+    ...fields,
+  };
 }
 
 async function eventsOf({ events }: World): Promise<EngineEvent[]> {
   return (await events.read(session, 0, 10_000)).map(({ event }) => event);
 }
 
-async function say(world: World, text: string, differences: Differences, fields: object = {}): Promise<string> {
+async function say(
+  world: World,
+  text: string,
+  differences: Differences,
+  fields: object = {},
+): Promise<string> {
   const { eventSeq } = await world.store.summary(session);
   await append(world, inbound(`om_${text}_${eventSeq}`, text, fields));
   await settle(world, differences);
   const records = await world.events.read(session, eventSeq, 10_000);
-  const end = records.findLast(({ event }) => event.type === "done" || event.type === "error")?.event;
-  return end?.type === "done" ? (end.reply ?? end.final) : end?.type === "error" ? `error ${end.code}` : "nothing";
+  const end = records.findLast(
+    ({ event }) => event.type === "done" || event.type === "error",
+  )?.event;
+  return end?.type === "done"
+    ? (end.reply ?? end.final)
+    : end?.type === "error"
+      ? `error ${end.code}`
+      : "nothing";
 }
 
 describe("a hand-over in a session", () => {
@@ -98,14 +114,18 @@ describe("a hand-over in a session", () => {
         const changes = (await eventsOf(world)).filter(({ type }) => type === "agent_changed");
         expect(changes).toMatchObject([{ from: "default", to: "expert", reason: "handoff" }]);
         const history = await world.store.history(session);
-        const made = history.filter((message) => message.role === "tool" && message.handoff !== undefined);
+        const made = history.filter(
+          (message) => message.role === "tool" && message.handoff !== undefined,
+        );
         expect(made).toHaveLength(1);
         expect(history.filter(({ role }) => role === "assistant").map(textOf)).toEqual([
           "",
           "expert answers",
           "expert answers",
         ]);
-        expect((await world.store.summary(session)).settings).toEqual({ agent: { from: "default", to: "expert" } });
+        expect((await world.store.summary(session)).settings).toEqual({
+          agent: { from: "default", to: "expert" },
+        });
         await checkEnds(world, [1, 2]);
         expect(await repliedTo(world)).toEqual(["om_1", "om_2"]);
       },
@@ -119,7 +139,9 @@ describe("a hand-over in a session", () => {
       check: async (world) => {
         const events = await eventsOf(world);
         expect(events.filter(({ type }) => type === "agent_changed")).toHaveLength(1);
-        const results = events.flatMap((event) => (event.type === "tool_result" ? [event.toolName] : []));
+        const results = events.flatMap((event) =>
+          event.type === "tool_result" ? [event.toolName] : [],
+        );
         expect(results).toEqual(["look", "transfer_to_expert"]);
         await checkEnds(world, [1]);
       },
@@ -135,7 +157,9 @@ describe("a hand-over in a session", () => {
     expect(seen.map(({ agent }) => agent)).toEqual(["default", "expert", "expert"]);
     expect(seen[0]?.tools).toEqual(["echo", "pay", "look", "read_result", "transfer_to_expert"]);
     expect(seen[1]?.tools).toEqual(["echo", "read_result", "transfer_to_default"]);
-    const speakers = (await world.events.read(session, 0, 1_000)).filter(({ event }) => event.type === "turn_start");
+    const speakers = (await world.events.read(session, 0, 1_000)).filter(
+      ({ event }) => event.type === "turn_start",
+    );
     expect(speakers.map(({ agent }) => agent)).toEqual(["default", "expert", "expert"]);
     expect(await say(world, "back", differences)).toBe("default answers");
     expect((await world.store.summary(session)).settings).toEqual({});
@@ -152,8 +176,14 @@ describe("a hand-over in a session", () => {
     const world = newWorld();
     const differences = house();
     const order = async (name: "agent" | "new" | "model", argument = "", fields: object = {}) =>
-      await say(world, `/${name}`, differences, { command: { name, argument }, language: "en", ...fields });
-    expect(await order("agent")).toMatch(/^Who answers: `default`\n\n.*\n- `default`\n- `expert`: Knows wine\.$/);
+      await say(world, `/${name}`, differences, {
+        command: { name, argument },
+        language: "en",
+        ...fields,
+      });
+    expect(await order("agent")).toMatch(
+      /^Who answers: `default`\n\n.*\n- `default`\n- `expert`: Knows wine\.$/,
+    );
     expect(await order("agent", "vault")).toContain("There is no agent “vault” to choose here.");
     expect(await order("agent", "expert")).toBe("The agent expert answers from now on.");
     expect(await say(world, "hello", differences)).toBe("expert answers");
@@ -181,14 +211,18 @@ describe("a hand-over in a session", () => {
     expect(seen[0]?.tools).not.toContain("transfer_to_vault");
     const refused = (await eventsOf(stranger)).find((event) => event.type === "tool_result");
     expect(refused).toMatchObject({ isError: true, code: "permission_denied" });
-    expect(await say(stranger, "hello", differences, { agent: "vault" })).toBe("error permission_denied");
+    expect(await say(stranger, "hello", differences, { agent: "vault" })).toBe(
+      "error permission_denied",
+    );
     expect(await stranger.store.history(session)).toHaveLength(4);
 
     const boss = newWorld();
     const sender = { id: "ou_boss" };
     expect(await say(boss, "open the vault", differences, { sender })).toBe("vault answers");
     expect(await say(boss, "hello", differences)).toBe("default answers");
-    expect((await outboxOf(boss)).at(-1)?.text).toContain("The agent vault does not answer you here, so default does.");
+    expect((await outboxOf(boss)).at(-1)?.text).toContain(
+      "The agent vault does not answer you here, so default does.",
+    );
     expect(await say(boss, "hello", differences, { sender })).toBe("vault answers");
   });
 
@@ -207,7 +241,9 @@ describe("a hand-over in a session", () => {
       agent: { handoffs: [], instructions: "default" },
     });
     expect(await say(world, "hello", without)).toBe("default answers");
-    expect((await outboxOf(world)).at(-1)?.text).toContain("The agent expert is not configured any more");
+    expect((await outboxOf(world)).at(-1)?.text).toContain(
+      "The agent expert is not configured any more",
+    );
     expect((await world.store.summary(session)).settings).toEqual({});
   });
 
@@ -216,7 +252,9 @@ describe("a hand-over in a session", () => {
     const differences = house();
     await say(world, "hand to expert", differences);
     const sender = { id: "ou_boss" };
-    expect(await say(world, "hello", differences, { agent: "vault", sender })).toBe("vault answers");
+    expect(await say(world, "hello", differences, { agent: "vault", sender })).toBe(
+      "vault answers",
+    );
     expect(await say(world, "hello", differences)).toBe("expert answers");
   });
 
@@ -229,7 +267,9 @@ describe("a hand-over in a session", () => {
     await expect(claim).rejects.toThrow(ClaimRefusedError);
     world.wakes.push(wakeGen);
     await runWakes(world, house());
-    const [last] = (await world.events.read(session, 0, 1_000)).filter(({ runId }) => runId === turnIdOf(session, 2));
+    const [last] = (await world.events.read(session, 0, 1_000)).filter(
+      ({ runId }) => runId === turnIdOf(session, 2),
+    );
     expect(last?.agent).toBe("expert");
   });
 

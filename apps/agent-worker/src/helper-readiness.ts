@@ -18,10 +18,15 @@ export class HelperReadiness {
   async start({ agents, instances, clock, log }: Processes, signal: AbortSignal): Promise<void> {
     if ([...agents.values()].every(({ helpers }) => helpers.size === 0)) return;
     const look = async (): Promise<void> => {
-      const living = (await instances.instances()).filter(({ expiresAtMs }) => expiresAtMs > clock.now());
+      const living = (await instances.instances()).filter(
+        ({ expiresAtMs }) => expiresAtMs > clock.now(),
+      );
       const older = living.filter(({ features = [] }) => !features.includes("helpers"));
       if (older.length > 0 && this.isReady) {
-        log.warn({ older: older.map(({ id }) => id) }, "processes of the version before live: no helper is started");
+        log.warn(
+          { older: older.map(({ id }) => id) },
+          "processes of the version before live: no helper is started",
+        );
       }
       this.isReady = older.length === 0;
       this.readsWaits = living.every(({ features = [] }) => features.includes("helper-waits"));

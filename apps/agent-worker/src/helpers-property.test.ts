@@ -1,5 +1,11 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { childSessionOf, textOf, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
+import {
+  childSessionOf,
+  textOf,
+  turnIdOf,
+  type Message,
+  type ModelChunk,
+} from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { checkEnds, repliedTo, runUntilCrash } from "./crash.fixture.ts";
 import {
@@ -62,22 +68,35 @@ function argumentsOf({ name, below = [] }: Wanted): object {
 const members = ["writer", "critic", "judge"];
 
 const obeying: Script = (dice, refused) => ({
-  async *stream({ messages, system = "", systemBlocks = [] }: ModelRequest): AsyncIterable<ModelChunk> {
+  async *stream({
+    messages,
+    system = "",
+    systemBlocks = [],
+  }: ModelRequest): AsyncIterable<ModelChunk> {
     try {
       checkRequest(messages);
     } catch (error) {
       refused.push(error); // thrown here it would be a failure of the vendor, which a turn survives
     }
     const last = messages.at(-1);
-    const chooses = [system, ...systemBlocks.map(({ text }) => text)].join("\n").includes("You choose who speaks");
-    const task = messages.findLast((message) => message.role === "user" && textOf(message).startsWith("["));
-    const asked = chooses || last?.role !== "user" || task === undefined ? [] : wantedIn(textOf(task));
+    const chooses = [system, ...systemBlocks.map(({ text }) => text)]
+      .join("\n")
+      .includes("You choose who speaks");
+    const task = messages.findLast(
+      (message) => message.role === "user" && textOf(message).startsWith("["),
+    );
+    const asked =
+      chooses || last?.role !== "user" || task === undefined ? [] : wantedIn(textOf(task));
     if (asked.length === 0) {
       yield { type: "text_delta", text: chooses ? (members[dice(5)] ?? "let me think") : "done" };
       return yield messageStop("end_turn", usage);
     }
     for (const [index, wanted] of asked.entries()) {
-      yield toolCallDelta(index, { id: "", name: wanted.name, arguments: JSON.stringify(argumentsOf(wanted)) });
+      yield toolCallDelta(index, {
+        id: "",
+        name: wanted.name,
+        arguments: JSON.stringify(argumentsOf(wanted)),
+      });
     }
     yield messageStop("tool_use", usage);
   },
@@ -176,9 +195,16 @@ function answersIn(history: readonly Message[]): string[] {
  * A
  * team leaves the session to whom it belonged.
  */
-async function checkSpeakers({ events }: World, of: string, ofTeams: ReadonlySet<string>): Promise<void> {
+async function checkSpeakers(
+  { events }: World,
+  of: string,
+  ofTeams: ReadonlySet<string>,
+): Promise<void> {
   let holder: string | undefined;
-  for (const [run, records] of Map.groupBy(await events.read(of, 0, 10_000), ({ runId }) => runId)) {
+  for (const [run, records] of Map.groupBy(
+    await events.read(of, 0, 10_000),
+    ({ runId }) => runId,
+  )) {
     const isTeam = ofTeams.has(run);
     let speaker = isTeam ? undefined : holder;
     for (const { event, agent } of records) {
@@ -228,7 +254,9 @@ it.each(Array.from({ length: 20 }, (_, at) => first + at))(
       expect(runs).toContain(child.parentRunId);
       expect(child.session).toBe(childSessionOf(session, child.parentRunId, child.callId));
       const events = await world.events.read(child.session, 0, 10_000);
-      expect(events.filter(({ event }) => event.type === "done" || event.type === "error")).toHaveLength(1);
+      expect(
+        events.filter(({ event }) => event.type === "done" || event.type === "error"),
+      ).toHaveLength(1);
       if (child.agent === "chosen") ofTeams.add(turnIdOf(child.session, 1));
       else expect(new Set(events.map(({ agent }) => agent)).size).toBe(1);
     }

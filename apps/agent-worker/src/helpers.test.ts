@@ -49,8 +49,14 @@ function obeying(seen: Seen[] = []): LlmBackend {
     async *stream(request: ModelRequest): AsyncIterable<ModelChunk> {
       const { system = "", messages, tools = [] } = request;
       checkPairs(messages);
-      seen.push({ agent: system, tools: tools.map(({ name }) => name), texts: messages.map(textOf) });
-      const text = textOf(messages.findLast(({ role }) => role === "user") ?? { role: "user", content: [] });
+      seen.push({
+        agent: system,
+        tools: tools.map(({ name }) => name),
+        texts: messages.map(textOf),
+      });
+      const text = textOf(
+        messages.findLast(({ role }) => role === "user") ?? { role: "user", content: [] },
+      );
       const calls = callsIn(text);
       if (messages.at(-1)?.role === "user" && calls.length > 0) {
         for (const [index, call] of calls.entries()) yield toolCallDelta(index, call);
@@ -58,7 +64,9 @@ function obeying(seen: Seen[] = []): LlmBackend {
         return;
       }
       const results = messages.flatMap(({ content }) =>
-        content.flatMap((part) => (part.type === "tool_result" ? JSON.stringify(part.content) : [])),
+        content.flatMap((part) =>
+          part.type === "tool_result" ? JSON.stringify(part.content) : [],
+        ),
       );
       yield {
         type: "text_delta",
@@ -90,7 +98,10 @@ const agents = {
 };
 
 function house(seen: Seen[] = [], fields: Partial<Differences> = {}): Differences {
-  const agent = { instructions: "default", helpers: [link("digger", "dig"), link("vault", "vault")] };
+  const agent = {
+    instructions: "default",
+    helpers: [link("digger", "dig"), link("vault", "vault")],
+  };
   return { backend: obeying(seen), configured: { agents }, agent, ...fields };
 }
 
@@ -98,11 +109,20 @@ async function eventsOf({ events }: World, of = session): Promise<EngineEvent[]>
   return (await events.read(of, 0, 10_000)).map(({ event }) => event);
 }
 
-async function answerTo(world: World, text: string, differences: Differences, fields = {}): Promise<string> {
+async function answerTo(
+  world: World,
+  text: string,
+  differences: Differences,
+  fields = {},
+): Promise<string> {
   await append(world, inbound(`om_${text}`, text, fields));
   await settle(world, differences);
   const end = (await eventsOf(world)).findLast(({ type }) => type === "done" || type === "error");
-  return end?.type === "done" ? (end.reply ?? end.final) : end?.type === "error" ? `error ${end.code}` : "nothing";
+  return end?.type === "done"
+    ? (end.reply ?? end.final)
+    : end?.type === "error"
+      ? `error ${end.code}`
+      : "nothing";
 }
 
 /** Every child was created once, has ended, and its asker has one outcome of it. */
@@ -133,9 +153,11 @@ describe("a helper", () => {
     expect(helpers.map(({ texts }) => texts)).toEqual([["a"], ["b"]]);
     const [first] = await world.store.children(session);
     const records = await world.events.read(first?.session ?? "", 0, 100);
-    expect(records.every(({ parentRunId, agent }) => parentRunId === turnIdOf(session, 2) && agent === "digger")).toBe(
-      true,
-    );
+    expect(
+      records.every(
+        ({ parentRunId, agent }) => parentRunId === turnIdOf(session, 2) && agent === "digger",
+      ),
+    ).toBe(true);
     expect(records.map(({ event }) => event)).toContainEqual(
       expect.objectContaining({
         type: "teammate_message_received",
@@ -145,7 +167,10 @@ describe("a helper", () => {
       }),
     );
     const asked = await eventsOf(world);
-    expect(asked.filter(({ type }) => type === "tool_use")).toMatchObject([{ helper: "digger" }, { helper: "digger" }]);
+    expect(asked.filter(({ type }) => type === "tool_use")).toMatchObject([
+      { helper: "digger" },
+      { helper: "digger" },
+    ]);
     expect(asked.filter(({ type }) => type === "teammate_message_received")).toMatchObject([
       { from: "digger", to: "default", messageType: "task_result" },
       { from: "digger", to: "default", messageType: "task_result" },
@@ -188,16 +213,24 @@ describe("a helper", () => {
 
     it("has its members speak in the helper's session, and its last contribution is the answer", async () => {
       const world = newWorld();
-      const answer = await answerTo(world, "dig(a)", teamWorld({ mention: "did", from: ["critic"] }));
+      const answer = await answerTo(
+        world,
+        "dig(a)",
+        teamWorld({ mention: "did", from: ["critic"] }),
+      );
       expect(answer).toContain("critic");
       await checkChildren(world, 1);
       const [child] = await world.store.children(session);
       expect(child).toMatchObject({ as: "dig", agent: "panel" });
       const events = await eventsOf(world, child?.session);
-      const speakers = events.flatMap((event) => (event.type === "agent_changed" ? [event.to] : []));
+      const speakers = events.flatMap((event) =>
+        event.type === "agent_changed" ? [event.to] : [],
+      );
       expect(speakers.at(-1)).toBe("critic");
       expect(events.findLast(({ type }) => type === "done")).toMatchObject({ reason: "" });
-      expect(events).toContainEqual(expect.objectContaining({ type: "teammate_message_received", from: "default" }));
+      expect(events).toContainEqual(
+        expect.objectContaining({ type: "teammate_message_received", from: "default" }),
+      );
       const asked = await eventsOf(world);
       expect(asked.find(({ type }) => type === "tool_use")).toMatchObject({ helper: "panel" });
     });
@@ -248,7 +281,9 @@ describe("a helper", () => {
     const payers = { ...agents, deeper: { tools: ["pay"], helpers: [] } };
     const idle = (events: readonly EngineEvent[]) =>
       events.flatMap((event) =>
-        event.type === "teammate_message_received" && event.messageType === "idle_notification" ? [event] : [],
+        event.type === "teammate_message_received" && event.messageType === "idle_notification"
+          ? [event]
+          : [],
       );
 
     it("reports to its asker what it waits for, and to the one above that, once each", async () => {
@@ -259,10 +294,18 @@ describe("a helper", () => {
         return "approve";
       };
       await answerTo(world, "dig(dig(pay(a)))", house([], { configured: { agents: payers } }));
-      const published = { messageType: "idle_notification", messageId: asked[0]?.id, payloadSize: 3 };
-      expect(idle(await eventsOf(world))).toMatchObject([{ from: "digger", to: "default", ...published }]);
+      const published = {
+        messageType: "idle_notification",
+        messageId: asked[0]?.id,
+        payloadSize: 3,
+      };
+      expect(idle(await eventsOf(world))).toMatchObject([
+        { from: "digger", to: "default", ...published },
+      ]);
       const children = await world.store.children(session);
-      const events = await Promise.all(children.map(async (child) => await eventsOf(world, child.session)));
+      const events = await Promise.all(
+        children.map(async (child) => await eventsOf(world, child.session)),
+      );
       expect(events.flatMap(idle)).toMatchObject([{ from: "deeper", to: "digger", ...published }]);
       await checkChildren(world, 2);
     });
@@ -301,9 +344,9 @@ describe("a helper", () => {
       const world = newWorld();
       world.word = () => "approve";
       const helperReadiness = Object.assign(new HelperReadiness(), { isReady: true });
-      expect(await answerTo(world, "dig(pay(a))", house([], { services: { helperReadiness } }))).toContain(
-        "did pay(a)",
-      );
+      expect(
+        await answerTo(world, "dig(pay(a))", house([], { services: { helperReadiness } })),
+      ).toContain("did pay(a)");
       expect(idle(await eventsOf(world))).toEqual([]);
     });
   });
@@ -311,7 +354,8 @@ describe("a helper", () => {
   it("AT-16: leaves nothing behind when its root is removed", async () => {
     const world = newWorld();
     const { redis, namespace } = world;
-    const keysOfChildren = async (): Promise<string[]> => await redis.keys(`{${namespace}:*}:*${session}~*`);
+    const keysOfChildren = async (): Promise<string[]> =>
+      await redis.keys(`{${namespace}:*}:*${session}~*`);
     await answerTo(world, "dig(echo(a)); dig(dig(b))", house());
     expect(await keysOfChildren()).not.toEqual([]);
     const retention = new SessionRetention({ redis, namespace });
@@ -325,7 +369,8 @@ describe("a helper", () => {
   it("leaves the sessions that its root keeps count of when it has ended, and Redis a day later", async () => {
     const world = newWorld();
     const { redis, namespace, store } = world;
-    const keysOfChildren = async (): Promise<string[]> => await redis.keys(`{${namespace}:*}:*${session}~*`);
+    const keysOfChildren = async (): Promise<string[]> =>
+      await redis.keys(`{${namespace}:*}:*${session}~*`);
     await answerTo(world, "dig(pay(a)); dig(dig(b))", house());
     expect(await redis.keys(`{${namespace}:*}:children:*`)).toEqual([]);
     expect(await store.childrenAtWork(session)).toEqual([]);
@@ -351,7 +396,9 @@ describe("a helper", () => {
     expect(await store.children(session)).toEqual([]);
     expect(await keysOfChildren()).toEqual([]);
     expect(await redis.keys(`{${namespace}:*}:*child*`)).toEqual([]);
-    expect(await new SessionRetention({ redis, namespace }).sessionsOf("cli_app", "ou_1")).toEqual([session]);
+    expect(await new SessionRetention({ redis, namespace }).sessionsOf("cli_app", "ou_1")).toEqual([
+      session,
+    ]);
     // Its root is as it was.
     expect(await answerTo(world, "dig(c)", house())).toContain("digger did c");
   });
@@ -363,7 +410,10 @@ describe("a helper", () => {
     const [first] = await store.children(session);
     const [index = ""] = await redis.keys(`{${namespace}:*}:ended-children:*`);
     const justAfter = `${await redis.zscore(index, first?.session ?? "")}.5`;
-    const many = Array.from({ length: 501 }, (_, at) => [justAfter, `${session}~${at.toString(16)}`]).flat();
+    const many = Array.from({ length: 501 }, (_, at) => [
+      justAfter,
+      `${session}~${at.toString(16)}`,
+    ]).flat();
     await redis.zadd(index, ...many);
     await answerTo(world, "dig(b)", house());
     expect(await redis.zcard(index)).toBe(501);
@@ -385,9 +435,23 @@ describe("a helper", () => {
     const { session: of, ...facts } = child ?? expect.fail("no helper works");
     const gen = (await store.cancel(of, { reason: "stopped" })).wakeGen ?? 0;
     const { epoch = "" } = (await store.claim(of, gen, "worker-1")) ?? {};
-    const used = { steps: 1, inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+    const used = {
+      steps: 1,
+      inputTokens: 0,
+      outputTokens: 0,
+      cacheReadTokens: 0,
+      cacheCreationTokens: 0,
+      costUsd: 0,
+    };
     const outcome = { ok: false, error: "cancelled" } as const;
-    const asker = { session, turnId: turnIdOf(session, 7), callId: facts.callId, outcome, used, facts };
+    const asker = {
+      session,
+      turnId: turnIdOf(session, 7),
+      callId: facts.callId,
+      outcome,
+      used,
+      facts,
+    };
     const write = { epoch, seq: 1, history: [], events: [], more: false };
     expect(await store.commit({ session: of, ...write, asker })).toEqual({ state: "idle" });
     expect(await store.childrenAtWork(session)).toEqual([]);
@@ -402,7 +466,9 @@ describe("a helper", () => {
     expect(answer).toContain("permission_denied");
     expect(seen[0]?.tools).not.toContain("vault");
     const boss: Seen[] = [];
-    expect(await answerTo(newWorld(), "vault(a)", house(boss), { sender: { id: "ou_boss" } })).toContain("vault did a");
+    expect(
+      await answerTo(newWorld(), "vault(a)", house(boss), { sender: { id: "ou_boss" } }),
+    ).toContain("vault did a");
     expect(boss[0]?.tools).toContain("vault");
   });
 
@@ -427,9 +493,13 @@ describe("a helper", () => {
     const answer = await answerTo(world, "dig(look(1)); dig(look(2))", house([], { configured }));
     expect(answer).toContain("maximum number of steps");
     const ends = await Promise.all(
-      (await world.store.children(session)).map(async (child) => (await eventsOf(world, child.session)).at(-2)),
+      (await world.store.children(session)).map(async (child) =>
+        (await eventsOf(world, child.session)).at(-2),
+      ),
     );
-    expect(ends).toContainEqual(expect.objectContaining({ type: "done", reason: "max_turns_reached" }));
+    expect(ends).toContainEqual(
+      expect.objectContaining({ type: "done", reason: "max_turns_reached" }),
+    );
   });
 
   it("AT-12: is stopped with all below it before its asker says so", async () => {
@@ -439,7 +509,10 @@ describe("a helper", () => {
     await runWakes(world, house());
     await runChildren(world, house());
     expect(world.dispatched).toHaveLength(1);
-    const { wakeGen } = await world.store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" });
+    const { wakeGen } = await world.store.cancel(session, {
+      turnId: turnIdOf(session, 1),
+      reason: "stopped",
+    });
     if (wakeGen !== undefined) world.wakes.push(wakeGen);
     await settle(world, house());
     const [done] = (await eventsOf(world)).filter(({ type }) => type === "done");
@@ -449,37 +522,51 @@ describe("a helper", () => {
     expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
   });
 
-  it.each(["before", "after"] as const)("AT-12: is stopped by a worker that dies %s any write of it", async (when) => {
-    for (let at = 1, died = true; died; at += 1) {
-      const world = newWorld();
-      world.queues = { dispatch: async () => {} }; // the tool is never answered
-      await append(world, inbound("om_1", "dig(dig(echo(a)))"));
-      await runWakes(world, house());
-      await runChildren(world, house());
-      const { wakeGen } = await world.store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" });
-      if (wakeGen !== undefined) world.wakes.push(wakeGen);
-      died = await runUntilCrash(world, house(), crashing(world, at, when));
-      await settle(world, house());
-      await checkEnds(world, [1]);
-      const children = await world.store.children(session);
-      expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
-    }
-  });
+  it.each(["before", "after"] as const)(
+    "AT-12: is stopped by a worker that dies %s any write of it",
+    async (when) => {
+      for (let at = 1, died = true; died; at += 1) {
+        const world = newWorld();
+        world.queues = { dispatch: async () => {} }; // the tool is never answered
+        await append(world, inbound("om_1", "dig(dig(echo(a)))"));
+        await runWakes(world, house());
+        await runChildren(world, house());
+        const { wakeGen } = await world.store.cancel(session, {
+          turnId: turnIdOf(session, 1),
+          reason: "stopped",
+        });
+        if (wakeGen !== undefined) world.wakes.push(wakeGen);
+        died = await runUntilCrash(world, house(), crashing(world, at, when));
+        await settle(world, house());
+        await checkEnds(world, [1]);
+        const children = await world.store.children(session);
+        expect(children.map(({ isOk }) => isOk)).toEqual([false, false]);
+      }
+    },
+  );
 
   it("is stopped when its asker is given up or reset", async () => {
     const world = newWorld();
     await append(world, inbound("om_1", "dig(echo(a))"));
     await runWakes(world, house());
-    const { wakeGen } = await world.store.reset(session, { by: "ops", replyOf: async () => undefined });
+    const { wakeGen } = await world.store.reset(session, {
+      by: "ops",
+      replyOf: async () => undefined,
+    });
     if (wakeGen !== undefined) world.wakes.push(wakeGen);
     await settle(world, house());
     const [child] = await world.store.children(session);
     expect(child).toMatchObject({ isOk: false });
-    expect((await eventsOf(world, child?.session)).at(-2)).toMatchObject({ type: "done", reason: "cancelled" });
+    expect((await eventsOf(world, child?.session)).at(-2)).toMatchObject({
+      type: "done",
+      reason: "cancelled",
+    });
   });
 
   /** Two helpers, one below the other, wait for a tool; what is published to them from now on is in `published`. */
-  async function waitingBelow(text: string): Promise<{ world: World; published: string[]; differences: Differences }> {
+  async function waitingBelow(
+    text: string,
+  ): Promise<{ world: World; published: string[]; differences: Differences }> {
     const world = newWorld();
     world.queues = { dispatch: async () => {} }; // the tool is never answered
     const published: string[] = [];
@@ -499,7 +586,9 @@ describe("a helper", () => {
     const services = servicesOf(world, differences);
     const orders = startOrders(services);
     const act = { do: "reset", session } as const;
-    expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
+    expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({
+      state: "done",
+    });
     await orders.close();
     await runChildren(world, differences);
     expect(await world.store.childrenAtWork(session)).toEqual([]);
@@ -534,12 +623,17 @@ describe("a helper", () => {
     async (text, inputTokens) => {
       const { world, published, differences } = await waitingBelow(text);
       const atWork = await world.store.childrenAtWork(session);
-      const child = atWork.find(({ parentRunId }) => parentRunId === turnIdOf(session, 1))?.session ?? "";
+      const child =
+        atWork.find(({ parentRunId }) => parentRunId === turnIdOf(session, 1))?.session ?? "";
       const services = servicesOf(world, differences);
       const orders = startOrders(services);
       const act = { do: "reset", session: child } as const;
-      expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
-      expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({ state: "done" });
+      expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({
+        state: "done",
+      });
+      expect(await services.orders.handIn({ v: 1, by: "ops", act }, 60_000)).toMatchObject({
+        state: "done",
+      });
       await orders.close();
       expect(published).toContain(child);
       await runWakes(world, differences);
@@ -547,7 +641,11 @@ describe("a helper", () => {
       await checkEnds(world, [1]);
       const results = (await eventsOf(world)).filter((event) => event.type === "tool_result");
       expect(results.filter(({ isError }) => isError)).toMatchObject([
-        { output: expect.stringContaining("an operator has reset the helper before it had an answer") },
+        {
+          output: expect.stringContaining(
+            "an operator has reset the helper before it had an answer",
+          ),
+        },
       ]);
       const children = await world.store.children(session);
       expect(children.find((one) => one.session === child)).toMatchObject({
@@ -578,7 +676,10 @@ describe("a helper", () => {
     const { world, published, differences } = await waitingBelow("dig(echo(a))");
     let laterMs = 3_600_000;
     const clock = { ...systemClock, now: () => systemClock.now() + laterMs };
-    const services = servicesOf(world, { ...differences, services: { ...differences.services, clock } });
+    const services = servicesOf(world, {
+      ...differences,
+      services: { ...differences.services, clock },
+    });
     await sweepDeadlines(services);
     expect(published).toHaveLength(1);
     // No worker has had time for it.

@@ -44,7 +44,11 @@ function childFactsOf({ task, agent = "default", createdAtMs }: InboundMessage):
 }
 
 /** The outcome that the asker of a helper gets at its end; undefined for the turn of a person's message. */
-export function askerAnswer({ message }: TurnState, end: HelperEnd, endedAtMs: number): AskerAnswer | undefined {
+export function askerAnswer(
+  { message }: TurnState,
+  end: HelperEnd,
+  endedAtMs: number,
+): AskerAnswer | undefined {
   const { task } = message;
   if (task === undefined) return undefined;
   const { outcome, used } = end;
@@ -91,13 +95,19 @@ export async function stopHelpers(services: Services, calls: readonly CallState[
 }
 
 /** Sessions of helpers that work for a turn, as the store knows them. */
-export async function helpersOfRun({ store }: Services, { turnId, message }: TurnState): Promise<SessionKey[]> {
+export async function helpersOfRun(
+  { store }: Services,
+  { turnId, message }: TurnState,
+): Promise<SessionKey[]> {
   const children = await store.childrenAtWork(rootSessionOf(message.session));
   return children.flatMap(({ session, parentRunId }) => (parentRunId === turnId ? [session] : []));
 }
 
 /** The turn of these calls has ended, and the store has cancelled their helpers: wakes those that wait, and notifies the workers of the others. */
-export async function wakeDropped({ store, turns, cancels }: Services, sessions: readonly SessionKey[]): Promise<void> {
+export async function wakeDropped(
+  { store, turns, cancels }: Services,
+  sessions: readonly SessionKey[],
+): Promise<void> {
   const wake = async (session: SessionKey): Promise<void> => {
     const gen = await store.queuedGeneration(session);
     if (gen !== undefined) await turns.wake(session, gen);
@@ -110,7 +120,11 @@ export async function wakeDropped({ store, turns, cancels }: Services, sessions:
 const endsWithinMs = 10_000;
 
 /** Cancels a helper, which answers its call when it has ended. False: it has ended, and its call is open. */
-export async function endsLate(services: Services, session: string, call: CallState): Promise<boolean> {
+export async function endsLate(
+  services: Services,
+  session: string,
+  call: CallState,
+): Promise<boolean> {
   const { store, clock } = services;
   const child = call.helper?.session ?? "";
   const { state, turn } = await store.summary(child);
@@ -131,14 +145,21 @@ async function asksPeople({ store, approvals }: Services, session: string): Prom
   const children = await store.childrenAtWork(rootSessionOf(session));
   const below = [session];
   for (const at of below) {
-    below.push(...children.filter(({ parentRunId }) => parentRunId === turnIdOf(at, 1)).map((child) => child.session));
+    below.push(
+      ...children
+        .filter(({ parentRunId }) => parentRunId === turnIdOf(at, 1))
+        .map((child) => child.session),
+    );
   }
   const asked = await Promise.all(below.map(async (child) => await approvals.pending(child)));
   return asked.some((list) => list.length > 0);
 }
 
 /** The bounds of a turn that works on a task, which may have fewer steps than the agent. */
-export function limitsOfTask({ maxSteps }: NonNullable<InboundMessage["task"]>, limits: TurnLimits): TurnLimits {
+export function limitsOfTask(
+  { maxSteps }: NonNullable<InboundMessage["task"]>,
+  limits: TurnLimits,
+): TurnLimits {
   if (maxSteps === undefined) return limits;
   return { ...limits, maxIterations: Math.min(limits.maxIterations, maxSteps) };
 }
@@ -152,7 +173,13 @@ export async function withoutSteps(
   const { task, session } = turn.message;
   if (task === undefined) return undefined;
   const { rootTurnId, rootSteps } = task;
-  const counted = await store.countStep({ session, epoch, turnId: turn.turnId, rootTurnId, step: turn.steps + 1 });
+  const counted = await store.countStep({
+    session,
+    epoch,
+    turnId: turn.turnId,
+    rootTurnId,
+    step: turn.steps + 1,
+  });
   if (counted === undefined) return { end: "fenced" };
   return rootSteps + counted > maxStepsWithHelpers ? outOfSteps(turn) : undefined;
 }

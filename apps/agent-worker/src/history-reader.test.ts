@@ -1,10 +1,25 @@
 import type { LlmBackend, ModelRequest } from "@larkline/model";
-import { systemClock, textOf, type ImagePart, type Message, type SessionKey, type UserPart } from "@larkline/protocol";
+import {
+  systemClock,
+  textOf,
+  type ImagePart,
+  type Message,
+  type SessionKey,
+  type UserPart,
+} from "@larkline/protocol";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { LRUCache } from "lru-cache";
 import { describe, expect, it } from "vitest";
 import { readFiles, readHistory } from "./model-step.ts";
-import { append, echoing, inbound, newWorld, runnerOf, session, type Differences } from "./turn-world.fixture.ts";
+import {
+  append,
+  echoing,
+  inbound,
+  newWorld,
+  runnerOf,
+  session,
+  type Differences,
+} from "./turn-world.fixture.ts";
 
 const { blobs } = openTestStores();
 
@@ -15,13 +30,17 @@ async function storedImage(bytes: Uint8Array): Promise<ImagePart> {
 
 async function images(count: number, bytes = 8): Promise<Message[]> {
   const parts = await Promise.all(
-    Array.from({ length: count }, async (_, index) => await storedImage(new Uint8Array(bytes).fill(index + 1))),
+    Array.from(
+      { length: count },
+      async (_, index) => await storedImage(new Uint8Array(bytes).fill(index + 1)),
+    ),
   );
   return parts.map((part) => ({ role: "user", content: [{ type: "text", text: "look" }, part] }));
 }
 
 function reader({ vision = true, maxChars = 1_000, maxTotalChars = 10_000 } = {}) {
-  return async (history: readonly Message[]) => await readHistory(blobs, history, { vision, maxChars, maxTotalChars });
+  return async (history: readonly Message[]) =>
+    await readHistory(blobs, history, { vision, maxChars, maxTotalChars });
 }
 
 /** First byte of each image that is shown, `-` for one that is not. */
@@ -49,7 +68,11 @@ describe("reading a history for one request", () => {
     const [message] = await reader()(await images(1));
     expect(message?.content[1]).toEqual({
       type: "image",
-      source: { sourceType: "base64", mediaType: "image/png", data: Buffer.alloc(8, 1).toString("base64") },
+      source: {
+        sourceType: "base64",
+        mediaType: "image/png",
+        data: Buffer.alloc(8, 1).toString("base64"),
+      },
     });
   });
 
@@ -60,7 +83,9 @@ describe("reading a history for one request", () => {
   });
 
   it("shows the latest images of several in one message", async () => {
-    const parts = (await images(12)).flatMap(({ content }) => content.filter((part) => part.type === "image"));
+    const parts = (await images(12)).flatMap(({ content }) =>
+      content.filter((part) => part.type === "image"),
+    );
     const [message] = await reader()([user(...parts)]);
     const kinds = message?.content.map(({ type }) => type).join(" ");
     expect(kinds).toBe(`text text${" image".repeat(10)}`);
@@ -77,20 +102,35 @@ describe("reading a history for one request", () => {
   });
 
   it("tells that an image is gone when nothing is stored any more", async () => {
-    const source = { sourceType: "blob", blobId: `blob_${"x".repeat(43)}`, mediaType: "image/png" } as const;
+    const source = {
+      sourceType: "blob",
+      blobId: `blob_${"x".repeat(43)}`,
+      mediaType: "image/png",
+    } as const;
     const shown = await reader()([user({ type: "image", source })]);
     expect(textOf(shown[0] ?? user())).toContain("no longer stored");
   });
 
   it("leaves an image of the web to the vendor", async () => {
-    const part: UserPart = { type: "image", source: { sourceType: "url", url: "https://example.com/a.png" } };
+    const part: UserPart = {
+      type: "image",
+      source: { sourceType: "url", url: "https://example.com/a.png" },
+    };
     const history = [user(part), ...(await images(1))];
     expect((await reader()(history))[0]?.content).toEqual([part]);
   });
 
   it("puts a file's text into its fence, cut to size, and tells when it is gone", async () => {
-    const blobId = await blobs.put(Buffer.from("十二个字的一份文件内容。".repeat(200)), { mediaType: "text/plain" });
-    const file = { type: "file", name: "a.txt", mediaType: "text/plain", bytes: 10, state: "ready" } as const;
+    const blobId = await blobs.put(Buffer.from("十二个字的一份文件内容。".repeat(200)), {
+      mediaType: "text/plain",
+    });
+    const file = {
+      type: "file",
+      name: "a.txt",
+      mediaType: "text/plain",
+      bytes: 10,
+      state: "ready",
+    } as const;
     const [kept, gone] = await reader({ maxChars: 12 })([
       user({ ...file, blobId }),
       user({ ...file, blobId: `blob_${"y".repeat(43)}` }),
@@ -123,18 +163,34 @@ describe("reading a history for one request", () => {
     const counted = replaced(blobs, {
       get: async (id: string) => {
         asked.push(id);
-        return await Promise.resolve({ bytes: Buffer.from("x".repeat(100)), facts: { mediaType: "text/plain" } });
+        return await Promise.resolve({
+          bytes: Buffer.from("x".repeat(100)),
+          facts: { mediaType: "text/plain" },
+        });
       },
     });
-    const shown = await readHistory(counted, files, { vision: true, maxChars: 1_000, maxTotalChars: 150 });
-    expect(asked.toSorted()).toEqual(Array.from({ length: 8 }, (_, index) => `b${12 + index}`).toSorted());
+    const shown = await readHistory(counted, files, {
+      vision: true,
+      maxChars: 1_000,
+      maxTotalChars: 150,
+    });
+    expect(asked.toSorted()).toEqual(
+      Array.from({ length: 8 }, (_, index) => `b${12 + index}`).toSorted(),
+    );
     expect(textOf(shown[0] ?? user())).toContain("newer files leave no room for it");
     expect(textOf(shown[19] ?? user())).toContain("x".repeat(100));
   });
 
   it("for a summary, gives the text of files and leaves images as they are", async () => {
     const blobId = await blobs.put(Buffer.from("the contract"), { mediaType: "text/plain" });
-    const file = { type: "file", name: "a.txt", mediaType: "text/plain", bytes: 12, state: "ready", blobId } as const;
+    const file = {
+      type: "file",
+      name: "a.txt",
+      mediaType: "text/plain",
+      bytes: 12,
+      state: "ready",
+      blobId,
+    } as const;
     const [image] = await images(1);
     const read = async (given: readonly Message[]) =>
       await readFiles(blobs, given, { maxChars: 1_000, maxTotalChars: 1_000 });
@@ -190,16 +246,24 @@ describe("a store of files that hangs", () => {
     expect(await running).toBe("requeue");
   });
 
-  const quick = { ...systemClock, after: (ms: number, act: () => void) => systemClock.after(ms / 100, act) };
+  const quick = {
+    ...systemClock,
+    after: (ms: number, act: () => void) => systemClock.after(ms / 100, act),
+  };
 
   it("keeps no slot for good: the turn waits, which counts as no error", async () => {
     const { world, gen, running, blobs: hanging } = await reading({ clock: quick });
     expect(await running).toBe("postpone");
     const model = listening();
     const look = async (services: NonNullable<Differences["services"]>) =>
-      await runnerOf(world, { backend: model.backend, services })({ v: 1, session, gen }, new AbortController().signal);
+      await runnerOf(world, { backend: model.backend, services })(
+        { v: 1, session, gen },
+        new AbortController().signal,
+      );
     // More often than a message may fail.
-    for (let again = 0; again < 5; again += 1) expect(await look({ clock: quick, blobs: hanging })).toBe("postpone");
+    for (let again = 0; again < 5; again += 1) {
+      expect(await look({ clock: quick, blobs: hanging })).toBe("postpone");
+    }
     expect(await look({})).toBe("done");
     expect(model.requests).toHaveLength(1);
   });
@@ -211,7 +275,9 @@ describe("a store of files that hangs", () => {
     const clock = { ...quick, now: () => systemClock.now() + 11 * 60_000 };
     const run = runnerOf(world, { backend: model.backend, services: { clock, blobs: hanging } });
     expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
-    expect(JSON.stringify(model.requests[0]?.messages)).toContain("An image that could not be read");
+    expect(JSON.stringify(model.requests[0]?.messages)).toContain(
+      "An image that could not be read",
+    );
   });
 
   it("does not hold up the next messages of its session as well", async () => {

@@ -35,7 +35,9 @@ async function read(world: World, input: object): Promise<[text: string, isError
 describe("a result that is too large for the conversation", () => {
   it("EE-40: is kept as a whole, and the model gets its beginning, its end and a handle", async () => {
     const { world, handle } = await withLargeResult();
-    expect(await toolResults(world)).toMatchObject([{ truncated: true, storedPath: expect.stringMatching(/^res_/) }]);
+    expect(await toolResults(world)).toMatchObject([
+      { truncated: true, storedPath: expect.stringMatching(/^res_/) },
+    ]);
     const [[text, isError] = ["", true]] = await resultsIn(world);
     expect(isError).toBe(false);
     expect(text.length).toBeLessThan(51_000);
@@ -53,12 +55,21 @@ describe("a result that is too large for the conversation", () => {
   it("EE-41: tells the model alone where it is: neither a frame nor a card says it", async () => {
     const { world, handle } = await withLargeResult();
     expect(handle).not.toBe("");
-    expect(world.sent[0]?.view?.tools).toMatchObject([{ name: "echo", output: expect.stringContaining("line 0") }]);
+    expect(world.sent[0]?.view?.tools).toMatchObject([
+      { name: "echo", output: expect.stringContaining("line 0") },
+    ]);
     expect(JSON.stringify(world.sent[0]?.view?.tools).includes(handle)).toBe(false);
     await read(world, { handle });
     // What the model itself says of it is its own affair; this one repeats everything.
-    const frames = (await eventsOf(world)).flatMap(streamFramesOf).filter(({ type }) => type.startsWith("tool_"));
-    expect(frames.map(({ type }) => type)).toEqual(["tool_call", "tool_result", "tool_call", "tool_result"]);
+    const frames = (await eventsOf(world))
+      .flatMap(streamFramesOf)
+      .filter(({ type }) => type.startsWith("tool_"));
+    expect(frames.map(({ type }) => type)).toEqual([
+      "tool_call",
+      "tool_result",
+      "tool_call",
+      "tool_result",
+    ]);
     expect(JSON.stringify(frames).includes(handle)).toBe(false);
   });
 
@@ -69,7 +80,9 @@ describe("a result that is too large for the conversation", () => {
     while (offset !== undefined) {
       const [text] = await read(world, { handle, offset });
       const [, page = "", next] =
-        /^([^]*)\n\[Characters \d+ to \d+ of \d+; (?:go on with offset (\d+)|this is the end)\.\]$/.exec(text) ?? [];
+        /^([^]*)\n\[Characters \d+ to \d+ of \d+; (?:go on with offset (\d+)|this is the end)\.\]$/.exec(
+          text,
+        ) ?? [];
       expect(page.length).toBeLessThanOrEqual(20_000);
       whole += page;
       offset = next === undefined ? undefined : Number(next);
@@ -82,7 +95,9 @@ describe("a result that is too large for the conversation", () => {
     world.outcomeOf = () => ({ ok: true, result: large });
     world.resultStores.blobs.put = async () => await Promise.reject(new Error("full"));
     await run(world, ["echo"]);
-    expect(await toolResults(world)).toMatchObject([{ truncated: true, storedPath: "", isError: false }]);
+    expect(await toolResults(world)).toMatchObject([
+      { truncated: true, storedPath: "", isError: false },
+    ]);
     expect((await resultsIn(world))[0]?.[0]).toMatch(/^line 0\n[^]*\[Result cut off: /);
     expect(world.sent).toHaveLength(1);
   });
@@ -99,8 +114,14 @@ describe("reading a stored result", () => {
 
   it("with arguments that do not fit is an error that says which", async () => {
     const { world, handle } = await withLargeResult();
-    expect(await read(world, { handle, offset: -1 })).toEqual([expect.stringMatching(/do not fit: .*offset/), true]);
-    expect(await read(world, { offset: 0 })).toEqual([expect.stringMatching(/do not fit: .*handle/), true]);
+    expect(await read(world, { handle, offset: -1 })).toEqual([
+      expect.stringMatching(/do not fit: .*offset/),
+      true,
+    ]);
+    expect(await read(world, { offset: 0 })).toEqual([
+      expect.stringMatching(/do not fit: .*handle/),
+      true,
+    ]);
   });
 
   it("beyond the end is empty, and says so", async () => {

@@ -1,6 +1,18 @@
 import { oneLine } from "@larkline/agent";
-import { askerOf, foundItems, memoryScope, memorySettings, type FoundMemory } from "@larkline/agent/memory";
-import { textOf, withDeadline, type InboundMessage, type MemoryFound, type MemoryOwner } from "@larkline/protocol";
+import {
+  askerOf,
+  foundItems,
+  memoryScope,
+  memorySettings,
+  type FoundMemory,
+} from "@larkline/agent/memory";
+import {
+  textOf,
+  withDeadline,
+  type InboundMessage,
+  type MemoryFound,
+  type MemoryOwner,
+} from "@larkline/protocol";
 import type { OwnedMemory } from "@larkline/store";
 import type { Agent } from "./agent.ts";
 import type { Services } from "./services.ts";
@@ -47,12 +59,20 @@ export class TurnMemories {
       const found = await withDeadline(clock, memories.find(person, this.#owners, query), lookUpMs);
       if (turn.steps === 0 && turn.putOff === undefined) {
         noteUse(this.#services, found);
-        this.#stored.publish({ type: "memory_query", query, items: foundItems(found), automatic: true });
+        this.#stored.publish({
+          type: "memory_query",
+          query,
+          items: foundItems(found),
+          automatic: true,
+        });
       }
       return found;
     } catch (error) {
       const { session } = message;
-      log.warn({ error, session, turnId: turn.turnId }, "memories were not looked up; the turn runs without them");
+      log.warn(
+        { error, session, turnId: turn.turnId },
+        "memories were not looked up; the turn runs without them",
+      );
       return [];
     }
   }
@@ -75,7 +95,8 @@ const notesTitle =
 function memoryNotes(items: readonly MemoryFound[]): string {
   if (items.length === 0) return "";
   const lines = items.map(
-    ({ id, owner, text }) => `- ${owner} ${id}: ${JSON.stringify(oneLine(text, maxNoteCharacters))}`,
+    ({ id, owner, text }) =>
+      `- ${owner} ${id}: ${JSON.stringify(oneLine(text, maxNoteCharacters))}`,
   );
   return [notesTitle, ...lines].join("\n");
 }
@@ -84,6 +105,8 @@ function memoryNotes(items: readonly MemoryFound[]): string {
 export function noteUse({ memories, log }: Services, found: readonly FoundMemory[]): void {
   for (const [owner, its] of Map.groupBy(found, (memory) => memory.owner)) {
     const ids = its.map(({ id }) => id);
-    memories.used(owner, ids).catch((error: unknown) => log.warn({ error }, "the use of memories was not noted"));
+    memories
+      .used(owner, ids)
+      .catch((error: unknown) => log.warn({ error }, "the use of memories was not noted"));
   }
 }

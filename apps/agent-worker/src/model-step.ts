@@ -132,16 +132,29 @@ export class ModelSteps {
     const { instructions } = agent.config;
     const { turn, history } = stored;
     const together = teamOfTurn(turn)?.name;
-    const team = together === undefined ? undefined : this.#services.agents.get(together)?.config.team;
-    const system = team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;
+    const team =
+      together === undefined ? undefined : this.#services.agents.get(together)?.config.team;
+    const system =
+      team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;
     const seen = conversationFor(agent.name, history, together);
     const from = continuedFrom(seen, turn.message, this.#run.options.request.storeResponses);
     const { previousResponseId } = turn.message;
-    const continued = from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
+    const continued =
+      from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
     const options = { ...this.#run.options.request, maxPauses, ...continued };
     const time = zone === undefined ? [] : [timeNote(zone, turn.startedAtMs)];
-    const notes = [...time, (await memories?.notes()) ?? ""].filter((note) => note !== "").join("\n\n");
-    const asked = { turnNumber: turn.steps + 1, system, notes, options, history: seen, tools, ...following };
+    const notes = [...time, (await memories?.notes()) ?? ""]
+      .filter((note) => note !== "")
+      .join("\n\n");
+    const asked = {
+      turnNumber: turn.steps + 1,
+      system,
+      notes,
+      options,
+      history: seen,
+      tools,
+      ...following,
+    };
     const asking = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
       if (leftOut !== undefined) this.#logRefusal(leftOut);
       const unread = modelMessagesOf(messages.slice(from));
@@ -162,8 +175,16 @@ export class ModelSteps {
 
   #logRefusal(leftOut: readonly LeftOut[]): void {
     const { message = "", requestId } = this.#refusal?.vendor ?? {};
-    const facts = { turnId: this.#run.stored.turn.turnId, leftOut, problem: scrubText(message), requestId };
-    this.#services.log.warn(facts, "the vendor of the model refused the request: it is asked again without a part");
+    const facts = {
+      turnId: this.#run.stored.turn.turnId,
+      leftOut,
+      problem: scrubText(message),
+      requestId,
+    };
+    this.#services.log.warn(
+      facts,
+      "the vendor of the model refused the request: it is asked again without a part",
+    );
   }
 
   /** Whether the request is so large that it may be too large, and something can be shortened. */
@@ -188,23 +209,44 @@ export class ModelSteps {
       if (refused !== undefined) return refused;
       const { turn } = stored;
       const answer = await this.#choose(selectionRequest(turn, facts, wrong));
-      stored.take({ turn: withOtherUse(turn, answer.use ?? noUse), history: [], events: [], next: { do: "choose" } });
+      stored.take({
+        turn: withOtherUse(turn, answer.use ?? noUse),
+        history: [],
+        events: [],
+        next: { do: "choose" },
+      });
       if (answer.brokenOff === true) return undefined;
-      const failed = answer.late ? "the answer of the model took too long." : answer.failure?.message;
+      const failed = answer.late
+        ? "the answer of the model took too long."
+        : answer.failure?.message;
       const read = readChoice(turn, answer.text, { team: facts.team, tries: wrong.length + 1 });
       if (failed !== undefined) return speakerChosen(stored.turn, { why: failed }, facts);
-      if (read.isFinal) return speakerChosen(stored.turn, { speaker: read.speaker, why: read.problem }, facts);
+      if (read.isFinal) {
+        return speakerChosen(stored.turn, { speaker: read.speaker, why: read.problem }, facts);
+      }
       wrong.push(read);
     }
   }
 
   /** What the model of a team says about the next speaker; `late`: it had not said all of it in time. */
-  async #choose({ system, messages: history }: CompactionRequest): Promise<StepResult & { late: boolean }> {
+  async #choose({
+    system,
+    messages: history,
+  }: CompactionRequest): Promise<StepResult & { late: boolean }> {
     const limit = new AbortController();
     const stopTimer = this.#services.clock.after(choiceMs, () => limit.abort());
     try {
-      const asked = { turnNumber: 0, system, history, tools: [], options: { maxTokens: choiceTokens } };
-      const result = await this.#watchStep("choice", async () => await this.#ask(asked, history, limit.signal));
+      const asked = {
+        turnNumber: 0,
+        system,
+        history,
+        tools: [],
+        options: { maxTokens: choiceTokens },
+      };
+      const result = await this.#watchStep(
+        "choice",
+        async () => await this.#ask(asked, history, limit.signal),
+      );
       return { ...result, late: limit.signal.aborted };
     } finally {
       stopTimer();
@@ -217,7 +259,9 @@ export class ModelSteps {
     const language = languageOfMessage(stored.turn.message, agent.speech.texts);
     const summary = await this.#watchStep("summary", async () => {
       const sent = withoutRefused(this.#run.stored.history);
-      const cleaned = new Map(this.#run.stored.history.map((message, at) => [message, sent[at] ?? message]));
+      const cleaned = new Map(
+        this.#run.stored.history.map((message, at) => [message, sent[at] ?? message]),
+      );
       const shown = plan.older.map((message) => cleaned.get(message) ?? message);
       const reading = readFiles(this.#services.blobs, shown, {
         maxChars: summarisedChars,
@@ -225,13 +269,19 @@ export class ModelSteps {
       });
       const older = await this.#readInTime(reading, shown);
       const { system, messages: history } = compactionRequest(older, language);
-      return await this.#ask({ turnNumber: 0, system, history, tools: [] }, modelMessagesOf(history));
+      return await this.#ask(
+        { turnNumber: 0, system, history, tools: [] },
+        modelMessagesOf(history),
+      );
     });
     return summary.brokenOff === true ? undefined : summary;
   }
 
   /** Reports a request to a model to observers. */
-  async #watchStep(purpose: "answer" | "choice" | "summary", run: () => Promise<StepResult>): Promise<StepResult> {
+  async #watchStep(
+    purpose: "answer" | "choice" | "summary",
+    run: () => Promise<StepResult>,
+  ): Promise<StepResult> {
     const { clock } = this.#services;
     const { stored, watch } = this.#run;
     const { telemetry, tags } = watch;
@@ -240,7 +290,9 @@ export class ModelSteps {
     const startedMs = clock.monotonic();
     const { agent } = stored.turn;
     const who = agent === undefined ? {} : { agent };
-    const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, ...who, purpose } });
+    const step = tracer.startSpan("model.step", {
+      attributes: { ...tags, model: chain.primary.id, ...who, purpose },
+    });
     let result: StepResult | undefined;
     let outcome = "failed";
     try {
@@ -249,8 +301,14 @@ export class ModelSteps {
       return result;
     } finally {
       const { id: model } = infoOf(chain, result?.model);
-      samples["model.step_seconds"].record((clock.monotonic() - startedMs) / 1_000, { model, outcome });
-      const facts = result === undefined ? {} : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
+      samples["model.step_seconds"].record((clock.monotonic() - startedMs) / 1_000, {
+        model,
+        outcome,
+      });
+      const facts =
+        result === undefined
+          ? {}
+          : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
       if (outcome !== "ok") step.recordException(outcome);
       step.setAttributes({ model, profile: chain.profileOf(model), outcome, ...facts }).end();
     }
@@ -261,7 +319,10 @@ export class ModelSteps {
    * it does; at the end of the patience the history says which files could not be read. Where the run is broken off it is
    * given back `unread`: no model is asked then.
    */
-  async #readInTime(reading: Promise<readonly Message[]>, unread: readonly Message[]): Promise<readonly Message[]> {
+  async #readInTime(
+    reading: Promise<readonly Message[]>,
+    unread: readonly Message[],
+  ): Promise<readonly Message[]> {
     const { clock, filesGivenUp } = this.#services;
     const { message, turnId, startedAtMs } = this.#run.stored.turn;
     const { session } = message;
@@ -280,7 +341,10 @@ export class ModelSteps {
         throw new FilesUnreadableError("stored files cannot be read now", { cause: error });
       }
       filesGivenUp.set(session, true);
-      this.#services.log.error({ turnId, error }, "stored files cannot be read: the turn goes without them");
+      this.#services.log.error(
+        { turnId, error },
+        "stored files cannot be read: the turn goes without them",
+      );
       return withoutFiles(unread);
     } finally {
       signal.removeEventListener("abort", stop);
@@ -294,7 +358,14 @@ export class ModelSteps {
     const ends = limit === undefined ? signal : AbortSignal.any([signal, limit]);
     const conversation = stored.turn.message.session;
     const scalePicture = scalingBy(this.#services.extractor);
-    const request = { ...asked.options, messages, tools: asked.tools, ...systemOf(asked), conversation, scalePicture };
+    const request = {
+      ...asked.options,
+      messages,
+      tools: asked.tools,
+      ...systemOf(asked),
+      conversation,
+      scalePicture,
+    };
     const { turnNumber, onEvent } = asked;
     const onRetry = (retry: ModelRetry): void => {
       watch.retried(retry);
@@ -302,7 +373,10 @@ export class ModelSteps {
     };
     const chunks = model.chain.stream(request, ends, this.#past());
     const read = await readStep(chunks, { turnNumber, onEvent, onRetry });
-    const result = { ...read, warnings: read.warnings.filter((warning) => this.#isNews(warning, turnNumber)) };
+    const result = {
+      ...read,
+      warnings: read.warnings.filter((warning) => this.#isNews(warning, turnNumber)),
+    };
     const use = stepUse(result, asked, model.model);
     await budget.charge(use);
     const uses = callUses(result, asked);
@@ -345,7 +419,12 @@ export class ModelSteps {
     if (plan === undefined || summary === undefined) return undefined;
     const text = summaryIn(summary);
     if (text !== undefined) return compactedTransition(turn, plan, text);
-    return { turn: { ...turn, summaryFailed: true }, history: [], events: [], next: { do: "model" } };
+    return {
+      turn: { ...turn, summaryFailed: true },
+      history: [],
+      events: [],
+      next: { do: "model" },
+    };
   }
 
   /** The vendor counts more than we did: shortens what can be shortened, once. */
@@ -366,10 +445,14 @@ export class ModelSteps {
     const usedTokens = this.#usedTokens;
     const { agent, options, stored } = this.#run;
     const { message } = stored.turn;
-    if (continuedFrom(stored.history, message, options.request.storeResponses) !== undefined) return undefined;
+    if (continuedFrom(stored.history, message, options.request.storeResponses) !== undefined) {
+      return undefined;
+    }
     const { absorbed = [] } = stored.turn;
     // What a member of a team sees has other messages than what is stored, and a cut counts those.
-    const seen = stored.history.some(isOfTeam) ? stored.history : conversationFor(agent.name, stored.history);
+    const seen = stored.history.some(isOfTeam)
+      ? stored.history
+      : conversationFor(agent.name, stored.history);
     return compactionPlan(seen, {
       contextWindow,
       maxOutputTokens,
@@ -421,7 +504,12 @@ function tellUse({ samples }: Telemetry, chain: ModelChain, step: StepResult): T
 
 function tokensOf(usage: Usage): Record<string, number> {
   const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0 } = usage;
-  return { input: inputTokens, output: outputTokens, cache_read: cacheReadTokens, cache_write: cacheCreationTokens };
+  return {
+    input: inputTokens,
+    output: outputTokens,
+    cache_read: cacheReadTokens,
+    cache_write: cacheCreationTokens,
+  };
 }
 
 /** What a vendor said when it refused, for operators: its text is cut and redacted already by those who log it. */
@@ -484,7 +572,9 @@ const maxImages = 10;
 const maxImageBytes = 15_000_000;
 
 function storedImage(part: Part): StoredImage | undefined {
-  return part.type === "image" && part.source.sourceType === "blob" ? { part, ...part.source } : undefined;
+  return part.type === "image" && part.source.sourceType === "blob"
+    ? { part, ...part.source }
+    : undefined;
 }
 
 function hasReference({ content }: Message): boolean {
@@ -514,7 +604,10 @@ async function fileTexts(
   const newestFirst = filesIn(history).toReversed();
   for (let at = 0; at < newestFirst.length; at += filesAtOnce) {
     const parts = newestFirst.slice(at, at + filesAtOnce);
-    const read = charsLeft > 0 ? await Promise.all(parts.map(async (part) => await fileText(blobs, part))) : [];
+    const read =
+      charsLeft > 0
+        ? await Promise.all(parts.map(async (part) => await fileText(blobs, part)))
+        : [];
     for (const [index, part] of parts.entries()) {
       const content = read[index];
       const allowed = Math.min(maxChars, charsLeft);
@@ -537,10 +630,15 @@ async function imagesOf(
 ): Promise<ReadonlyMap<Part, ImagePart | TextPart>> {
   const shown = new Map<Part, ImagePart | TextPart>();
   let bytesLeft = maxImageBytes;
-  for (const { part, blobId, mediaType } of storedImages(history).toReversed().slice(0, maxImages)) {
+  for (const { part, blobId, mediaType } of storedImages(history)
+    .toReversed()
+    .slice(0, maxImages)) {
     const stored = await blobs.get(blobId);
     if (stored === undefined) {
-      shown.set(part, textPart("[An image that is no longer stored. Say so, do not guess what it shows.]"));
+      shown.set(
+        part,
+        textPart("[An image that is no longer stored. Say so, do not guess what it shows.]"),
+      );
       continue;
     }
     bytesLeft -= stored.bytes.byteLength;
@@ -564,7 +662,8 @@ function scalingBy(extractor: TextExtractor): PictureScaling {
 const hiddenImage =
   "[An image that is not shown, because a request has room for the latest ones only. Say so, do not guess.]";
 const unreadImage = "[An image that could not be read. Say so, do not guess.]";
-const unseenImage = "[An image that you cannot see: this model takes text only. Say so, do not guess.]";
+const unseenImage =
+  "[An image that you cannot see: this model takes text only. Say so, do not guess.]";
 
 type UserMessage = Extract<Message, { role: "user" }>;
 
@@ -576,13 +675,17 @@ function withParts(
   return history.map((message) => {
     if (message.role !== "user") return message;
     const content = message.content.map(replace);
-    return content.every((part, index) => part === message.content[index]) ? message : { ...message, content };
+    return content.every((part, index) => part === message.content[index])
+      ? message
+      : { ...message, content };
   });
 }
 
 function withoutFiles(history: readonly Message[]): readonly Message[] {
   return withParts(history, (part) => {
-    if (part.type === "file") return textPart(attachmentText({ ...part, state: "failed" }, undefined));
+    if (part.type === "file") {
+      return textPart(attachmentText({ ...part, state: "failed" }, undefined));
+    }
     return storedImage(part) === undefined ? part : textPart(unreadImage);
   });
 }

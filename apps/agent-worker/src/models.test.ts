@@ -17,7 +17,11 @@ function settings(agent: object = {}, models: readonly object[] = []): LarklineC
   return resolved({ agents: { default: agent }, models });
 }
 
-function made(config: LarklineConfig, env: Record<string, string> = keys, model = "anthropic/claude-sonnet-4-6") {
+function made(
+  config: LarklineConfig,
+  env: Record<string, string> = keys,
+  model = "anthropic/claude-sonnet-4-6",
+) {
   const providers = readProviders(env, config.providers);
   if (!providers.ok) throw new Error(providers.error);
   const given = { providers: providers.value, modules: new Map() };
@@ -41,7 +45,10 @@ describe("the models of a deployment", () => {
     expect(choices().modelOf(undefined).name).toBe("anthropic/claude-sonnet-4-6");
     const own = choices({ model: "openai/gpt-5,anthropic/claude-opus-4-6" });
     expect(own.defaultModel).toBe("openai/gpt-5");
-    expect(own.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
+    expect(own.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual([
+      "gpt-5",
+      "claude-opus-4-6",
+    ]);
   });
 
   it("begin with the one that was chosen, and fall back to the usual ones", () => {
@@ -50,9 +57,9 @@ describe("the models of a deployment", () => {
       "gpt-5",
       "claude-sonnet-4-6",
     ]);
-    expect(offered.modelOf("anthropic/claude-sonnet-4-6").chain.models.map(({ id }) => id)).toEqual([
-      "claude-sonnet-4-6",
-    ]);
+    expect(offered.modelOf("anthropic/claude-sonnet-4-6").chain.models.map(({ id }) => id)).toEqual(
+      ["claude-sonnet-4-6"],
+    );
   });
 
   it("are the usual ones for a choice that is not offered any more", () => {
@@ -73,15 +80,29 @@ describe("the models of a deployment", () => {
   });
 
   it.each([
-    [{ model: "deepsek/chat" }, "'deepsek/chat' names an unknown provider, did you mean 'deepseek'?"],
-    [{ model: "mistral/large" }, "unknown provider; there are anthropic, openai, openai-responses, deepseek"],
-    [{ model: "anthropic/claude-sonet-4-6" }, "is an unknown model, did you mean 'anthropic/claude-sonnet-4-6'?"],
-    [{ models: ["openai/gtp-5"] }, "'openai/gtp-5' is an unknown model, did you mean 'openai/gpt-5'?"],
+    [
+      { model: "deepsek/chat" },
+      "'deepsek/chat' names an unknown provider, did you mean 'deepseek'?",
+    ],
+    [
+      { model: "mistral/large" },
+      "unknown provider; there are anthropic, openai, openai-responses, deepseek",
+    ],
+    [
+      { model: "anthropic/claude-sonet-4-6" },
+      "is an unknown model, did you mean 'anthropic/claude-sonnet-4-6'?",
+    ],
+    [
+      { models: ["openai/gtp-5"] },
+      "'openai/gtp-5' is an unknown model, did you mean 'openai/gpt-5'?",
+    ],
     [{ model: "openai-responses/gpt5" }, "unknown model, did you mean 'openai-responses/gpt-5'?"],
     [{ model: "openai/o7-colossal" }, "is an unknown model; describe it in models[] if it is new"],
     [{ model: "deepseek/chat" }, "deepseek/chat needs DEEPSEEK_KEY."],
   ])("that are unknown are refused at the start: %j", (agent, error) => {
-    const providers = { deepseek: { type: "openai", baseUrl: "http://127.0.0.1:1/v1", keyEnv: "DEEPSEEK_KEY" } };
+    const providers = {
+      deepseek: { type: "openai", baseUrl: "http://127.0.0.1:1/v1", keyEnv: "DEEPSEEK_KEY" },
+    };
     const refused = made(resolved({ agents: { default: agent }, providers }));
     expect(refused).toMatchObject({ ok: false, error: expect.stringContaining(error) });
   });
@@ -105,7 +126,12 @@ describe("the models of a deployment", () => {
   });
 
   it("have the facts and prices of the configuration, and cost what the one that answered costs", () => {
-    const facts = { provider: "openai", contextWindow: 5_000, maxOutputTokens: 1_000, inputPricePer1M: 1 };
+    const facts = {
+      provider: "openai",
+      contextWindow: 5_000,
+      maxOutputTokens: 1_000,
+      inputPricePer1M: 1,
+    };
     const models = [
       { ...facts, id: "small" },
       { ...facts, id: "dear", inputPricePer1M: 100 },
@@ -114,7 +140,16 @@ describe("the models of a deployment", () => {
     if (!all.ok) throw new Error(all.error);
     const { model } = ofDefault(all.value).modelOf(undefined);
     expect(model.info).toMatchObject({ id: "small", contextWindow: 5_000 });
-    const usage = { inputTokens: 1_000_000, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
-    expect([model.costUsd(usage), model.costUsd(usage, "dear"), model.costUsd(usage, "unknown")]).toEqual([1, 100, 1]);
+    const usage = {
+      inputTokens: 1_000_000,
+      outputTokens: 0,
+      cacheReadTokens: 0,
+      cacheCreationTokens: 0,
+    };
+    expect([
+      model.costUsd(usage),
+      model.costUsd(usage, "dear"),
+      model.costUsd(usage, "unknown"),
+    ]).toEqual([1, 100, 1]);
   });
 });

@@ -30,7 +30,10 @@ const paying: LlmBackend = {
 };
 
 function decidedBy(approvers: object): Differences {
-  return { backend: paying, policy: policyOf({ permissions: [{ tools: ["pay"], do: "ask", approvers }] }) };
+  return {
+    backend: paying,
+    policy: policyOf({ permissions: [{ tools: ["pay"], do: "ask", approvers }] }),
+  };
 }
 
 /** A world in which a call waits for people. */
@@ -48,7 +51,10 @@ async function say(
   world: World,
   { app, id, argumentsHash }: Approval,
   word: "approve" | "reject",
-  { by = "console:Ann", ...changes }: Partial<Extract<OperatorOrder["act"], { do: "decide" }>> & { by?: string } = {},
+  {
+    by = "console:Ann",
+    ...changes
+  }: Partial<Extract<OperatorOrder["act"], { do: "decide" }>> & { by?: string } = {},
 ): Promise<OrderResult> {
   const act = { do: "decide", app, approvalId: id, word, argumentsHash, ...changes } as const;
   return await applyOrder(servicesOf(world), { v: 1, by, act });
@@ -59,7 +65,9 @@ it("a call runs once when an operator approves it where the policy names operato
   const { world, approval } = await asking(differences);
   expect(approval.deciders).toMatchObject({ requester: false, operators: true });
   expect(await say(world, approval, "approve")).toEqual({ result: "done" });
-  expect(await say(world, approval, "approve", { by: "console:Bo" })).toEqual({ result: "nothing" });
+  expect(await say(world, approval, "approve", { by: "console:Bo" })).toEqual({
+    result: "nothing",
+  });
   await settle(world, differences);
   expect([...world.ran.values()]).toEqual([1]);
   expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["done"]);
@@ -82,10 +90,14 @@ it("operators decide nothing that the policy does not give them, and nothing tha
   const { world, approval } = await asking(decidedBy({ people: ["ou_boss"] }));
   expect(await say(world, approval, "approve")).toEqual({ result: "not_possible" });
   expect(await say(world, approval, "reject")).toEqual({ result: "not_possible" });
-  expect(await say(world, approval, "approve", { approvalId: "f".repeat(32) })).toEqual({ result: "nothing" });
+  expect(await say(world, approval, "approve", { approvalId: "f".repeat(32) })).toEqual({
+    result: "nothing",
+  });
   const other = await asking(decidedBy({ operators: true }));
   const shown = { argumentsHash: "of other arguments" };
-  expect(await say(other.world, other.approval, "approve", shown)).toEqual({ result: "not_possible" });
+  expect(await say(other.world, other.approval, "approve", shown)).toEqual({
+    result: "not_possible",
+  });
   expect(await other.world.approvals.pending(session)).toHaveLength(1);
 });
 
@@ -93,9 +105,14 @@ it("two operators are one person where two people have to approve", async () => 
   const differences = decidedBy({ operators: true, people: ["ou_boss"], count: 2 });
   const { world, approval } = await asking(differences);
   expect(await say(world, approval, "approve")).toEqual({ result: "done" });
-  expect(await say(world, approval, "approve", { by: "console:Bo" })).toEqual({ result: "nothing" });
+  expect(await say(world, approval, "approve", { by: "console:Bo" })).toEqual({
+    result: "nothing",
+  });
   expect(await world.approvals.pending(session)).toHaveLength(1);
-  const decided = await world.approvals.decide(session, approval.id, { decision: "approve", by: { id: "ou_boss" } });
+  const decided = await world.approvals.decide(session, approval.id, {
+    decision: "approve",
+    by: { id: "ou_boss" },
+  });
   if (decided.result !== "settled") throw new Error(decided.result);
   world.wakes.push(decided.wakeGen ?? 0);
   await settle(world, differences);
@@ -115,6 +132,8 @@ it("a word that only claims to come from an operator is not believed", async () 
       ...via,
     });
     if (decided.result !== "settled") throw new Error(decided.result);
-    expect((await checkGrant(servicesOf(world, differences), decided.status)).state).toBe("cancelled");
+    expect((await checkGrant(servicesOf(world, differences), decided.status)).state).toBe(
+      "cancelled",
+    );
   }
 });

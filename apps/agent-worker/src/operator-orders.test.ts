@@ -27,10 +27,15 @@ it("an order that no worker takes is not done, now or later", async () => {
 
 it("an order whose worker dies with it is uncertain, and no other worker does it again", async () => {
   let nowMs = 0;
-  const orders = new OperatorOrders({ ...newWorld(), clock: { ...systemClock, monotonic: () => nowMs } });
+  const orders = new OperatorOrders({
+    ...newWorld(),
+    clock: { ...systemClock, monotonic: () => nowMs },
+  });
   const handed = orders.handIn(reset, 1_000);
   const dying = async (): Promise<never> => await Promise.reject(new Error("died"));
-  await expect.poll(async () => await orders.serve(dying).catch((error: Error) => error.message)).toBe("died");
+  await expect
+    .poll(async () => await orders.serve(dying).catch((error: Error) => error.message))
+    .toBe("died");
   expect(await orders.serve(async () => ({ result: "done" }))).toBe(false);
   nowMs = 1_000;
   expect(await handed).toEqual({ state: "uncertain" });
@@ -43,7 +48,8 @@ it("an order is done by one worker, once, and its result returned", async () => 
   const { gen } = await store.summary(session);
   await store.claim(session, gen, "worker");
   const stopped: string[] = [];
-  const publish = async ({ turnId = "" }: { turnId?: string }): Promise<void> => void stopped.push(turnId);
+  const publish = async ({ turnId = "" }: { turnId?: string }): Promise<void> =>
+    void stopped.push(turnId);
   const services = servicesOf(world);
   const { orders } = services;
   services.cancels.publish = publish;
@@ -58,7 +64,9 @@ it("an order is done by one worker, once, and its result returned", async () => 
       view: { state: "stopped" },
     });
     const records = [];
-    for await (const { kind, userId } of audit.export(0, Number.MAX_SAFE_INTEGER)) records.push({ kind, userId });
+    for await (const { kind, userId } of audit.export(0, Number.MAX_SAFE_INTEGER)) {
+      records.push({ kind, userId });
+    }
     expect(records).toContainEqual({ kind: "session_reset", userId: "console" });
   } finally {
     await Promise.all(workers.map(async (worker) => await worker.close()));
@@ -77,7 +85,9 @@ async function runOne({ store }: World, ...waiting: string[]): Promise<void> {
 
 async function recordsOf({ audit }: World, kind: string) {
   const records = [];
-  for await (const record of audit.export(0, Number.MAX_SAFE_INTEGER)) if (record.kind === kind) records.push(record);
+  for await (const record of audit.export(0, Number.MAX_SAFE_INTEGER)) {
+    if (record.kind === kind) records.push(record);
+  }
   return records;
 }
 
@@ -87,9 +97,17 @@ it("a session whose message no version can read is reset", async () => {
   const world = newWorld();
   await runOne(world);
   const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:in:${session}`);
-  await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
+  await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(
+    key,
+    0,
+    '1:{"v":9}',
+  );
   expect(await applyOrder(servicesOf(world), reset)).toMatchObject({ result: "done", turnId });
-  expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
+  expect(await world.store.summary(session)).toMatchObject({
+    state: "idle",
+    waiting: 0,
+    unsent: 0,
+  });
 });
 
 it("a turn that is cancelled has the cancel in its session, with the operator's name on record", async () => {
@@ -98,13 +116,17 @@ it("a turn that is cancelled has the cancel in its session, with the operator's 
   const order = orderOf({ do: "cancel", session, seq: 1 });
   expect(await applyOrder(servicesOf(world), order)).toEqual({ result: "done" });
   expect(await world.store.cancelled(session)).toBe(true);
-  expect(await recordsOf(world, "turn_cancelled")).toMatchObject([{ session, turnId, userId: "console" }]);
+  expect(await recordsOf(world, "turn_cancelled")).toMatchObject([
+    { session, turnId, userId: "console" },
+  ]);
 });
 
 it("the messages that wait are dropped, not the one that is being answered", async () => {
   const world = newWorld();
   await runOne(world, "om_2", "om_3");
-  expect(await applyOrder(servicesOf(world), orderOf({ do: "drop", session }))).toEqual({ result: "done" });
+  expect(await applyOrder(servicesOf(world), orderOf({ do: "drop", session }))).toEqual({
+    result: "done",
+  });
   expect(await world.store.summary(session)).toMatchObject({ state: "running", waiting: 1 });
   expect(await recordsOf(world, "inbox_dropped")).toMatchObject([{ session, userId: "console" }]);
 });
@@ -128,7 +150,9 @@ it("a rule is taken back once, with the operator's name on record", async () => 
   expect(await applyOrder(services, order)).toEqual({ result: "done" });
   expect(await applyOrder(services, order)).toEqual({ result: "nothing" });
   expect(await services.rules.list(message.app)).toEqual([]);
-  expect(await recordsOf(world, "rule_revoked")).toMatchObject([{ ruleId: rule.id, userId: "console" }]);
+  expect(await recordsOf(world, "rule_revoked")).toMatchObject([
+    { ruleId: rule.id, userId: "console" },
+  ]);
 });
 
 const replyRecord: OutboxRecord = {
@@ -158,7 +182,11 @@ it("a reply that was given up is sent again once, however often that is ordered"
   const results = await Promise.all([1, 2, 3].map(async () => await applyOrder(services, order)));
   expect(results.filter(({ result }) => result === "done")).toHaveLength(1);
   expect((await world.store.summary(session)).unsent).toBe(1);
-  expect((await world.store.leaseOutbox(session))?.record).toMatchObject({ id: turnId, uuid: "u-1", attempts: 0 });
+  expect((await world.store.leaseOutbox(session))?.record).toMatchObject({
+    id: turnId,
+    uuid: "u-1",
+    attempts: 0,
+  });
   expect(await services.deadLetters.list(9)).toEqual([]);
   expect((await recordsOf(world, "letter_retried"))[0]).toMatchObject({
     letterId: `reply:${turnId}`,

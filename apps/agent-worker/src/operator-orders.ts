@@ -25,7 +25,10 @@ export function startOrders(services: Services): { close(): Promise<void> } {
   let cancelNext: (() => void) | undefined;
   const serve = async (): Promise<void> => {
     try {
-      while (!closing.signal.aborted && (await orders.serve(async (order) => await applyOrder(services, order)))) {
+      while (
+        !closing.signal.aborted &&
+        (await orders.serve(async (order) => await applyOrder(services, order)))
+      ) {
         // The next one.
       }
     } catch (error) {
@@ -54,8 +57,14 @@ const done: OrderResult = { result: "done" };
 const nothing: OrderResult = { result: "nothing" };
 
 /** Carries out an order. The audit log has it, with the operator's name, before it is carried out. */
-export async function applyOrder(services: Services, { by, act }: OperatorOrder): Promise<OrderResult> {
-  services.log.info({ by, order: act.do, ...("session" in act ? { session: act.session } : {}) }, "operator order");
+export async function applyOrder(
+  services: Services,
+  { by, act }: OperatorOrder,
+): Promise<OrderResult> {
+  services.log.info(
+    { by, order: act.do, ...("session" in act ? { session: act.session } : {}) },
+    "operator order",
+  );
   switch (act.do) {
     case "cancel":
       return await cancel(services, by, act);
@@ -85,14 +94,22 @@ export async function applyOrder(services: Services, { by, act }: OperatorOrder)
   }
 }
 
-async function cancel(services: Services, by: string, { session, seq }: OrderAct<"cancel">): Promise<OrderResult> {
+async function cancel(
+  services: Services,
+  by: string,
+  { session, seq }: OrderAct<"cancel">,
+): Promise<OrderResult> {
   const turnId = turnIdOf(session, seq);
   await services.auditLog.append({ kind: "turn_cancelled", session, turnId, userId: by });
   return (await cancelTurn(services, session, turnId)) ? done : nothing;
 }
 
 /** As a person's `/stop` does it, for the turn of any person: stored first, then published to all workers. */
-async function cancelTurn({ store, turns, cancels }: Services, session: SessionKey, turnId: string): Promise<boolean> {
+async function cancelTurn(
+  { store, turns, cancels }: Services,
+  session: SessionKey,
+  turnId: string,
+): Promise<boolean> {
   const { accepted, wakeGen } = await store.cancel(session, { turnId, reason: "cancelled" });
   if (wakeGen !== undefined) await turns.wake(session, wakeGen);
   await cancels.publish({ session, turnId });
@@ -104,7 +121,13 @@ async function reset(services: Services, by: string, session: SessionKey): Promi
   const { store, turns, cancels, clock } = services;
   const replyOf: ResetOptions["replyOf"] = async (id, message, onCard) =>
     resetReply(id, message, { onCard, nowMs: clock.now() });
-  const { turnId, wakeGen, runners = [], helpers = [], asker } = await store.reset(session, { by, replyOf });
+  const {
+    turnId,
+    wakeGen,
+    runners = [],
+    helpers = [],
+    asker,
+  } = await store.reset(session, { by, replyOf });
   if (wakeGen !== undefined) await turns.wake(session, wakeGen);
   if (asker !== undefined) await turns.wake(asker.session, asker.wakeGen);
   // Wakes waiting helpers and makes running ones look; each stops the helpers below it.
@@ -173,7 +196,9 @@ async function decide(
   const found = await approvals.find(app, approvalId);
   if (found === undefined) return nothing;
   const { approval } = found;
-  if (!operatorsDecide(approval) || approval.argumentsHash !== argumentsHash) return { result: "not_possible" };
+  if (!operatorsDecide(approval) || approval.argumentsHash !== argumentsHash) {
+    return { result: "not_possible" };
+  }
   const [id = by, ...name] = by.split(":");
   const operator = name.length === 0 ? { id } : { id, name: name.join(":") };
   const decided = await approvals.decide(approval.session, approvalId, {
@@ -182,7 +207,9 @@ async function decide(
     via: "console",
   });
   if (decided.result === "unknown") return nothing;
-  if ("wakeGen" in decided && decided.wakeGen !== undefined) await turns.wake(approval.session, decided.wakeGen);
+  if ("wakeGen" in decided && decided.wakeGen !== undefined) {
+    await turns.wake(approval.session, decided.wakeGen);
+  }
   return decided.result === "settled" || decided.result === "counted" ? done : nothing;
 }
 
@@ -215,7 +242,9 @@ async function settleLetter(
     ...(turnId === undefined ? {} : { turnId }),
     ...(app === undefined ? {} : { app }),
   });
-  if (deed === "discard_letter") return (await deadLetters.discard(session, letterId)) ? done : nothing;
+  if (deed === "discard_letter") {
+    return (await deadLetters.discard(session, letterId)) ? done : nothing;
+  }
   if (letter.kind === "approval") return { result: "not_possible" };
   if (letter.kind === "message") return await runAgain(services, letter);
   return (await deadLetters.resend(session, letterId)) ? done : nothing;

@@ -18,7 +18,10 @@ import {
 import type { Differences, World } from "./turn-world.fixture.ts";
 
 /** A model that calls a tool first, and what it was asked. */
-function calling(name: string, asked: ModelRequest[] = []): Differences & { asked: ModelRequest[] } {
+function calling(
+  name: string,
+  asked: ModelRequest[] = [],
+): Differences & { asked: ModelRequest[] } {
   const backend: LlmBackend = {
     async *stream(request): AsyncIterable<ModelChunk> {
       asked.push(request);
@@ -35,7 +38,11 @@ function calling(name: string, asked: ModelRequest[] = []): Differences & { aske
 }
 
 /** A worker with what is paused in this world. */
-async function pausing(world: World, what: "agent" | "tool", name: string): Promise<Partial<Differences>> {
+async function pausing(
+  world: World,
+  what: "agent" | "tool",
+  name: string,
+): Promise<Partial<Differences>> {
   const { pauses } = servicesOf(world);
   await pauses.set({ what, name }, true, "console:Ann");
   await pauses.refresh();
@@ -59,7 +66,9 @@ it("a paused agent answers with a notice in the language of its person, and asks
     expect.stringContaining("An operator has paused the agent default"),
   ]);
   expect(model.asked).toEqual([]);
-  const ends = (await world.events.read(session, 0, 1_000)).filter(({ event }) => event.type === "error");
+  const ends = (await world.events.read(session, 0, 1_000)).filter(
+    ({ event }) => event.type === "error",
+  );
   expect(ends.map(({ event }) => event)).toMatchObject([
     { code: "permission_denied", retryable: true },
     { code: "permission_denied", retryable: true },
@@ -72,14 +81,20 @@ it("commands work for a paused agent, and what was said counts when it works aga
   const paused = await pausing(world, "agent", "default");
   await append(world, inbound("om_1", "first"));
   await settle(world, { ...model, ...paused });
-  await append(world, inbound("om_2", "/agent", { command: { name: "agent", argument: "" }, language: "en" }));
+  await append(
+    world,
+    inbound("om_2", "/agent", { command: { name: "agent", argument: "" }, language: "en" }),
+  );
   await settle(world, { ...model, ...paused });
   await append(world, inbound("om_3", "second"));
   await settle(world, model);
   const texts = (await outboxOf(world)).map(({ text }) => text);
   expect(texts[1]).toContain("Who answers");
   expect(texts[2]).toBe("done");
-  expect(model.asked[0]?.messages.filter(({ role }) => role === "user").map(textOf)).toEqual(["first", "second"]);
+  expect(model.asked[0]?.messages.filter(({ role }) => role === "user").map(textOf)).toEqual([
+    "first",
+    "second",
+  ]);
 });
 
 it("a turn under way ends with the notice when its calls are answered, and its text stays", async () => {
@@ -91,7 +106,9 @@ it("a turn under way ends with the notice when its calls are answered, and its t
   const paused = await pausing(world, "agent", "default");
   await settle(world, { ...model, ...paused });
   expect(model.asked).toHaveLength(1);
-  expect((await outboxOf(world)).map(({ text }) => text)).toEqual([expect.stringContaining("paused the agent")]);
+  expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
+    expect.stringContaining("paused the agent"),
+  ]);
   expect([...world.ran.values()]).toEqual([1]);
 });
 
@@ -101,7 +118,9 @@ it("a call of a paused tool is not run, and the model reads why", async () => {
   await append(world, inbound("om_1", "go"));
   await settle(world, { ...calling("echo"), ...paused });
   expect([...world.ran.keys()]).toEqual([]);
-  expect(await resultsOf(world)).toEqual([expect.stringContaining("an operator has paused the tool 'echo'")]);
+  expect(await resultsOf(world)).toEqual([
+    expect.stringContaining("an operator has paused the tool 'echo'"),
+  ]);
   expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["done"]);
 });
 
@@ -124,14 +143,18 @@ it("people are not asked about a call of a paused tool, and one that is approved
 it("a paused agent is handed nothing over, and is no helper", async () => {
   const world = newWorld();
   const model = calling("echo");
-  const configured = { agents: { default: { handoffs: ["expert"] }, expert: { description: "Knows wine." } } };
+  const configured = {
+    agents: { default: { handoffs: ["expert"] }, expert: { description: "Knows wine." } },
+  };
   const agent = { handoffs: [{ agent: "expert", context: "all" as const }] };
   await append(world, inbound("om_1", "go"));
   await settle(world, { ...model, configured, agent });
   const paused = await pausing(world, "agent", "expert");
   await append(world, inbound("om_2", "go"));
   await settle(world, { ...model, configured, agent, ...paused });
-  const offered = model.asked.map(({ tools = [] }) => tools.some(({ name }) => name === "transfer_to_expert"));
+  const offered = model.asked.map(({ tools = [] }) =>
+    tools.some(({ name }) => name === "transfer_to_expert"),
+  );
   expect(offered).toEqual([true, true, false, false]);
 });
 
@@ -139,7 +162,9 @@ it("workers that receive an order pause once, with one record; an agent that doe
   const world = newWorld();
   const [one, other] = [servicesOf(world), servicesOf(world)];
   const stopping = new AbortController();
-  await Promise.all([one, other].map(async (services) => await followPauses(services, stopping.signal)));
+  await Promise.all(
+    [one, other].map(async (services) => await followPauses(services, stopping.signal)),
+  );
   const workers = [one, other].map((services) => startOrders(services));
   const order = (act: OperatorOrder["act"]): OperatorOrder => ({ v: 1, by: "console:Ann", act });
   const hand = async (act: OperatorOrder["act"]) => await one.orders.handIn(order(act), 20_000);
@@ -151,11 +176,17 @@ it("workers that receive an order pause once, with one record; an agent that doe
       const known = (): unknown => services.pauses.of("agent", "default")?.by;
       await vi.waitFor(() => expect(known()).toBe("console:Ann"), { timeout: 60_000 });
     }
-    expect(await hand({ ...pause, name: "none" })).toMatchObject({ result: { result: "not_possible" } });
-    expect(await hand({ ...pause, what: "tool", name: "none" })).toMatchObject({ result: { result: "not_possible" } });
+    expect(await hand({ ...pause, name: "none" })).toMatchObject({
+      result: { result: "not_possible" },
+    });
+    expect(await hand({ ...pause, what: "tool", name: "none" })).toMatchObject({
+      result: { result: "not_possible" },
+    });
     expect(await hand({ ...pause, do: "resume" })).toMatchObject({ result: { result: "done" } });
     const records = [];
-    for await (const { kind, agent } of world.audit.export(0, Number.MAX_SAFE_INTEGER)) records.push([kind, agent]);
+    for await (const { kind, agent } of world.audit.export(0, Number.MAX_SAFE_INTEGER)) {
+      records.push([kind, agent]);
+    }
     expect(records).toEqual([
       ["agent_paused", "default"],
       ["agent_resumed", "default"],

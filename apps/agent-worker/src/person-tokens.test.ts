@@ -15,13 +15,22 @@ async function scene() {
   const clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
   const simulator = await startFeishuSimulator({ apps: [app], retryDelaysMs: [], clock });
   onTestFinished(() => simulator.close());
-  const ann: GrantOwner = { app: app.appId, tenant: "t1", openId: simulator.addUser({ name: "Ann" }).openId };
+  const ann: GrantOwner = {
+    app: app.appId,
+    tenant: "t1",
+    openId: simulator.addUser({ name: "Ann" }).openId,
+  };
   const here = openTestStores();
   const api = new GrantsApi({ ...app, domain: simulator.url });
   const worker = (leaseMs?: number): PersonTokens => {
     const { redis, namespace } = openElsewhere(here);
     const grants = new GrantStore({ redis, namespace, grantKeys: ["a".repeat(64)] });
-    return new PersonTokens({ grants, apiOf: () => api, clock, ...(leaseMs === undefined ? {} : { leaseMs }) });
+    return new PersonTokens({
+      grants,
+      apiOf: () => api,
+      clock,
+      ...(leaseMs === undefined ? {} : { leaseMs }),
+    });
   };
   const grants = new GrantStore({ ...here, grantKeys: ["a".repeat(64)] });
   const consent = async (by = ann.openId, asked = scopes) => {
@@ -33,7 +42,8 @@ async function scene() {
     return await worker().accept(ann, answer.tokens, { asked, issuer: api.endpoints.token });
   };
   /** Answers to refreshes so far, by code. */
-  const refreshes = (): number[] => simulator.apiCalls.filter(({ path }) => path === tokenPath).map(({ code }) => code);
+  const refreshes = (): number[] =>
+    simulator.apiCalls.filter(({ path }) => path === tokenPath).map(({ code }) => code);
   const forward = (ms: number): void => void (aheadMs += ms);
   return { simulator, ann, api, worker, grants, consent, refreshes, forward };
 }
@@ -46,10 +56,15 @@ test("a call gets the token of its person, for the scopes that were granted", as
   const tokens = worker();
   expect(await tokens.tokenFor(ann, scopes)).toEqual({ state: "consent", scopes });
   expect(await consent()).toEqual({ state: "granted", granted: scopes });
-  expect(await api.owner(tokenOf(await tokens.tokenFor(ann, scopes)))).toMatchObject({ owner: { openId: ann.openId } });
+  expect(await api.owner(tokenOf(await tokens.tokenFor(ann, scopes)))).toMatchObject({
+    owner: { openId: ann.openId },
+  });
   const more = await tokens.tokenFor(ann, [...scopes, "task:task:write"]);
   expect(more).toEqual({ state: "consent", scopes: ["task:task:write"] });
-  expect(await tokens.tokenFor({ ...ann, openId: "ou_ben" }, scopes)).toEqual({ state: "consent", scopes });
+  expect(await tokens.tokenFor({ ...ann, openId: "ou_ben" }, scopes)).toEqual({
+    state: "consent",
+    scopes,
+  });
 });
 
 test("the consent of another person is thrown away, at the platform too", async () => {
@@ -66,7 +81,10 @@ test("1,000 calls over 8 workers at expiry make one refresh", async () => {
   forward(7_200_000);
   const before = refreshes().length;
   const workers = Array.from({ length: 8 }, () => worker());
-  const calls = Array.from({ length: 1_000 }, async (_, at) => await workers[at % 8]?.tokenFor(ann, scopes));
+  const calls = Array.from(
+    { length: 1_000 },
+    async (_, at) => await workers[at % 8]?.tokenFor(ann, scopes),
+  );
   const given = await Promise.all(calls);
   expect(new Set(given.map((one) => one?.state))).toEqual(new Set(["token"]));
   expect(new Set(given.map((one) => one && tokenOf(one))).size).toBe(1);
@@ -101,7 +119,11 @@ test("an outage keeps the grant: the old token serves while it is good, and the 
   await consent();
   const tokens = worker(200);
   const first = tokenOf(await tokens.tokenFor(ann, scopes));
-  const action = { kind: "respond", status: 503, body: { code: 20072, error: "temporarily_unavailable" } } as const;
+  const action = {
+    kind: "respond",
+    status: 503,
+    body: { code: 20072, error: "temporarily_unavailable" },
+  } as const;
   simulator.faults.add({ match: { path: tokenPath }, action });
   forward(5_500_000);
   expect(tokenOf(await tokens.tokenFor(ann, scopes))).toBe(first);
@@ -135,7 +157,11 @@ test("a grant that was revoked, or whose person has left, gives no token any mor
   forward(7_200_000);
   expect(await tokens.tokenFor(ann, scopes)).toEqual({ state: "consent", scopes });
   await consent();
-  const gone = { kind: "respond", status: 400, body: { code: 20008, error: "invalid_grant" } } as const;
+  const gone = {
+    kind: "respond",
+    status: 400,
+    body: { code: 20008, error: "invalid_grant" },
+  } as const;
   simulator.faults.add({ match: { path: tokenPath }, action: gone });
   forward(7_200_000);
   expect(await tokens.tokenFor(ann, scopes)).toEqual({ state: "consent", scopes });

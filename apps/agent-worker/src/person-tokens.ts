@@ -23,7 +23,9 @@ export type PersonToken =
  * What became of the tokens of a consent. `other_person`: not the person who was asked has agreed; `unavailable`: the
  * platform does not say who it was, and nothing is kept.
  */
-export type AcceptedConsent = { state: "granted"; granted: string[] } | { state: "other_person" | "unavailable" };
+export type AcceptedConsent =
+  | { state: "granted"; granted: string[] }
+  | { state: "other_person" | "unavailable" };
 
 interface PersonTokensOptions {
   grants: GrantStore;
@@ -64,7 +66,11 @@ export class PersonTokens {
   }
 
   /** `refused`: digest of a token that the platform has not accepted; another one is fetched in its place. */
-  async tokenFor(owner: GrantOwner, scopes: readonly string[], refused?: string): Promise<PersonToken> {
+  async tokenFor(
+    owner: GrantOwner,
+    scopes: readonly string[],
+    refused?: string,
+  ): Promise<PersonToken> {
     const { grants } = this.#options;
     const untilMs = this.#clock.monotonic() + 2 * this.#leaseMs;
     for (;;) {
@@ -75,7 +81,9 @@ export class PersonTokens {
       }
       const { accessToken: token, refreshToken } = grant.tokens;
       const leftMs =
-        refused !== undefined && tokenDigestOf(token) === refused ? 0 : grant.accessEndsAtMs - this.#clock.now();
+        refused !== undefined && tokenDigestOf(token) === refused
+          ? 0
+          : grant.accessEndsAtMs - this.#clock.now();
       const good = leftMs > leastMs ? ({ state: "token", token } as const) : undefined;
       if (good && leftMs >= this.#refreshBeforeMs) return good;
       const mayRefresh = refreshToken !== undefined && grant.state === "active";
@@ -111,7 +119,13 @@ export class PersonTokens {
     const { unionId } = who.owner;
     for (;;) {
       const before = (await grants.read(owner))?.generation ?? 0;
-      const facts = { ...this.#timesOf(tokens), asked: [...asked], issuer, unionId, grantedAtMs: this.#clock.now() };
+      const facts = {
+        ...this.#timesOf(tokens),
+        asked: [...asked],
+        issuer,
+        unionId,
+        grantedAtMs: this.#clock.now(),
+      };
       if (!(await grants.write(owner, facts, before))) continue;
       await this.#record("grant_given", owner, { scopes: tokens.scopes.slice(0, 20) });
       return { state: "granted", granted: tokens.scopes };
@@ -119,7 +133,10 @@ export class PersonTokens {
   }
 
   /** The platform has ended what the person granted before `atMs`. False where it was granted anew since, or not at all. */
-  async ended(owner: GrantOwner, { reason, atMs }: { reason: string; atMs: number }): Promise<boolean> {
+  async ended(
+    owner: GrantOwner,
+    { reason, atMs }: { reason: string; atMs: number },
+  ): Promise<boolean> {
     const { grants } = this.#options;
     const grant = await grants.read(owner);
     if (grant === undefined || grant.state === "revoked" || grant.grantedAtMs > atMs) return false;
@@ -148,7 +165,11 @@ export class PersonTokens {
     }
   }
 
-  async #refreshOnce(owner: GrantOwner, grant: StoredGrant, refreshToken: string): Promise<boolean> {
+  async #refreshOnce(
+    owner: GrantOwner,
+    grant: StoredGrant,
+    refreshToken: string,
+  ): Promise<boolean> {
     const { grants, apiOf } = this.#options;
     const { generation, grantedAtMs, unionId, issuer } = grant;
     if (!(await grants.lease(owner, generation, this.#holder, this.#leaseMs))) {

@@ -66,9 +66,17 @@ export class MessagePreparer {
 
   constructor(
     bots: ReadonlyMap<string, Bot>,
-    { store, blobs, lookups, clock }: { store: SessionStore; blobs: BlobStore; lookups: LookupCache; clock: Clock },
+    {
+      store,
+      blobs,
+      lookups,
+      clock,
+    }: { store: SessionStore; blobs: BlobStore; lookups: LookupCache; clock: Clock },
     limits: LarklineConfig["limits"],
-    { extractor, transcription }: { extractor: TextExtractor; transcription?: Transcription | undefined },
+    {
+      extractor,
+      transcription,
+    }: { extractor: TextExtractor; transcription?: Transcription | undefined },
   ) {
     this.#bots = bots;
     this.#store = store;
@@ -83,7 +91,9 @@ export class MessagePreparer {
   /** Fetches what the message refers to. Never rejects: the message names each thing that could not be fetched. */
   async prepare(message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> {
     // From here on the parts hold more than the person's own words. Those of a task are a model's: it brings its own.
-    const own = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+    const own = message.parts.flatMap((part) =>
+      part.type === "text" ? addressesIn(part.text) : [],
+    );
     const { addresses = own } = message;
     const { attachments = [], ...others } = message.references ?? {};
     const refers = attachments.length > 0 || Object.values(others).some((id) => id !== undefined);
@@ -111,7 +121,9 @@ export class MessagePreparer {
     const bot = this.#bots.get(app);
     if (bot === undefined || reply.channel === "none" || chatType !== "group") return [];
     const patience = { signal: deadline(this.#clock, saidPatienceMs, signal) };
-    const times = history.flatMap((said) => (said.role === "user" && said.atMs !== undefined ? [said.atMs] : []));
+    const times = history.flatMap((said) =>
+      said.role === "user" && said.atMs !== undefined ? [said.atMs] : [],
+    );
     const { chatId, messageId, inThread } = reply;
     const place = inThread && messageId !== "" ? { chatId, threadOf: messageId } : { chatId };
     const afterMs = Math.max(...times, createdAtMs - saidWithinMs);
@@ -120,7 +132,9 @@ export class MessagePreparer {
       const said = await bot.api.history.said({ ...place, ...time, most }, patience);
       const people = [...new Set(said.map(({ senderId }) => senderId))];
       const names = await this.#names(app, people, { bot, signal, owner: "" });
-      return newestOf(said.map((one) => overheard(one.senderId, names.get(one.senderId), wordsOf(one))));
+      return newestOf(
+        said.map((one) => overheard(one.senderId, names.get(one.senderId), wordsOf(one))),
+      );
     } catch (error) {
       bot.log.warn({ error, session }, "what was said in the group before was not read");
       return [];
@@ -131,8 +145,15 @@ export class MessagePreparer {
     const { references, ...rest } = message;
     if (references === undefined && !needsName(message)) return message; // most messages
     const owner = `${message.app} ${message.sender.id}`;
-    const fetching = { bot, signal: deadline(this.#clock, this.#limits.attachmentTimeoutMs, signal), owner };
-    const [name, parts] = await Promise.all([this.#nameFor(message, fetching), this.#content(message, fetching)]);
+    const fetching = {
+      bot,
+      signal: deadline(this.#clock, this.#limits.attachmentTimeoutMs, signal),
+      owner,
+    };
+    const [name, parts] = await Promise.all([
+      this.#nameFor(message, fetching),
+      this.#content(message, fetching),
+    ]);
     return {
       ...rest,
       parts: references === undefined ? message.parts : parts,
@@ -146,17 +167,27 @@ export class MessagePreparer {
     return (await this.#names(app, [sender.id], fetching)).get(sender.id);
   }
 
-  async #names(app: string, ids: readonly string[], { bot, signal }: Fetching): Promise<ReadonlyMap<string, string>> {
+  async #names(
+    app: string,
+    ids: readonly string[],
+    { bot, signal }: Fetching,
+  ): Promise<ReadonlyMap<string, string>> {
     const lookups = this.#lookups;
     const keyOf = (id: string): string => `name:${app}:${id}`;
     try {
-      const cached = await Promise.all(ids.map(async (id) => [id, await lookups.get(keyOf(id))] as const));
+      const cached = await Promise.all(
+        ids.map(async (id) => [id, await lookups.get(keyOf(id))] as const),
+      );
       const unknown = cached.flatMap(([id, name]) => (name === undefined ? [id] : []));
       const patience = deadline(this.#clock, namePatienceMs, signal);
       const asked =
-        unknown.length === 0 ? new Map<string, string>() : await bot.api.userNames(unknown, { signal: patience });
+        unknown.length === 0
+          ? new Map<string, string>()
+          : await bot.api.userNames(unknown, { signal: patience });
       // An empty name is remembered too: asking again would not help.
-      await Promise.all(unknown.map(async (id) => await lookups.set(keyOf(id), asked.get(id) ?? "", nameKeptMs)));
+      await Promise.all(
+        unknown.map(async (id) => await lookups.set(keyOf(id), asked.get(id) ?? "", nameKeptMs)),
+      );
       const names = cached.map(([id, name]) => [id, name ?? asked.get(id) ?? ""] as const);
       return new Map(names.filter(([, name]) => name !== ""));
     } catch (error) {
@@ -169,7 +200,11 @@ export class MessagePreparer {
     const { attachments = [], quotedId, threadRootId, forwardedId } = message.references ?? {};
     const [quoted, root, forwarded, files] = await Promise.all([
       this.#quote("quoted message", quotedId, fetching),
-      this.#quote("first message of this thread", threadRootId === quotedId ? undefined : threadRootId, fetching),
+      this.#quote(
+        "first message of this thread",
+        threadRootId === quotedId ? undefined : threadRootId,
+        fetching,
+      ),
       this.#forwarded(forwardedId, fetching),
       this.#files(attachments.slice(0, maxAttachments), fetching),
     ]);
@@ -177,7 +212,11 @@ export class MessagePreparer {
   }
 
   /** What another message says, as a part of its own, with its files. */
-  async #quote(what: string, messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
+  async #quote(
+    what: string,
+    messageId: string | undefined,
+    fetching: Fetching,
+  ): Promise<UserPart[]> {
     if (messageId === undefined) return [];
     const fetched = await this.#fetch(messageId, fetching);
     if (typeof fetched === "string") return [textPart(`[The ${what} cannot be read: ${fetched}]`)];
@@ -193,26 +232,40 @@ export class MessagePreparer {
   async #forwarded(messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
     if (messageId === undefined) return [];
     const fetched = await this.#fetch(messageId, fetching);
-    if (typeof fetched === "string") return [textPart(`\n[The forwarded messages cannot be read: ${fetched}]`)];
+    if (typeof fetched === "string") {
+      return [textPart(`\n[The forwarded messages cannot be read: ${fetched}]`)];
+    }
     const lines = await this.#bundled(fetched, messageId, fetching);
     // Their files cannot be downloaded ("Get message resources", 234043).
     return [textPart(`\n[Forwarded messages, without their files:\n${quotedText(lines)}\n]`)];
   }
 
   /** The messages of a forwarded bundle, one after the other, with the names of who wrote them. */
-  async #bundled(fetched: readonly FetchedMessage[], messageId: string, fetching: Fetching): Promise<string> {
+  async #bundled(
+    fetched: readonly FetchedMessage[],
+    messageId: string,
+    fetching: Fetching,
+  ): Promise<string> {
     const all = fetched.filter(({ upperMessageId }) => upperMessageId === messageId);
     const children = all.slice(0, maxForwarded);
-    const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
+    const people = children.flatMap(({ senderType, senderId }) =>
+      senderType === "user" ? [senderId] : [],
+    );
     const names = await this.#names(fetching.bot.app, [...new Set(people)], fetching);
-    const answers = await Promise.all(children.map(async (child) => await this.#ownAnswer(child, fetching)));
+    const answers = await Promise.all(
+      children.map(async (child) => await this.#ownAnswer(child, fetching)),
+    );
     const lines = children.map((child, at) => {
-      const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "a person");
+      const name =
+        speakerName(names.get(child.senderId) ?? "") ||
+        (child.senderType === "app" ? "bot" : "a person");
       return `${name}: ${underSpeaker(answers[at] ?? contentOf(child).text)}`;
     });
     if (lines.length === 0) return "[nothing that the platform shows]";
     const left = all.length - children.length;
-    return [...lines, ...(left === 0 ? [] : [`[${left} further messages were left out]`])].join("\n");
+    return [...lines, ...(left === 0 ? [] : [`[${left} further messages were left out]`])].join(
+      "\n",
+    );
   }
 
   /** What the bot has answered in that message, as it is stored; undefined: it shows no answer of the bot, or an old one. */
@@ -224,7 +277,10 @@ export class MessagePreparer {
     try {
       const turn = await this.#lookups.get(shownKeyOf(bot.app, messageId));
       if (turn === undefined) return undefined;
-      return await this.#store.answerTo(sessionOfRun({ turn }), Number(turn.slice(turn.lastIndexOf("-") + 1)));
+      return await this.#store.answerTo(
+        sessionOfRun({ turn }),
+        Number(turn.slice(turn.lastIndexOf("-") + 1)),
+      );
     } catch (error) {
       bot.log.warn({ error, messageId }, "an answer that was referred to was not found");
       return undefined;
@@ -245,7 +301,9 @@ export class MessagePreparer {
     const parts: UserPart[] = [];
     for (let at = 0; at < attachments.length; at += filesAtOnce) {
       const some = attachments.slice(at, at + filesAtOnce);
-      parts.push(...(await Promise.all(some.map(async (file) => await this.#file(file, fetching)))));
+      parts.push(
+        ...(await Promise.all(some.map(async (file) => await this.#file(file, fetching)))),
+      );
     }
     return parts;
   }
@@ -255,7 +313,9 @@ export class MessagePreparer {
       return await this.#voice(attachment, this.#transcription, fetching);
     }
     if (attachment.kind === "audio" || attachment.kind === "video") {
-      return filePart(attachment, "unsupported", { detail: `${attachment.kind} cannot be played or transcribed here` });
+      return filePart(attachment, "unsupported", {
+        detail: `${attachment.kind} cannot be played or transcribed here`,
+      });
     }
     const isImage = attachment.kind === "image";
     const maxBytes = this.#limits.attachmentBytes;
@@ -288,19 +348,26 @@ export class MessagePreparer {
     try {
       const release = await this.#slots.take(signal, owner);
       try {
-        const { bytes } = await bot.api.files.download({ messageId, key, type: "file", maxBytes }, { signal });
+        const { bytes } = await bot.api.files.download(
+          { messageId, key, type: "file", maxBytes },
+          { signal },
+        );
         // The platform's format of voice messages: Opus in Ogg ("Upload a file").
         const recording = { bytes, name: "voice.ogg", mediaType: "audio/ogg" };
         const said = await transcribe(access, recording, signal);
         if (said === "") return filePart(attachment, "failed", { detail: "nothing is said in it" });
-        return textPart(`[What is said in the voice message, written down by a model:\n${quotedText(said)}\n]`);
+        return textPart(
+          `[What is said in the voice message, written down by a model:\n${quotedText(said)}\n]`,
+        );
       } finally {
         release();
       }
     } catch (error) {
       if (isKind(error, "too_large")) return tooLarge(attachment, maxBytes);
       bot.log.warn({ error, messageId }, "voice message not written down");
-      return filePart(attachment, "failed", { detail: "what is said in it could not be written down" });
+      return filePart(attachment, "failed", {
+        detail: "what is said in it could not be written down",
+      });
     }
   }
 
@@ -327,11 +394,17 @@ export class MessagePreparer {
     const name = attachment.name ?? fileName ?? "file";
     const read = await this.#extractor.extract({ bytes, name, mediaType }, signal, owner);
     const facts = { name, mediaType: read.mediaType, bytes: bytes.length };
-    if (read.state !== "ready") return filePart(attachment, read.state, { ...facts, detail: read.detail });
+    if (read.state !== "ready") {
+      return filePart(attachment, read.state, { ...facts, detail: read.detail });
+    }
     const text = Buffer.from(read.text, "utf8");
     const blobId = await this.#blobs.put(text, { mediaType: "text/plain; charset=utf-8", name });
     const detail = detailOf(read);
-    return filePart(attachment, "ready", { ...facts, blobId, ...(detail === "" ? {} : { detail }) });
+    return filePart(attachment, "ready", {
+      ...facts,
+      blobId,
+      ...(detail === "" ? {} : { detail }),
+    });
   }
 }
 
@@ -355,7 +428,10 @@ function tooLarge(attachment: Attachment, maxBytes: number): FilePart {
 }
 
 function detailOf({ pages, truncated }: { pages?: number; truncated: boolean }): string {
-  const parts = [pages === undefined ? "" : `${pages} pages`, truncated ? "only the beginning was read" : ""];
+  const parts = [
+    pages === undefined ? "" : `${pages} pages`,
+    truncated ? "only the beginning was read" : "",
+  ];
   return parts.filter((part) => part !== "").join(", ");
 }
 
@@ -366,7 +442,8 @@ function wordsOf(message: SaidMessage): string {
 /** The last of them that have 8 KB together. */
 function newestOf(said: readonly UserMessage[]): UserMessage[] {
   let bytes = 0;
-  const fits = (one: UserMessage): boolean => (bytes += Buffer.byteLength(JSON.stringify(one.content))) <= maxSaidBytes;
+  const fits = (one: UserMessage): boolean =>
+    (bytes += Buffer.byteLength(JSON.stringify(one.content))) <= maxSaidBytes;
   const tooMany = said.findLastIndex((one) => !fits(one));
   return said.slice(tooMany + 1);
 }
@@ -391,8 +468,19 @@ function textPart(text: string): TextPart {
   return { type: "text", text };
 }
 
-function filePart(attachment: Attachment, state: AttachmentState, facts: Partial<FilePart> = {}): FilePart {
-  return { type: "file", name: attachment.name ?? attachment.kind, mediaType: "", bytes: 0, state, ...facts };
+function filePart(
+  attachment: Attachment,
+  state: AttachmentState,
+  facts: Partial<FilePart> = {},
+): FilePart {
+  return {
+    type: "file",
+    name: attachment.name ?? attachment.kind,
+    mediaType: "",
+    bytes: 0,
+    state,
+    ...facts,
+  };
 }
 
 // Messages that wait behind the one being answered.
@@ -414,8 +502,12 @@ export async function messagesToJoin(
 }
 
 /** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
-function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
-  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
+function readyToJoin(
+  message: InboundMessage,
+  { id, name }: InboundMessage["sender"],
+): InboundMessage {
+  const known =
+    message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
   return withoutThreadRoot(known);
 }
 
@@ -428,6 +520,9 @@ export function withoutThreadRoot(message: InboundMessage): InboundMessage {
 }
 
 /** A message that came late and waits now was written before: it takes nothing back. */
-export function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
+export function supersedes(
+  later: InboundMessage,
+  { chatType, sender, createdAtMs }: InboundMessage,
+): boolean {
   return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
 }

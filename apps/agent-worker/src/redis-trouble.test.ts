@@ -3,7 +3,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import { systemClock } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
-import { closeRedis, connectRedis, type OwnPresence, type RedisConnection } from "@larkline/store/redis";
+import {
+  closeRedis,
+  connectRedis,
+  type OwnPresence,
+  type RedisConnection,
+} from "@larkline/store/redis";
 import { Presence } from "@larkline/store/operations";
 import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
@@ -91,7 +96,9 @@ async function ownWorld(): Promise<{ world: World; redis: RedisConnection }> {
 async function runJobs(world: World, run: ReturnType<typeof runnerOf>): Promise<void> {
   for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
     for (let result = ""; result !== "done";) {
-      result = await run({ v: 1, session, gen }, new AbortController().signal).catch(() => "failed");
+      result = await run({ v: 1, session, gen }, new AbortController().signal).catch(
+        () => "failed",
+      );
     }
     await runTools(world);
   }
@@ -102,7 +109,11 @@ it.each([
   ["is full", "its calls", { trouble: full, method: "save" }],
   ["is read-only", "its answer", { trouble: readOnly, method: "commit" }],
   ["is read-only", "its calls", { trouble: readOnly, method: "save" }],
-  ["is read-only", "its calls, for which it keeps its slot,", { trouble: readOnly, method: "save", isHeld: true }],
+  [
+    "is read-only",
+    "its calls, for which it keeps its slot,",
+    { trouble: readOnly, method: "save", isHeld: true },
+  ],
 ] as const)(
   "a Redis that %s again and again when a turn stores %s ends in no message that is given up",
   async (_how, _what, kind) => {
@@ -185,7 +196,11 @@ async function twoWorkers(clock = systemClock) {
         };
       },
     });
-    const run = runnerOf(world, { backend, maxFailures, services: { clock, owner, presence } }, { ...world, store });
+    const run = runnerOf(
+      world,
+      { backend, maxFailures, services: { clock, owner, presence } },
+      { ...world, store },
+    );
     return {
       claims,
       run: async (gen: number) => await run({ v: 1, session, gen }, new AbortController().signal),
@@ -218,10 +233,14 @@ it.each([
   async (_when, isOver) => {
     // It does not give its slot back before it has died.
     const endless = { ...systemClock, monotonic: () => 0 };
-    const { world, redis, presence, first, second, gen } = await twoWorkers(isOver ? systemClock : endless);
+    const { world, redis, presence, first, second, gen } = await twoWorkers(
+      isOver ? systemClock : endless,
+    );
     const run = first.run(gen);
     if (isOver) expect(await run).toBe("postpone");
-    await vi.waitUntil(async () => (await presence.unreleased("first", session)) !== undefined, { timeout: 60_000 });
+    await vi.waitUntil(async () => (await presence.unreleased("first", session)) !== undefined, {
+      timeout: 60_000,
+    });
     first.die();
     if (!isOver) await expect(run).rejects.toThrow(Crash);
     await readOnly.ends(redis);

@@ -54,8 +54,12 @@ describe("a picture at an address", () => {
 
   it("is never fetched from this machine or its network", async () => {
     asked = [];
-    await expect(remoteImages()(`http://${host}/a`, ["*"], never)).rejects.toThrow("not on the public internet");
-    await expect(remoteImages()(`http://localhost:${host.split(":")[1]}/a`, ["*"], never)).rejects.toThrow();
+    await expect(remoteImages()(`http://${host}/a`, ["*"], never)).rejects.toThrow(
+      "not on the public internet",
+    );
+    await expect(
+      remoteImages()(`http://localhost:${host.split(":")[1]}/a`, ["*"], never),
+    ).rejects.toThrow();
     expect(asked).toEqual([]);
   });
 });

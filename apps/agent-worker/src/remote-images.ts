@@ -16,9 +16,15 @@ export function remoteImages(fetchPublic: typeof fetch = publicFetch()): RemoteI
     let next = address;
     for (let redirects = 0; redirects <= maxRedirects; redirects += 1) {
       if (!isReachableUnasked(next, hosts)) return undefined;
-      const response = await fetchPublic(next, { redirect: "manual", signal, headers: { accept: "image/*" } });
+      const response = await fetchPublic(next, {
+        redirect: "manual",
+        signal,
+        headers: { accept: "image/*" },
+      });
       const location = response.headers.get("location");
-      if (response.status < 300 || response.status > 399 || location === null) return await imageIn(response);
+      if (response.status < 300 || response.status > 399 || location === null) {
+        return await imageIn(response);
+      }
       await response.body?.cancel();
       next = new URL(location, next).href;
     }

@@ -41,7 +41,13 @@ describe("names and counts", () => {
     };
     const apis = new Map([["cli_app", { chat, userNames }]]);
     const ended = async (...messages: InboundMessage[]) => {
-      const records = new RunRecords({ ...services, apis, timeZone: "UTC", logger: silentLogger, countMs: 1 });
+      const records = new RunRecords({
+        ...services,
+        apis,
+        timeZone: "UTC",
+        logger: silentLogger,
+        countMs: 1,
+      });
       for (const message of messages) {
         records.began({ message });
         records.ended(
@@ -53,20 +59,35 @@ describe("names and counts", () => {
     };
     const inTeam = {
       chatType: "group" as const,
-      reply: { channel: "feishu" as const, app: "cli_app", chatId: "oc_team", messageId: "om_2", inThread: false },
+      reply: {
+        channel: "feishu" as const,
+        app: "cli_app",
+        chatId: "oc_team",
+        messageId: "om_2",
+        inThread: false,
+      },
     };
     const first = await ended(
       inbound("om_1", "hi"),
       inbound("om_2", "hi", { ...inTeam, sender: { id: "ou_2", name: "Bob" } }),
     );
-    const named = async () => Object.fromEntries(await world.names.of(["ou_1", "ou_2", "oc_team", "oc_1"]));
-    const expected = { ou_1: "Name of ou_1", ou_2: "Bob", oc_team: "The Team", oc_1: "Name of ou_1" };
+    const named = async () =>
+      Object.fromEntries(await world.names.of(["ou_1", "ou_2", "oc_team", "oc_1"]));
+    const expected = {
+      ou_1: "Name of ou_1",
+      ou_2: "Bob",
+      oc_team: "The Team",
+      oc_1: "Name of ou_1",
+    };
     await vi.waitFor(async () => expect(await named()).toEqual(expected), patience);
     await first.close();
     expect(asked).toEqual([["ou_1"], "oc_team"]);
     // Another process finds them there.
     const second = await ended(inbound("om_3", "hi", { ...inTeam, sender: { id: "ou_1" } }));
-    await vi.waitFor(async () => expect(countIn(await world.usage.newest("hour", 2), "answered")).toBe(3), patience);
+    await vi.waitFor(
+      async () => expect(countIn(await world.usage.newest("hour", 2), "answered")).toBe(3),
+      patience,
+    );
     await second.close();
     expect(asked).toHaveLength(2);
   });
@@ -85,10 +106,20 @@ describe("names and counts", () => {
       const totals = { ...turn.totals, inputTokens, costUsd: inputTokens / 1_000 };
       const tools = [{ id: "c1", name: tool, state: "done" as const, startedAtMs: 1 }];
       const shown = { text: "", thinking: "", tools, earlierTools: 0 };
-      records.ended({ turn: { ...turn, totals, shown }, model: "m", firstTextMs: undefined, version: 0 }, "answered");
+      records.ended(
+        { turn: { ...turn, totals, shown }, model: "m", firstTextMs: undefined, version: 0 },
+        "answered",
+      );
     };
     const message = inbound("om_1", "hi");
-    const of = { session, turnId: `${session}-1`, callId: "c1", as: "dig", path: ["default"], rootSteps: 1 };
+    const of = {
+      session,
+      turnId: `${session}-1`,
+      callId: "c1",
+      as: "dig",
+      path: ["default"],
+      rootSteps: 1,
+    };
     const child = `${session}~${"0".repeat(20)}`;
     ended(
       {
@@ -117,7 +148,10 @@ describe("names and counts", () => {
 describe("records of runs", () => {
   it("say how each run has ended, by ids and numbers, without what was said", async () => {
     const world = newWorld();
-    const message = inbound("om_1", "the secret word", { createdAtMs: Date.now() - 5_000, sender: { id: "ou_ann" } });
+    const message = inbound("om_1", "the secret word", {
+      createdAtMs: Date.now() - 5_000,
+      sender: { id: "ou_ann" },
+    });
     await append(world, message);
     await runWakes(world);
     const [run] = await runsOf(world, 1);
@@ -154,7 +188,12 @@ describe("records of runs", () => {
     // Another process: it knows the turn from its checkpoint alone.
     await runWakes(world);
     const [run] = await runsOf(world, 1);
-    expect(run).toMatchObject({ steps: 2, tools: { echo: 2 }, failedTools: { echo: 1 }, outcome: "answered" });
+    expect(run).toMatchObject({
+      steps: 2,
+      tools: { echo: 2 },
+      failedTools: { echo: 1 },
+      outcome: "answered",
+    });
   });
 
   it("name a run that has failed by its code", async () => {
@@ -208,8 +247,15 @@ describe("records of runs", () => {
 
 it("the run whose answer a message shows is known, for quotes", async () => {
   const world = newWorld();
-  const records = new RunRecords({ ...servicesOf(world), apis: new Map(), timeZone: "UTC", logger: silentLogger });
+  const records = new RunRecords({
+    ...servicesOf(world),
+    apis: new Map(),
+    timeZone: "UTC",
+    logger: silentLogger,
+  });
   records.sent(`${session}-1`, ["om_a", "om_b"]);
   await records.close();
-  for (const id of ["om_a", "om_b"]) expect(await world.lookups.get(shownKeyOf("cli_app", id))).toBe(`${session}-1`);
+  for (const id of ["om_a", "om_b"]) {
+    expect(await world.lookups.get(shownKeyOf("cli_app", id))).toBe(`${session}-1`);
+  }
 });

@@ -143,7 +143,9 @@ export class RunRecords {
     if (messageIds.length === 0 || this.#sent.length >= maxKept) return;
     const shown = messageIds.slice(0, maxMessages);
     this.#sent.push({ sent: shown, of: turnId });
-    if (rated !== undefined && this.#rated.length < maxKept) this.#rated.push({ sent: shown, of: rated });
+    if (rated !== undefined && this.#rated.length < maxKept) {
+      this.#rated.push({ sent: shown, of: rated });
+    }
     this.#flushIn(this.#options.flushMs ?? defaultFlushMs);
   }
 
@@ -173,7 +175,11 @@ export class RunRecords {
     this.#cancelFlush = undefined;
     if (this.#writing !== undefined || !this.#hasNews()) return;
     const rated = this.#rated.splice(0, maxAtOnce);
-    const writing = this.#write(this.#waiting.splice(0, maxAtOnce), this.#sent.splice(0, maxAtOnce), rated);
+    const writing = this.#write(
+      this.#waiting.splice(0, maxAtOnce),
+      this.#sent.splice(0, maxAtOnce),
+      rated,
+    );
     this.#writing = writing.finally(() => {
       this.#writing = undefined;
       if (this.#hasNews()) this.#flushIn(this.#isFailing ? retryMs : 0);
@@ -190,7 +196,9 @@ export class RunRecords {
       // First: a person may rate an answer at once.
       if (rated.length > 0) await ratings.keepReplies(rated);
       await runLog.append(records, sent);
-      await Promise.all(sent.flatMap(({ sent: ids, of }) => ids.map(async (id) => await this.#keepShown(id, of))));
+      await Promise.all(
+        sent.flatMap(({ sent: ids, of }) => ids.map(async (id) => await this.#keepShown(id, of))),
+      );
       this.#isFailing = false;
     } catch (error) {
       // They may be there: readers show a run once.
@@ -235,7 +243,9 @@ export class RunRecords {
 
   /** Logged once per outage. */
   #failed(error: unknown): void {
-    if (!this.#isFailing) this.#options.logger.warn({ error }, "what the console shows of runs is not written");
+    if (!this.#isFailing) {
+      this.#options.logger.warn({ error }, "what the console shows of runs is not written");
+    }
     this.#isFailing = true;
   }
 }
@@ -271,7 +281,9 @@ class NamesSeen {
     if (reply.channel !== "feishu") return;
     this.#note(id, { app, ...(name === undefined ? {} : { name }) });
     if (chatType === "group") this.#note(reply.chatId, { app });
-    else if (!this.#seen.has(reply.chatId) && this.#direct.size < maxSeen) this.#direct.set(reply.chatId, id);
+    else if (!this.#seen.has(reply.chatId) && this.#direct.size < maxSeen) {
+      this.#direct.set(reply.chatId, id);
+    }
   }
 
   seePerson(id: string, app: string): void {
@@ -296,13 +308,19 @@ class NamesSeen {
     );
     if (news.length === 0 && direct.length === 0) return;
     const { names, clock } = this.#options;
-    const known = news.flatMap(([id, { name }]): [string, string][] => (name === undefined ? [] : [[id, name]]));
+    const known = news.flatMap(([id, { name }]): [string, string][] =>
+      name === undefined ? [] : [[id, name]],
+    );
     const others = news.flatMap(([id, { name }]) => (name === undefined ? [id] : []));
     const wanted = new Set(await names.unknown(others, clock.now() - nameKnownMs));
     const asked = await this.#ask(news.filter(([id]) => wanted.has(id)));
     const found = new Map([...known, ...asked]);
-    const before = await names.of(direct.flatMap(([, person]) => (found.has(person) ? [] : [person])));
-    for (const [chat, person] of direct) found.set(chat, found.get(person) ?? before.get(person) ?? "");
+    const before = await names.of(
+      direct.flatMap(([, person]) => (found.has(person) ? [] : [person])),
+    );
+    for (const [chat, person] of direct) {
+      found.set(chat, found.get(person) ?? before.get(person) ?? "");
+    }
     await names.keep(found, clock.now());
     for (const [id] of news) this.#news.delete(id);
     for (const [chat] of direct) {
@@ -321,7 +339,8 @@ class NamesSeen {
       const people = ids.filter((id) => !id.startsWith("oc_"));
       const signal = deadline(this.#options.clock, patienceMs);
       const none: ReadonlyMap<string, string> = new Map();
-      const names = people.length === 0 ? none : await api.userNames(people, { signal }).catch(() => none);
+      const names =
+        people.length === 0 ? none : await api.userNames(people, { signal }).catch(() => none);
       found.push(...people.map((id): [string, string] => [id, names.get(id) ?? ""]));
       for (const id of ids.filter((each) => each.startsWith("oc_"))) {
         const chat = await api.chat(id, { signal }).catch(() => undefined);
@@ -363,7 +382,10 @@ function recordOf(
 function toolsOf({ shown }: EndedRun["turn"]): Pick<RunRecord, "tools" | "failedTools"> {
   if (shown === undefined || shown.tools.length === 0) return {};
   const failed = shown.tools.filter(({ state }) => state === "failed");
-  return { tools: countsOf(shown.tools), ...(failed.length === 0 ? {} : { failedTools: countsOf(failed) }) };
+  return {
+    tools: countsOf(shown.tools),
+    ...(failed.length === 0 ? {} : { failedTools: countsOf(failed) }),
+  };
 }
 
 function countsOf(tools: readonly { name: string }[]): Record<string, number> {

@@ -1,4 +1,10 @@
-import { scrubText, silentTelemetry, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
+import {
+  scrubText,
+  silentTelemetry,
+  type Span,
+  type Tags,
+  type Telemetry,
+} from "@larkline/process/telemetry";
 import {
   turnIdOf,
   type CallState,
@@ -81,19 +87,31 @@ export class TurnWatch {
   readonly #run: Span;
   #isFirstText: boolean;
 
-  constructor({ telemetry, clock }: Services, { session, head, failures, deaths, ranBefore, turn }: TurnStart) {
+  constructor(
+    { telemetry, clock }: Services,
+    { session, head, failures, deaths, ranBefore, turn }: TurnStart,
+  ) {
     const { message } = head;
     this.telemetry = isCanary(session) ? silentTelemetry : telemetry;
-    this.tags = { traceparent: traceparentOfMessage(message), session, turn: turnIdOf(session, head.seq) };
+    this.tags = {
+      traceparent: traceparentOfMessage(message),
+      session,
+      turn: turnIdOf(session, head.seq),
+    };
     this.#clock = clock;
     this.#message = message;
-    const tries = Object.values(failures).reduce((sum, count) => sum + count, deaths.together + deaths.alone);
+    const tries = Object.values(failures).reduce(
+      (sum, count) => sum + count,
+      deaths.together + deaths.alone,
+    );
     this.#isFirstText = !ranBefore && (turn === undefined || !hasSpoken(turn));
     const { tracer, events } = this.telemetry;
     const waited = turn === undefined ? { queuedMs: this.#sinceReceiptMs() } : {};
     const claimed = { ...this.tags, ...waited, tries, resumed: turn !== undefined };
     events.emit({ eventName: "turn.claimed", attributes: claimed });
-    if (ranBefore) events.emit({ eventName: "turn.healed", attributes: { ...this.tags, what: "crash", tries } });
+    if (ranBefore) {
+      events.emit({ eventName: "turn.healed", attributes: { ...this.tags, what: "crash", tries } });
+    }
     this.#run = tracer.startSpan("turn.run", { attributes: this.tags });
   }
 
@@ -134,7 +152,11 @@ export class TurnWatch {
 
   /** Another message has become part of this turn. */
   joined(message: InboundMessage): void {
-    const attributes = { ...this.tags, traceparent: traceparentOfMessage(message), outcome: "joined" };
+    const attributes = {
+      ...this.tags,
+      traceparent: traceparentOfMessage(message),
+      outcome: "joined",
+    };
     this.telemetry.events.emit({ eventName: "turn.ended", attributes });
   }
 

@@ -12,7 +12,9 @@ const start = Date.parse("2026-01-01T00:00Z");
 
 function scheduleWith(number: number, timing: ScheduleTiming, zone: string): Schedule {
   return {
-    id: ((number * 2_654_435_761) % 4_294_967_296).toString(16).padStart(8, "0") + number.toString(16).padStart(8, "0"),
+    id:
+      ((number * 2_654_435_761) % 4_294_967_296).toString(16).padStart(8, "0") +
+      number.toString(16).padStart(8, "0"),
     app: "cli_app",
     owner: { id: `ou_${Math.floor(number / 20)}` },
     chatId: `oc_${Math.floor(number / 20)}`,
@@ -43,14 +45,21 @@ function scene(crashes: () => boolean = () => false) {
     const isNew = !runs.has(id);
     runs.set(id, (runs.get(id) ?? 0) + (isNew ? 1 : 0));
     writes += 1;
-    return dies({ result: isNew ? ("accepted" as const) : ("duplicate" as const), seq: 1, ahead: 0 });
+    return dies({
+      result: isNew ? ("accepted" as const) : ("duplicate" as const),
+      seq: 1,
+      ahead: 0,
+    });
   };
   const settle: typeof world.schedules.settle = async (...given) => {
     dies(undefined);
     return dies(await world.schedules.settle(...given));
   };
   const services = servicesOf(world, {
-    services: { store: replaced(world.store, { append }), schedules: replaced(world.schedules, { settle }) },
+    services: {
+      store: replaced(world.store, { append }),
+      schedules: replaced(world.schedules, { settle }),
+    },
   });
   return {
     world,
@@ -70,13 +79,20 @@ function scene(crashes: () => boolean = () => false) {
 /** 10,000 take two minutes. */
 const howMany = 1_000;
 
-const zones = ["America/New_York", "Europe/Berlin", "Asia/Shanghai", "Australia/Lord_Howe"] as const;
+const zones = [
+  "America/New_York",
+  "Europe/Berlin",
+  "Asia/Shanghai",
+  "Australia/Lord_Howe",
+] as const;
 const wallTimes = ["30 2", "30 1", "0 9", "15 2"] as const;
 
 function timingOf(number: number): { timing: ScheduleTiming; zone: string } {
   const zone = zones[number % zones.length] ?? zones[0];
   const wallTime = wallTimes[(number >> 2) % wallTimes.length] ?? wallTimes[0];
-  if (number % 10 === 0) return { zone, timing: { kind: "cron", cron: `${wallTime} ${1 + (number % 28)},L * *` } };
+  if (number % 10 === 0) {
+    return { zone, timing: { kind: "cron", cron: `${wallTime} ${1 + (number % 28)},L * *` } };
+  }
   if (number % 100 === 1) return { zone, timing: { kind: "cron", cron: `${wallTime} * 3,11 *` } };
   if (number % 10 === 5) {
     return {
@@ -84,7 +100,10 @@ function timingOf(number: number): { timing: ScheduleTiming; zone: string } {
       timing: { kind: "every", everyMs: 20 * dayMs, fromMs: start + 12 * hourMs + number * 1_000 },
     };
   }
-  return { zone, timing: { kind: "once", atMs: start + 1 + ((number * 7_919) % (360 * 24)) * hourMs } };
+  return {
+    zone,
+    timing: { kind: "once", atMs: start + 1 + ((number * 7_919) % (360 * 24)) * hourMs },
+  };
 }
 
 it(
@@ -119,14 +138,19 @@ it(
       }
       const lines = await world.schedules.log(id);
       const counted = lines.reduce((sum, { count }) => sum + count, 0);
-      const ran = lines.filter(({ state }) => state === "started" || state === "late").map(({ dueMs }) => dueMs);
+      const ran = lines
+        .filter(({ state }) => state === "started" || state === "late")
+        .map(({ dueMs }) => dueMs);
       const isRight =
-        counted === due.length && ran.every((dueMs) => due.includes(dueMs) && runs.has(`sched-${id}-${dueMs}`));
+        counted === due.length &&
+        ran.every((dueMs) => due.includes(dueMs) && runs.has(`sched-${id}-${dueMs}`));
       if (!isRight) wrong.push(`${id}: ${counted} of ${due.length}`);
     }
     expect(wrong).toEqual([]);
     const logged = await Promise.all(all.map(async ({ id }) => await world.schedules.log(id)));
-    const started = logged.flat().filter(({ state }) => state === "started" || state === "late").length;
+    const started = logged
+      .flat()
+      .filter(({ state }) => state === "started" || state === "late").length;
     expect([...runs.values()].every((times) => times === 1)).toBe(true);
     expect(started).toBe(runs.size);
     expect(logged.flat().some(({ state }) => state === "skipped")).toBe(true);

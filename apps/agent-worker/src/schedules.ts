@@ -9,7 +9,12 @@ import {
   scheduleSessionId,
   type SchedulesClient,
 } from "@larkline/agent/schedules";
-import { personZoneKey, type InboundMessage, type Schedule, type ScheduleLogEntry } from "@larkline/protocol";
+import {
+  personZoneKey,
+  type InboundMessage,
+  type Schedule,
+  type ScheduleLogEntry,
+} from "@larkline/protocol";
 import type { DeliveryWatch } from "@larkline/feishu";
 import type { DueSchedule, OutboxRecord, StoredSchedule } from "@larkline/store";
 import { createHash } from "node:crypto";
@@ -32,8 +37,12 @@ const maxFailures = 5;
 /** Runs what is due. Every worker may call it at any time. */
 export async function sweepSchedules(services: Services): Promise<void> {
   const { nowMs, due } = await services.schedules.claimDue(portion, leaseMs);
-  const ended = await Promise.allSettled(due.map(async (one) => await runDue(services, one, nowMs)));
-  for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "schedule not run");
+  const ended = await Promise.allSettled(
+    due.map(async (one) => await runDue(services, one, nowMs)),
+  );
+  for (const end of ended) {
+    if (end.status === "rejected") services.log.warn({ error: end.reason }, "schedule not run");
+  }
 }
 
 async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
@@ -43,10 +52,15 @@ async function runDue(services: Services, due: DueSchedule, nowMs: number): Prom
   const decidedMs = nowMs - due.claimedMs < rememberedMs ? due.claimedMs : nowMs;
   const work = dueWork(schedule, due.dueMs, decidedMs);
   const busy = new Set<number>();
-  for (const dueMs of work.runs) if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
-  const log = work.log.map((line): ScheduleLogEntry => (busy.has(line.dueMs) ? { ...line, state: "busy" } : line));
+  for (const dueMs of work.runs) {
+    if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
+  }
+  const log = work.log.map((line): ScheduleLogEntry =>
+    busy.has(line.dueMs) ? { ...line, state: "busy" } : line,
+  );
   const { nextMs } = work;
-  const next = nextMs === undefined ? undefined : { dueMs: nextMs, alarmMs: alarmOf(schedule, nextMs) };
+  const next =
+    nextMs === undefined ? undefined : { dueMs: nextMs, alarmMs: alarmOf(schedule, nextMs) };
   await schedules.settle(due, next, log);
 }
 
@@ -88,8 +102,13 @@ export interface PersonZone {
 }
 
 /** That of a message's person, where an agent of this deployment may make schedules. Never rejects. */
-export async function zoneIfNeeded(services: Services, message: InboundMessage): Promise<PersonZone | undefined> {
-  const schedules = [...services.agents.values()].some(({ config }) => config.abilities["schedules"] === true);
+export async function zoneIfNeeded(
+  services: Services,
+  message: InboundMessage,
+): Promise<PersonZone | undefined> {
+  const schedules = [...services.agents.values()].some(
+    ({ config }) => config.abilities["schedules"] === true,
+  );
   return schedules ? await zoneOf(services, message) : undefined;
 }
 
@@ -113,7 +132,9 @@ async function zoneOf(
 export function timeNote({ name, isKnown }: PersonZone, nowMs: number): string {
   const { text, weekday } = localTime(name, nowMs);
   const hour = `${text.slice(0, -2)}00`;
-  const source = isKnown ? "" : "; it is that of the deployment: ask where it matters and the person may be elsewhere";
+  const source = isKnown
+    ? ""
+    : "; it is that of the deployment: ask where it matters and the person may be elsewhere";
   return `The person's local time is ${weekday} ${hour} or later in this hour, UTC${offsetText(name, nowMs)} (${name}${source}).`;
 }
 
@@ -128,14 +149,19 @@ export function noteScheduleEnd(
     const failures = await services.schedules.ended(schedule.id, failed);
     if (failures >= maxFailures) await pauseSchedule(services, schedule.id, "scheduleFailed");
   };
-  note().catch((error: unknown) => services.log.warn({ error }, "the end of a schedule's run was not noted"));
+  note().catch((error: unknown) =>
+    services.log.warn({ error }, "the end of a schedule's run was not noted"),
+  );
 }
 
 /**
  * Watches deliveries as before, and pauses a schedule whose answer the platform has refused for good, such as where the
  * bot has left the chat.
  */
-export function watchSchedules(deliveries: DeliveryWatch, servicesOf: () => Services): DeliveryWatch {
+export function watchSchedules(
+  deliveries: DeliveryWatch,
+  servicesOf: () => Services,
+): DeliveryWatch {
   return (record) => {
     const ended = deliveries(record);
     const id = /\.sched-([0-9a-f]{16})$/.exec(record.session)?.[1];
@@ -162,7 +188,9 @@ async function pauseSchedule(
   if (found === undefined || found.state !== "active") return;
   const { schedule, dueMs } = found;
   const isOurs = await schedules.change(found, { state: "paused", why, dueMs, alarmMs: dueMs });
-  if (isOurs) await tellOwner(services, found, noticeText(why, schedule.language, { title: schedule.title }));
+  if (isOurs) {
+    await tellOwner(services, found, noticeText(why, schedule.language, { title: schedule.title }));
+  }
 }
 
 async function tellOwner(

@@ -12,7 +12,9 @@ function endlessAtFirst(spoken: () => void): LlmBackend & { requests: number } {
       backend.requests += 1;
       yield { type: "text_delta", text: "word" };
       spoken();
-      if (backend.requests === 1 && signal !== undefined && !signal.aborted) await once(signal, "abort");
+      if (backend.requests === 1 && signal !== undefined && !signal.aborted) {
+        await once(signal, "abort");
+      }
       yield {
         type: "message_stop",
         stopReason: "end_turn",
@@ -28,16 +30,25 @@ it("a reset breaks off the turn of a worker that is at it, which then says and s
   const { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "tell me"));
   const speaking = Promise.withResolvers<void>();
   const backend = endlessAtFirst(speaking.resolve);
-  const running = runnerOf(world, { backend })({ v: 1, session, gen }, new AbortController().signal);
+  const running = runnerOf(world, { backend })(
+    { v: 1, session, gen },
+    new AbortController().signal,
+  );
   await speaking.promise;
   await world.store.append(inbound("om_2", "and then"));
-  const { turnId, wakeGen } = await world.store.reset(session, { by: "console", replyOf: async () => undefined });
+  const { turnId, wakeGen } = await world.store.reset(session, {
+    by: "console",
+    replyOf: async () => undefined,
+  });
   expect(turnId).toBe(`${session}-1`);
   world.running.cancel(session, turnId);
   await running;
   expect(world.sent).toEqual([]);
   expect((await world.store.summary(session)).state).toBe("queued");
-  await runnerOf(world, { backend })({ v: 1, session, gen: wakeGen ?? 0 }, new AbortController().signal);
+  await runnerOf(world, { backend })(
+    { v: 1, session, gen: wakeGen ?? 0 },
+    new AbortController().signal,
+  );
   const replies = world.sent.length > 0 ? world.sent : await outboxOf(world);
   expect(replies.map(({ id }) => id)).toEqual([`${session}-2`]);
   expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });

@@ -13,7 +13,12 @@ import {
   type SessionKey,
   type TurnJob,
 } from "@larkline/protocol";
-import { type Claim, ClaimRefusedError, type UncountedRelease, type OutboxLease } from "@larkline/store";
+import {
+  type Claim,
+  ClaimRefusedError,
+  type UncountedRelease,
+  type OutboxLease,
+} from "@larkline/store";
 import type { JobResult } from "@larkline/store/queues";
 import { isRedisTrouble, type Fate } from "@larkline/store/redis";
 import { pausedIn, speakerIn } from "./agents.ts";
@@ -80,8 +85,9 @@ export class SessionRunner {
   /** A session may come again and again until a newer process takes it: what it needs is logged once. */
   #logRefused(session: SessionKey, { reason, message }: ClaimRefusedError): void {
     const { log } = this.#services;
-    if (reason === "alone") log.warn({ session }, "its worker died twice: its message runs with no other beside it");
-    else if (reason === "held") log.debug({ session }, "left to its worker, which lives");
+    if (reason === "alone") {
+      log.warn({ session }, "its worker died twice: its message runs with no other beside it");
+    } else if (reason === "held") log.debug({ session }, "left to its worker, which lives");
     else if (!this.#logged.has(message)) log.warn({ session }, `left to newer workers: ${message}`);
     this.#logged.add(message);
   }
@@ -103,7 +109,10 @@ export class SessionRunner {
         log.error({ session, ...facts }, "stored state cannot be read and is replaced");
       }
       try {
-        return await this.#runClaim({ ...claim, ...(await this.#causeOfDeath(claim, lastOwner)) }, how);
+        return await this.#runClaim(
+          { ...claim, ...(await this.#causeOfDeath(claim, lastOwner)) },
+          how,
+        );
       } catch (error) {
         const result = await this.#giveBack(claim, error, how.shutdown);
         keeps = result === "later";
@@ -126,15 +135,24 @@ export class SessionRunner {
   }
 
   /** Why the last worker of a message that is given up has died, where it could say so. */
-  async #causeOfDeath({ deaths }: Claim, lastOwner: string | undefined): Promise<Pick<TurnStart, "causeOfDeath">> {
+  async #causeOfDeath(
+    { deaths }: Claim,
+    lastOwner: string | undefined,
+  ): Promise<Pick<TurnStart, "causeOfDeath">> {
     if (lastOwner === undefined || deaths.alone < maxDeathsAlone) return {};
     const causeOfDeath = await this.#services.stallNotes.read(lastOwner);
     return causeOfDeath === undefined ? {} : { causeOfDeath };
   }
 
   /** A run has ended in an error. "later": Redis takes no writes for long; the session is given back when it does. */
-  async #giveBack(claim: Claim, error: unknown, shutdown: AbortSignal): Promise<JobResult | "later"> {
-    const trouble = isRedisTrouble(error) ? error : await countFailure(this.#services, claim, error);
+  async #giveBack(
+    claim: Claim,
+    error: unknown,
+    shutdown: AbortSignal,
+  ): Promise<JobResult | "later"> {
+    const trouble = isRedisTrouble(error)
+      ? error
+      : await countFailure(this.#services, claim, error);
     if (trouble === undefined) throw error; // BullMQ tries it again, after a pause
     const { session } = claim;
     this.#services.log.warn(
@@ -150,10 +168,12 @@ export class SessionRunner {
   async #keepReleasing(claim: Claim, error: unknown, shutdown: AbortSignal): Promise<void> {
     const { log } = this.#services;
     for (let result: JobResult | "later" = "later"; result === "later" && !shutdown.aborted;) {
-      result = await releaseUncounted(this.#services, claim, { error, shutdown }).catch((cause: unknown) => {
-        log.error({ session: claim.session, error: cause }, "a session is not given back");
-        return "done" as const;
-      });
+      result = await releaseUncounted(this.#services, claim, { error, shutdown }).catch(
+        (cause: unknown) => {
+          log.error({ session: claim.session, error: cause }, "a session is not given back");
+          return "done" as const;
+        },
+      );
     }
     this.#hold(claim.session, -1);
   }
@@ -165,11 +185,15 @@ export class SessionRunner {
     for (let taken = 1; start !== undefined; taken += 1) {
       const { task } = start.head.message;
       const isAsInFile = changedAgents.isEmpty && start.turn?.revision === undefined;
-      const services = isAsInFile ? this.#services : await changedAgents.servicesOf(this.#services, start.turn);
+      const services = isAsInFile
+        ? this.#services
+        : await changedAgents.servicesOf(this.#services, start.turn);
       const end = await this.#runTurn(services, start, { shutdown, isLast: taken >= most });
       if (end.end === "handoff") return "requeue";
       if (end.end === "postponed") return "postpone";
-      if (end.end === "suspended" && end.wakeGen !== undefined) await turns.wake(claim.session, end.wakeGen);
+      if (end.end === "suspended" && end.wakeGen !== undefined) {
+        await turns.wake(claim.session, end.wakeGen);
+      }
       if (end.end !== "committed") return "done";
       const { result } = end;
       if (task !== undefined && result.state === "idle" && result.askerGen !== undefined) {
@@ -192,7 +216,10 @@ export class SessionRunner {
     const turnId = turnIdOf(session, head.seq);
     const givenUp = whyGivenUp(start, this.#maxFailures);
     if (start.damaged !== undefined && givenUp === undefined) {
-      throw newEngineError("internal_error", `what is stored of ${turnId} cannot be read: ${start.damaged}`);
+      throw newEngineError(
+        "internal_error",
+        `what is stored of ${turnId} cannot be read: ${start.damaged}`,
+      );
     }
     const controller = runningTurns.add(session, turnId);
     for (const joined of start.turn?.absorbed ?? []) runningTurns.join(session, controller, joined);
@@ -214,7 +241,12 @@ export class SessionRunner {
     let paused: string | undefined;
     try {
       const speaker = await speakerIn(services, start);
-      const end = await new TurnRun(services, speaker, start, { controller, shutdown, isLast, watch }).run(givenUp);
+      const end = await new TurnRun(services, speaker, start, {
+        controller,
+        shutdown,
+        isLast,
+        watch,
+      }).run(givenUp);
       committed = end.end === "committed" && end.result.state !== "fenced";
       if (end.end === "committed") takeBackReaction(services, message, "typing");
       outcome = end.end === "committed" ? end.reason || "answered" : end.end;
@@ -222,7 +254,9 @@ export class SessionRunner {
       const failure = end.end === "committed" ? end.failure : undefined;
       const seconds = (clock.monotonic() - startedMs) / 1_000;
       if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
-      if (end.end === "committed" && committed && !isCanary(session)) services.runs.ended(end.run, outcome);
+      if (end.end === "committed" && committed && !isCanary(session)) {
+        services.runs.ended(end.run, outcome);
+      }
       noteScheduleEnd(services, message, { committed, failed: failure !== undefined });
       return end;
     } finally {
@@ -237,7 +271,10 @@ export class SessionRunner {
   #watchForCancel(session: SessionKey, controller: AbortController): () => void {
     const { clock, store, runningTurns } = this.#services;
     const look = async (): Promise<void> => {
-      if (!controller.signal.aborted && (await store.cancelled(session, runningTurns.idsOf(session)))) {
+      if (
+        !controller.signal.aborted &&
+        (await store.cancelled(session, runningTurns.idsOf(session)))
+      ) {
         controller.abort("cancel" satisfies AbortReason);
       }
     };
@@ -247,7 +284,9 @@ export class SessionRunner {
 
 /** The agent, or its team, whose pause has ended the turn. */
 function pausedAtEnd(services: Services, end: TurnEnd): string | undefined {
-  return end.end === "committed" && end.reason === "agent_paused" ? pausedIn(services, end.run.turn) : undefined;
+  return end.end === "committed" && end.reason === "agent_paused"
+    ? pausedIn(services, end.run.turn)
+    : undefined;
 }
 
 interface HowToRun {
@@ -257,16 +296,26 @@ interface HowToRun {
 }
 
 /** What has become of the worker that had the session before, and has not released it. */
-async function fateWith({ store, presence }: Services, last: string, session: SessionKey): Promise<Fate> {
+async function fateWith(
+  { store, presence }: Services,
+  last: string,
+  session: SessionKey,
+): Promise<Fate> {
   const fate = await presence.fateOf(last);
   if (fate !== "died") return fate;
   // Its run was over, and it waited for Redis to take the session back: it has not died with the message.
   const epoch = await presence.unreleased(last, session);
-  return epoch !== undefined && (await store.releaseUncounted(session, epoch)).uncounted ? "left" : fate;
+  return epoch !== undefined && (await store.releaseUncounted(session, epoch)).uncounted
+    ? "left"
+    : fate;
 }
 
 /** Counts a run that its own code has ended. Resolves to what has gone wrong where Redis does not take that. */
-async function countFailure({ store }: Services, { session, epoch }: Claim, error: unknown): Promise<unknown> {
+async function countFailure(
+  { store }: Services,
+  { session, epoch }: Claim,
+  error: unknown,
+): Promise<unknown> {
   try {
     await store.fail(session, epoch, wayOf(error));
     return undefined;
@@ -280,7 +329,9 @@ async function countFailure({ store }: Services, { session, epoch }: Claim, erro
 function wayOf(error: unknown): string {
   if (!(error instanceof Error)) return typeof error;
   const code = "code" in error && typeof error.code === "string" ? ` ${error.code}` : "";
-  const frame = /^\s+at (?:async )?(?:([\w.#<> ]+) \()?.*?([\w.-]+:\d+):\d+\)?$/m.exec(error.stack ?? "");
+  const frame = /^\s+at (?:async )?(?:([\w.#<> ]+) \()?.*?([\w.-]+:\d+):\d+\)?$/m.exec(
+    error.stack ?? "",
+  );
   const [, name = "", place = ""] = frame ?? [];
   return `${error.name}${code}${place === "" ? "" : ` in ${[name.trim(), place].filter(Boolean).join(" ")}`}`.slice(
     0,
@@ -315,7 +366,9 @@ async function releaseUncounted(
         throw error;
       }
       // The job of the claim is put back; a sweeper, or a commit whose answer was lost, has asked for another one.
-      if (result.wakeGen !== undefined && result.wakeGen !== gen) await turns.wake(session, result.wakeGen);
+      if (result.wakeGen !== undefined && result.wakeGen !== gen) {
+        await turns.wake(session, result.wakeGen);
+      }
       return "requeue";
     }
     if (shutdown.aborted) throw error;
@@ -340,7 +393,9 @@ async function tryRelease(
   const answered = new AbortController();
   const late = pause(clock, longestLookMs, answered.signal).then(() => "later" as const);
   const result = await Promise.race([looking, late]).finally(() => answered.abort());
-  if (result === "later") void presence.noteUnreleased(owner, session, epoch).catch(() => undefined);
+  if (result === "later") {
+    void presence.noteUnreleased(owner, session, epoch).catch(() => undefined);
+  }
   return result;
 }
 
@@ -349,10 +404,16 @@ function firstStart({ gen: _gen, head, ...claim }: Claim): TurnStart | undefined
 }
 
 /** A run that ended with its worker, or because Redis was away, may have published more than it saved. */
-async function withPublished(services: Services, start: TurnStart | undefined): Promise<TurnStart | undefined> {
+async function withPublished(
+  services: Services,
+  start: TurnStart | undefined,
+): Promise<TurnStart | undefined> {
   if (start === undefined || !start.ranBefore) return start;
   const { session, head } = start;
-  return { ...start, published: await publishedBefore(services, session, turnIdOf(session, head.seq)) };
+  return {
+    ...start,
+    published: await publishedBefore(services, session, turnIdOf(session, head.seq)),
+  };
 }
 
 /** Deaths of its worker, with nothing else at work in it, after which a message is given up. */
@@ -361,7 +422,10 @@ const maxDeathsAlone = 3;
 const maxFailuresInAnyWay = 3;
 
 /** Why a message is not run again; undefined while it is. Deaths beside other turns may be the fault of those. */
-function whyGivenUp({ failures, deaths, causeOfDeath, damaged }: TurnStart, maxFailures: number): string | undefined {
+function whyGivenUp(
+  { failures, deaths, causeOfDeath, damaged }: TurnStart,
+  maxFailures: number,
+): string | undefined {
   if (deaths.alone >= maxDeathsAlone) {
     const cause = causeOfDeath === undefined ? "" : `: ${causeOfDeath}`;
     return `its worker died ${deaths.alone} times, with nothing else at work in it${cause}`;
@@ -386,7 +450,16 @@ async function moveToDeadLetters(
 ): Promise<void> {
   const { session, app, id: messageId } = message;
   const traceId = traceIdOf(traceparentOfMessage(message));
-  const about = { id: `turn:${turnId}`, session, app, turnId, messageId, traceId, reason, atMs: clock.now() };
+  const about = {
+    id: `turn:${turnId}`,
+    session,
+    app,
+    turnId,
+    messageId,
+    traceId,
+    reason,
+    atMs: clock.now(),
+  };
   await deadLetters.add({ v: 1, kind: "message", ...about, message }).catch((error: unknown) => {
     log.error({ error, session, turnId }, "a message that is given up is not kept");
   });
@@ -400,7 +473,10 @@ interface EndedTurn {
 }
 
 /** A turn that failed is logged for operators, who can mend the cause: its person cannot. */
-function reportTurn({ log, counters }: Services, { turnId, outcome, seconds, failure }: EndedTurn): void {
+function reportTurn(
+  { log, counters }: Services,
+  { turnId, outcome, seconds, failure }: EndedTurn,
+): void {
   counters.turnRuns.add(1, { outcome });
   counters.turnRunSeconds.record(seconds, { outcome });
   const [, known] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
@@ -445,7 +521,11 @@ async function afterCommit(
 }
 
 /** Sends a reply once nothing is written to its card any more. */
-async function sendReply({ outboxSender }: Services, lease: OutboxLease, released: Promise<void>): Promise<void> {
+async function sendReply(
+  { outboxSender }: Services,
+  lease: OutboxLease,
+  released: Promise<void>,
+): Promise<void> {
   await released;
   await outboxSender.deliver(lease);
 }

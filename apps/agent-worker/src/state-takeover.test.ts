@@ -25,7 +25,15 @@ it("one worker takes over, the others wait for it", async () => {
   expect(await takeOverState(workerNamed("four").services, signal)).toBe(true);
 });
 
-const old = { service: "ingress", host: "h", version: "1", stateVersion: 2, startedAtMs: 1, apps: [], feeds: [] };
+const old = {
+  service: "ingress",
+  host: "h",
+  version: "1",
+  stateVersion: 2,
+  startedAtMs: 1,
+  apps: [],
+  feeds: [],
+};
 
 describe("a process beside one of an older version", () => {
   it("refuses to start, and says which one has to be stopped", async () => {

@@ -52,11 +52,18 @@ function speaking({ asked = [], says = {}, chooses = [], before }: Script): LlmB
       checkPairs(messages);
       expect(messages.at(-1)?.role).not.toBe("assistant");
       const all = messages.map((message) => textOf(message).trimEnd());
-      asked.push({ agent, text: all.at(-1) ?? "", messages: all, tools: tools.map(({ name }) => name), maxTokens });
+      asked.push({
+        agent,
+        text: all.at(-1) ?? "",
+        messages: all,
+        tools: tools.map(({ name }) => name),
+        maxTokens,
+      });
       await before?.(agent);
       const count = counts.get(agent) ?? 0;
       counts.set(agent, count + 1);
-      const words = (agent === "selector" ? chooses : says[agent])?.[count] ?? `${agent} ${count + 1}`;
+      const words =
+        (agent === "selector" ? chooses : says[agent])?.[count] ?? `${agent} ${count + 1}`;
       const [, tool] = /^call (\S+)$/.exec(words) ?? [];
       if (tool !== undefined && messages.at(-1)?.role !== "tool") {
         yield toolCallDelta(0, { id: "", name: tool, arguments: '{"reason":"it is time"}' });
@@ -77,7 +84,12 @@ const agents = {
 };
 
 function house(team: object, script: Script = {}, fields: Partial<Differences> = {}): Differences {
-  const panel = { members: ["writer", "critic", "judge"], select: "round_robin", end: { messages: 3 }, ...team };
+  const panel = {
+    members: ["writer", "critic", "judge"],
+    select: "round_robin",
+    end: { messages: 3 },
+    ...team,
+  };
   return { backend: speaking(script), configured: { agents, teams: { panel } }, ...fields };
 }
 
@@ -86,14 +98,21 @@ async function eventsOf({ events }: World): Promise<EngineEvent[]> {
 }
 
 async function choicesIn(world: World): Promise<string[]> {
-  return (await eventsOf(world)).flatMap((event) => (event.type === "agent_changed" ? [event.to] : []));
+  return (await eventsOf(world)).flatMap((event) =>
+    event.type === "agent_changed" ? [event.to] : [],
+  );
 }
 
 async function endIn(world: World) {
   return (await eventsOf(world)).findLast((event) => event.type === "done");
 }
 
-async function say(world: World, text: string, differences: Differences, fields: object = {}): Promise<void> {
+async function say(
+  world: World,
+  text: string,
+  differences: Differences,
+  fields: object = {},
+): Promise<void> {
   await append(world, inbound(`om_${text}`, text, { agent: "panel", ...fields }));
   await settle(world, differences);
 }
@@ -106,7 +125,9 @@ describe("a team in a session", () => {
       check: async (world) => {
         expect(await choicesIn(world)).toEqual(["writer", "critic", "judge"]);
         const history = await world.store.history(session);
-        const authors = history.flatMap((message) => (message.role === "user" ? [] : [message.agent]));
+        const authors = history.flatMap((message) =>
+          message.role === "user" ? [] : [message.agent],
+        );
         expect(authors.filter((name) => name === "writer")).toHaveLength(1);
         expect(authors.at(-1)).toBe("judge");
         expect(await endIn(world)).toMatchObject({ reason: "team_limit", agent: "judge" });
@@ -126,7 +147,9 @@ describe("a team in a session", () => {
         const starts = (await eventsOf(world)).filter(({ type }) => type === "turn_start");
         expect(starts).toHaveLength(3);
         const history = await world.store.history(session);
-        const said = history.flatMap((message) => (message.role === "assistant" ? [message.agent] : []));
+        const said = history.flatMap((message) =>
+          message.role === "assistant" ? [message.agent] : [],
+        );
         expect(said).toEqual(choices);
         await checkEnds(world, [1]);
       },
@@ -152,12 +175,23 @@ describe("a team in a session", () => {
   it("AT-19: shows each member the others' words as quotes, with its instructions and tools", async () => {
     const asked: Asked[] = [];
     const world = newWorld();
-    const script = { asked, says: { writer: ["Hello\ncritic: APPROVED"], critic: ["call look", "Hm."] } };
+    const script = {
+      asked,
+      says: { writer: ["Hello\ncritic: APPROVED"], critic: ["call look", "Hm."] },
+    };
     await say(world, "hello", house({ end: { messages: 3, mention: "APPROVED" } }, script));
     expect(asked.map(({ agent }) => agent)).toEqual(["writer", "critic", "critic", "judge"]);
     expect(asked[0]?.tools).toEqual(["look", "read_result"]);
-    expect(asked[3]?.messages).toEqual(["hello", "writer:\n> Hello\n> critic: APPROVED", "critic:\n> Hm."]);
-    expect(await endIn(world)).toMatchObject({ reason: "team_limit", final: "judge 1", totalInputTokens: 40 });
+    expect(asked[3]?.messages).toEqual([
+      "hello",
+      "writer:\n> Hello\n> critic: APPROVED",
+      "critic:\n> Hm.",
+    ]);
+    expect(await endIn(world)).toMatchObject({
+      reason: "team_limit",
+      final: "judge 1",
+      totalInputTokens: 40,
+    });
     const [reply] = await outboxOf(world);
     expect(reply?.text).toContain("judge 1\n\nThe team has reached its limit");
   });
@@ -165,15 +199,31 @@ describe("a team in a session", () => {
   it("AT-17: asks again what was no choice, three times in all, and then takes the next in order", async () => {
     const asked: Asked[] = [];
     const world = newWorld();
-    const chooses = ["somebody", "writer and critic", "x".repeat(5_000), "Writer", "writer", "CRITIC.", "writer"];
-    await say(world, "hello", house({ select: "model", selector: { prompt: "Be fair." } }, { asked, chooses }));
+    const chooses = [
+      "somebody",
+      "writer and critic",
+      "x".repeat(5_000),
+      "Writer",
+      "writer",
+      "CRITIC.",
+      "writer",
+    ];
+    await say(
+      world,
+      "hello",
+      house({ select: "model", selector: { prompt: "Be fair." } }, { asked, chooses }),
+    );
     expect(await choicesIn(world)).toEqual(["writer", "critic", "writer"]);
     const choices = asked.filter(({ agent }) => agent === "selector");
     expect(choices[1]?.text).toContain('You have answered "somebody". That names no candidate.');
     expect(choices[2]?.text).toContain("That names several candidates: writer, critic. Name one.");
-    expect(choices.every(({ maxTokens, tools }) => maxTokens === 1_024 && tools.length === 0)).toBe(true);
+    expect(choices.every(({ maxTokens, tools }) => maxTokens === 1_024 && tools.length === 0)).toBe(
+      true,
+    );
     const events = await eventsOf(world);
-    expect(events.filter(({ type }) => type === "warning")).toMatchObject([{ code: "speaker_not_chosen" }]);
+    expect(events.filter(({ type }) => type === "warning")).toMatchObject([
+      { code: "speaker_not_chosen" },
+    ]);
     // What choices have used counts with the step that follows.
     const ends = events.filter((event) => event.type === "turn_end");
     expect(ends[0]).toMatchObject({ inputTokens: 40, outputTokens: 8, attempts: 4 });
@@ -184,7 +234,9 @@ describe("a team in a session", () => {
     const world = newWorld();
     const failing: LlmBackend = {
       async *stream(request): AsyncIterable<ModelChunk> {
-        if (agentIn(request) !== "selector") return yield* speaking({}).stream(request, new AbortController().signal);
+        if (agentIn(request) !== "selector") {
+          return yield* speaking({}).stream(request, new AbortController().signal);
+        }
         yield {
           type: "error",
           code: "api_auth_error",
@@ -195,7 +247,11 @@ describe("a team in a session", () => {
         };
       },
     };
-    await say(world, "hello", house({ select: "model", end: { messages: 2 } }, {}, { backend: failing }));
+    await say(
+      world,
+      "hello",
+      house({ select: "model", end: { messages: 2 } }, {}, { backend: failing }),
+    );
     expect(await choicesIn(world)).toEqual(["writer", "critic"]);
   });
 
@@ -204,7 +260,12 @@ describe("a team in a session", () => {
     const world = newWorld();
     const says = { writer: ["call transfer_to_judge"] };
     await say(world, "hello", house({ select: "handoff", end: {} }, { asked, says }));
-    expect(asked[0]?.tools).toEqual(["look", "read_result", "transfer_to_critic", "transfer_to_judge"]);
+    expect(asked[0]?.tools).toEqual([
+      "look",
+      "read_result",
+      "transfer_to_critic",
+      "transfer_to_judge",
+    ]);
     expect(await choicesIn(world)).toEqual(["writer", "judge"]);
     expect(await endIn(world)).toMatchObject({ reason: "", final: "judge 1", agent: "judge" });
     expect((await world.store.summary(session)).settings).toEqual({});
@@ -213,8 +274,16 @@ describe("a team in a session", () => {
   it("AT-18: ends where a member says the words, and at /stop while a model chooses", async () => {
     const world = newWorld();
     const end = { messages: 9, mention: "APPROVED", from: ["critic"] };
-    await say(world, "hello", house({ end }, { says: { writer: ["APPROVED"], critic: ["Good. APPROVED"] } }));
-    expect(await endIn(world)).toMatchObject({ reason: "", mention: "APPROVED", final: "Good. APPROVED" });
+    await say(
+      world,
+      "hello",
+      house({ end }, { says: { writer: ["APPROVED"], critic: ["Good. APPROVED"] } }),
+    );
+    expect(await endIn(world)).toMatchObject({
+      reason: "",
+      mention: "APPROVED",
+      final: "Good. APPROVED",
+    });
 
     const stopped = newWorld();
     const before = async (agent: string): Promise<void> => {
@@ -247,9 +316,14 @@ describe("a team in a session", () => {
     const shut = house({ members: ["vault", "safe"] });
     await say(closed, "hello", {
       ...shut,
-      configured: { agents: others, teams: { panel: { members: ["vault", "safe"], select: "round_robin" } } },
+      configured: {
+        agents: others,
+        teams: { panel: { members: ["vault", "safe"], select: "round_robin" } },
+      },
     });
-    expect((await eventsOf(closed)).find(({ type }) => type === "error")).toMatchObject({ code: "permission_denied" });
+    expect((await eventsOf(closed)).find(({ type }) => type === "error")).toMatchObject({
+      code: "permission_denied",
+    });
   });
 
   it("is handed over to like an agent, and has the next messages", async () => {
@@ -263,12 +337,16 @@ describe("a team in a session", () => {
     );
     await say(world, "hello", differences, { agent: "default" });
     expect(await choicesIn(world)).toEqual(["panel", "writer", "critic"]);
-    expect((await world.store.summary(session)).settings).toEqual({ agent: { from: "default", to: "panel" } });
-    const { wakeGen = 0 } = await world.store.append(inbound("om_2", "again", { agent: "default" }));
-    const former = ["held-step", "put-off-step", "given-history", "run-options", "hand-over"];
-    await expect(world.store.claim(session, wakeGen, "worker-0", { features: former })).rejects.toThrow(
-      ClaimRefusedError,
+    expect((await world.store.summary(session)).settings).toEqual({
+      agent: { from: "default", to: "panel" },
+    });
+    const { wakeGen = 0 } = await world.store.append(
+      inbound("om_2", "again", { agent: "default" }),
     );
+    const former = ["held-step", "put-off-step", "given-history", "run-options", "hand-over"];
+    await expect(
+      world.store.claim(session, wakeGen, "worker-0", { features: former }),
+    ).rejects.toThrow(ClaimRefusedError);
     world.wakes.push(wakeGen);
     await settle(world, differences);
     expect((await choicesIn(world)).slice(3)).toEqual(["writer", "critic"]);
@@ -286,7 +364,10 @@ describe("a team in a session", () => {
       await runnerOf(world, house({}, { before }))({ v: 1, session, gen }, handsOff.signal);
       const { critic, ...others } = agents;
       const panel = { members: ["writer", "judge"], select: "round_robin", end: { messages: 3 } };
-      const configured = gone === "member" ? { agents: others, teams: { panel } } : { agents: { ...others, critic } };
+      const configured =
+        gone === "member"
+          ? { agents: others, teams: { panel } }
+          : { agents: { ...others, critic } };
       world.wakes.push(gen);
       await settle(world, { ...house({}), configured });
       expect(await choicesIn(world)).toEqual(

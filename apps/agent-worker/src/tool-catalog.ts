@@ -1,6 +1,12 @@
 import { allAbilities, toolsOfAbilities } from "@larkline/agent";
 import type { Logger } from "@larkline/process/telemetry";
-import { runnerKeyOf, type Clock, type InboundMessage, type TurnState, readResultName } from "@larkline/protocol";
+import {
+  runnerKeyOf,
+  type Clock,
+  type InboundMessage,
+  type TurnState,
+  readResultName,
+} from "@larkline/protocol";
 import type { AvailableTool, RunnerDirectory, ToolClash } from "@larkline/store/runners";
 import { isDeepStrictEqual } from "node:util";
 import type { Agent } from "./agent.ts";
@@ -45,7 +51,9 @@ export class ToolCatalog {
    */
   async start(signal: AbortSignal, refreshMs = 2_000): Promise<void> {
     const refresh = (): void =>
-      void this.refresh().catch((error: unknown) => this.#log.warn({ error }, "the tools of runners were not read"));
+      void this.refresh().catch((error: unknown) =>
+        this.#log.warn({ error }, "the tools of runners were not read"),
+      );
     await this.refresh();
     await this.#runners.watch(refresh, signal);
     signal.addEventListener("abort", this.#clock.every(refreshMs, refresh), { once: true });
@@ -56,7 +64,9 @@ export class ToolCatalog {
     this.#leaveOut(tools);
     if (!isDeepStrictEqual(clashes, this.#clashes)) {
       this.#clashes = clashes;
-      if (clashes.length > 0) this.#log.warn({ clashes }, "tools are not used whose names belong to other runners");
+      if (clashes.length > 0) {
+        this.#log.warn({ clashes }, "tools are not used whose names belong to other runners");
+      }
     }
     if (isDeepStrictEqual(tools, this.#tools)) return;
     this.#tools = tools;
@@ -64,7 +74,10 @@ export class ToolCatalog {
     this.#ofMessages = new WeakMap();
     for (const [name, { runner }] of this.#tools) {
       if (ownNames.has(name)) {
-        this.#log.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
+        this.#log.warn(
+          { tool: name, runner },
+          "a runner offers a built-in tool's name; it is not used",
+        );
       }
     }
   }
@@ -72,11 +85,16 @@ export class ToolCatalog {
   /** Says once which tools are left out. */
   #leaveOut(tools: Map<string, AvailableTool>): void {
     if (this.#mayActAsPeople) return;
-    const asPeople = [...tools].filter(([, { announcement }]) => announcement.identity?.as === "person");
+    const asPeople = [...tools].filter(
+      ([, { announcement }]) => announcement.identity?.as === "person",
+    );
     for (const [name] of asPeople) tools.delete(name);
     const names = asPeople.map(([name]) => name).toSorted();
     if (names.length > 0 && !isDeepStrictEqual(names, this.#leftOut)) {
-      this.#log.warn({ tools: names }, "GRANT_KEY is not set: tools that act as people are not offered");
+      this.#log.warn(
+        { tools: names },
+        "GRANT_KEY is not set: tools that act as people are not offered",
+      );
     }
     this.#leftOut = names;
   }
@@ -100,8 +118,14 @@ export class ToolCatalog {
     const same = known.find((other) => isDeepStrictEqual(other.own, own));
     if (same !== undefined) return same.tools;
     const { tools: allowed } = agent.config;
-    const used = allowed === null ? [...this.#tools] : [...this.#tools].filter(([name]) => allowed.includes(name));
-    const tools = new Map([...used, ...(used.length === 0 ? own.filter(([name]) => name !== readResultName) : own)]);
+    const used =
+      allowed === null
+        ? [...this.#tools]
+        : [...this.#tools].filter(([name]) => allowed.includes(name));
+    const tools = new Map([
+      ...used,
+      ...(used.length === 0 ? own.filter(([name]) => name !== readResultName) : own),
+    ]);
     this.#ofAgents.set(agent, [...known, { own, tools }]);
     return tools;
   }

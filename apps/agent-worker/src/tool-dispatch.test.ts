@@ -43,7 +43,9 @@ function approved({ id, name, arguments: given }: CallState): ApprovalStatus {
     createdAtMs: 1,
     expiresAtMs: 1_000,
   };
-  const decisions: ApprovalStatus["decisions"] = [{ decision: "approve", by: { id: "ou_2" }, atMs: 500 }];
+  const decisions: ApprovalStatus["decisions"] = [
+    { decision: "approve", by: { id: "ou_2" }, atMs: 500 },
+  ];
   return { approval, state: "approved", decisions, settledAtMs: 600 };
 }
 
@@ -73,12 +75,22 @@ function turnOf(fields: Partial<InboundMessage> = {}): TurnState {
 
 function callOf(fields: Partial<CallState> = {}): CallState {
   const deadlineMs = Date.now() + 60_000;
-  const shape = { name: "pay", arguments: { sum: 5 }, state: "running", runner: "bank", effect: "once" } as const;
+  const shape = {
+    name: "pay",
+    arguments: { sum: 5 },
+    state: "running",
+    runner: "bank",
+    effect: "once",
+  } as const;
   return { id: "c1", ...shape, deadlineMs, ...fields };
 }
 
 async function dispatched(calls: CallState[], turn = turnOf(), world = newWorld()) {
-  const handedOut: { runner: string; jobs: readonly ToolJob[]; options: DispatchOptions | undefined }[] = [];
+  const handedOut: {
+    runner: string;
+    jobs: readonly ToolJob[];
+    options: DispatchOptions | undefined;
+  }[] = [];
   const answers: [string, ToolOutcome][] = [];
   world.queues = {
     dispatch: async (runner, jobs, options) => void handedOut.push({ runner, jobs, options }),
@@ -94,8 +106,11 @@ async function dispatched(calls: CallState[], turn = turnOf(), world = newWorld(
 
 describe("handing out calls", () => {
   it("vouches for no call whose authority was not found again", async () => {
-    const objection = "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
-    const { handedOut, answers } = await dispatched([callOf({ authority: { by: "rule", id: "revoked" } })]);
+    const objection =
+      "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
+    const { handedOut, answers } = await dispatched([
+      callOf({ authority: { by: "rule", id: "revoked" } }),
+    ]);
     expect(handedOut).toEqual([]);
     expect(answers).toEqual([["c1", { ok: false, denied: true, error: objection }]]);
   });
@@ -125,12 +140,18 @@ describe("handing out calls", () => {
         expiresAtMs: call.deadlineMs,
       },
     });
-    expect(verifyCall(runnerKeyOf(signingKey, "other"), job?.envelope ?? "", Date.now()).ok).toBe(false);
+    expect(verifyCall(runnerKeyOf(signingKey, "other"), job?.envelope ?? "", Date.now()).ok).toBe(
+      false,
+    );
   });
 
   it("is the policy's word where no person was asked", async () => {
     const [batch] = (await dispatched([callOf()])).handedOut;
-    const claims = verifyCall(runnerKeyOf(signingKey, "bank"), batch?.jobs[0]?.envelope ?? "", Date.now());
+    const claims = verifyCall(
+      runnerKeyOf(signingKey, "bank"),
+      batch?.jobs[0]?.envelope ?? "",
+      Date.now(),
+    );
     expect(claims).toMatchObject({ value: { authority: { by: "policy" } } });
   });
 
@@ -144,7 +165,9 @@ describe("handing out calls", () => {
   it("sends calls of limited tools to their own queues, and those of background turns behind the others", async () => {
     const calls = [callOf(), callOf({ id: "c2", name: "transfer", limited: true })];
     const { handedOut } = await dispatched(calls, turnOf({ background: true }));
-    expect(handedOut).toMatchObject([{ options: { background: true, limitedTools: new Set(["transfer"]) } }]);
+    expect(handedOut).toMatchObject([
+      { options: { background: true, limitedTools: new Set(["transfer"]) } },
+    ]);
   });
 
   it("answers a call with more arguments than a job may hold, in place of blocking its turn", async () => {
@@ -152,7 +175,9 @@ describe("handing out calls", () => {
       callOf({ arguments: { text: "文".repeat(100_000) }, attempt: 2 }),
     ]);
     expect(handedOut).toEqual([]);
-    expect(answers).toEqual([["c1.2", { ok: false, error: expect.stringContaining("too large (300011 bytes") }]]);
+    expect(answers).toEqual([
+      ["c1.2", { ok: false, error: expect.stringContaining("too large (300011 bytes") }],
+    ]);
   });
 
   it("runs calls of built-in tools here, and answers them like any runner", async () => {

@@ -41,7 +41,10 @@ import type { Services } from "./services.ts";
 const graceMs = 15_000;
 
 /** Says once, a while after the start, which tools agents name and nothing offers: runners may come later. */
-export function warnOfUnknownTools({ toolCatalog, settings, clock, log }: Services, signal: AbortSignal): void {
+export function warnOfUnknownTools(
+  { toolCatalog, settings, clock, log }: Services,
+  signal: AbortSignal,
+): void {
   const cancel = clock.after(graceMs, () => {
     const known = toolCatalog.names();
     for (const [agent, { tools }] of Object.entries(settings.agents)) {
@@ -64,7 +67,11 @@ export function warnOfUnknownTools({ toolCatalog, settings, clock, log }: Servic
  * keyed by turn and attempt, so they happen once. What allows a call is looked up again before: rejects with a
  * {@link DecidersUnknownError} where that cannot be known now, once all other calls are handed out.
  */
-export async function dispatchCalls(services: Services, turn: TurnState, calls: readonly CallState[]): Promise<void> {
+export async function dispatchCalls(
+  services: Services,
+  turn: TurnState,
+  calls: readonly CallState[],
+): Promise<void> {
   let unknown: DecidersUnknownError | undefined;
   const objections = await Promise.all(
     calls.map(
@@ -84,7 +91,8 @@ export async function dispatchCalls(services: Services, turn: TurnState, calls: 
     const objection = objections[at];
     if (objection instanceof DecidersUnknownError) continue;
     // Handed out before and started since, the call may have taken effect: what its runner says counts then.
-    const refused = objection === undefined ? undefined : { outcome: objection, unlessStarted: true };
+    const refused =
+      objection === undefined ? undefined : { outcome: objection, unlessStarted: true };
     if (refused !== undefined) work.push(answerCall(services, turn, call, refused));
     else if (call.helper !== undefined) work.push(wakeQueued(services, call.helper.session));
     else if (obstacle !== undefined) work.push(answerCall(services, turn, call, refusal(obstacle)));
@@ -121,10 +129,19 @@ function refusal(error: string): Answer {
 }
 
 /** Answers a call here, and wakes its turn. */
-async function answerCall(services: Services, turn: TurnState, call: CallState, answer: Answer): Promise<void> {
+async function answerCall(
+  services: Services,
+  turn: TurnState,
+  call: CallState,
+  answer: Answer,
+): Promise<void> {
   const { session } = turn.message;
   const details = answer.unlessStarted ? { unlessStarted: true } : {};
-  await wakeAfter(services, session, await services.store.deliver(session, attemptOf(call), answer.outcome, details));
+  await wakeAfter(
+    services,
+    session,
+    await services.store.deliver(session, attemptOf(call), answer.outcome, details),
+  );
 }
 
 /**
@@ -153,14 +170,23 @@ async function sendToRunner(
   runner: string,
   calls: readonly CallState[],
 ): Promise<void> {
-  const limitedTools = new Set(calls.flatMap(({ limited, name }) => (limited === true ? [name] : [])));
+  const limitedTools = new Set(
+    calls.flatMap(({ limited, name }) => (limited === true ? [name] : [])),
+  );
   const jobs = calls.map((call) => signedJob(services, turn, call));
   await services.handoffs.expect(runner);
-  await services.tools.dispatch(runner, jobs, { background: turn.message.background === true, limitedTools });
+  await services.tools.dispatch(runner, jobs, {
+    background: turn.message.background === true,
+    limitedTools,
+  });
 }
 
 /** The job of a call that has a runner, as {@link obstacleTo} has made sure, signed with that runner's key. */
-function signedJob({ owner, clock, runnerKeys }: Services, turn: TurnState, call: CallState): ToolJob {
+function signedJob(
+  { owner, clock, runnerKeys }: Services,
+  turn: TurnState,
+  call: CallState,
+): ToolJob {
   const { runner = "", effect = "once", authority = { by: "policy" } } = call;
   const input = callInputOf(call);
   const job = {
@@ -203,7 +229,9 @@ export async function stopCallsOf(services: Services, turn: TurnState): Promise<
   const { session } = turn.message;
   const cancel = { session, turnId: turn.turnId };
   const running = turn.calls.filter(({ state }) => state === "running");
-  for (const runner of new Set(running.flatMap(runnerAtWork))) void stopCalls(services, runner, cancel);
+  for (const runner of new Set(running.flatMap(runnerAtWork))) {
+    void stopCalls(services, runner, cancel);
+  }
   await stopHelpers(services, running);
 }
 
@@ -239,13 +267,19 @@ const notDone = "This cannot be done at the moment. Try again later.";
 const notConfirmed = "This was not confirmed. It may have taken effect.";
 
 /** Never rejects: what goes wrong is an outcome. */
-async function runBuiltIn(services: Services, turn: TurnState, call: CallState): Promise<ToolOutcome> {
+async function runBuiltIn(
+  services: Services,
+  turn: TurnState,
+  call: CallState,
+): Promise<ToolOutcome> {
   const { clock, log, telemetry } = services;
   const startedMs = clock.monotonic();
   const run = async (): Promise<ToolOutcome> => {
     const ability = abilityOf(call, allAbilities);
     const work = ability?.run?.(call, abilityWork(services, turn));
-    if (work === undefined) return { ok: false, error: `tool_not_found: there is no tool '${call.name}'.` };
+    if (work === undefined) {
+      return { ok: false, error: `tool_not_found: there is no tool '${call.name}'.` };
+    }
     try {
       return await withDeadline(clock, work, ability?.runMs?.(call) ?? abilityMs);
     } catch (error) {
@@ -278,8 +312,17 @@ function tellBuiltInRan(
   call: CallState,
   { outcome, ranMs }: { outcome: ToolOutcome; ranMs: number },
 ): void {
-  const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
-  const facts = { call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs: Math.round(ranMs) };
+  const tags = {
+    traceparent: traceparentOfMessage(message),
+    session: message.session,
+    turn: turnId,
+  };
+  const facts = {
+    call: call.id,
+    tool: call.name,
+    outcome: outcome.ok ? "ok" : "error",
+    ranMs: Math.round(ranMs),
+  };
   events.emit({ eventName: "call.outcome", attributes: { ...tags, ...facts } });
 }
 
@@ -299,7 +342,9 @@ export async function keepLargeResults(
 ): Promise<ControlEntry[]> {
   const large = largeResults(turn, control, limits);
   const places = await Promise.all(
-    large.map(async ({ callId, text }) => [callId, await keepLargeResult(services, turn, text)] as const),
+    large.map(
+      async ({ callId, text }) => [callId, await keepLargeResult(services, turn, text)] as const,
+    ),
   );
   const stored = new Map(places);
   return control.map((entry) => {
@@ -321,7 +366,10 @@ async function keepLargeResult(
     return stored;
   } catch (error) {
     counters.largeResults.add(1, { what: "cut" });
-    log.warn({ error, session, turnId }, "a large result was not kept; only its beginning is shown");
+    log.warn(
+      { error, session, turnId },
+      "a large result was not kept; only its beginning is shown",
+    );
     return undefined;
   }
 }

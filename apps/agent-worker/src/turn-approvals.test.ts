@@ -51,7 +51,11 @@ describe("approvals of one kind again and again", () => {
     expect(await proposalsIn(world)).toMatchObject([{ rules: [{ ruleString: "pay(*)" }] }]);
     const [asked, ...more] = await world.approvals.pending(session);
     expect(more).toEqual([]);
-    expect(asked?.approval).toMatchObject({ kind: "rule", tool: "pay", remember: { tool: "pay", pattern: "*" } });
+    expect(asked?.approval).toMatchObject({
+      kind: "rule",
+      tool: "pay",
+      remember: { tool: "pay", pattern: "*" },
+    });
     expect(world.carded).toContain(asked?.approval.id);
   });
 
@@ -106,7 +110,9 @@ describe("an approval of a person whose user groups cannot be looked up for a wh
       asked: 0,
       groupsOf: async () => {
         groups.asked += 1;
-        return groups.asked <= times ? await Promise.reject(new Error("the platform is away")) : ["g_finance"];
+        return groups.asked <= times
+          ? await Promise.reject(new Error("the platform is away"))
+          : ["g_finance"];
       },
     };
     return groups;
@@ -162,7 +168,9 @@ describe("an approval of a person whose user groups cannot be looked up for a wh
     const clock = { ...systemClock, now: () => systemClock.now() + 11 * 60_000 };
     const run = runnerOf(world, { backend, policy, groupsOf, services: { clock } });
     expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
-    expect(await resultsIn(world)).toEqual([[expect.stringContaining("could not be checked"), true]]);
+    expect(await resultsIn(world)).toEqual([
+      [expect.stringContaining("could not be checked"), true],
+    ]);
     expect(world.ran.size).toBe(0);
   });
 
@@ -178,7 +186,9 @@ describe("an approval of a person whose user groups cannot be looked up for a wh
     const groupsOf = async () => await Promise.reject(new FeishuError(forbidden));
     const run = runnerOf(world, { backend, policy, groupsOf });
     expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("done");
-    expect(await resultsIn(world)).toEqual([[expect.stringContaining("could not be checked"), true]]);
+    expect(await resultsIn(world)).toEqual([
+      [expect.stringContaining("could not be checked"), true],
+    ]);
     expect(world.ran.size).toBe(0);
   });
 

@@ -26,7 +26,12 @@ import {
 } from "./turn-world.fixture.ts";
 
 /** 100 tokens and 1 cent a call. */
-const usage: Usage = { inputTokens: 60, outputTokens: 20, cacheReadTokens: 15, cacheCreationTokens: 5 };
+const usage: Usage = {
+  inputTokens: 60,
+  outputTokens: 20,
+  cacheReadTokens: 15,
+  cacheCreationTokens: 5,
+};
 const perCall = { tokens: 100, usd: 0.01 };
 const noon = Date.parse("2096-11-22T04:00:00Z");
 
@@ -48,7 +53,10 @@ function answering(text: string): LlmBackend {
   };
 }
 
-const model: TurnModel = { info: { id: "m", contextWindow: 9_000, maxOutputTokens: 900 }, costUsd: () => perCall.usd };
+const model: TurnModel = {
+  info: { id: "m", contextWindow: 9_000, maxOutputTokens: 900 },
+  costUsd: () => perCall.usd,
+};
 
 interface Budgeted {
   world: World;
@@ -105,7 +113,9 @@ function budgeted(...budgets: Budget[]): Budgeted {
       return new TurnBudget(services, agent, { ...run, signal: new AbortController().signal });
     },
     spent: async () => {
-      const [spent] = await store.spent([{ per: "person", id: "ou_1", bucket: "2096-11-22", endsAtMs: noon }]);
+      const [spent] = await store.spent([
+        { per: "person", id: "ou_1", bucket: "2096-11-22", endsAtMs: noon },
+      ]);
       return spent ?? { tokens: 0, usd: 0 };
     },
     eventTypes: async (code) => {
@@ -115,7 +125,11 @@ function budgeted(...budgets: Budget[]): Budgeted {
   };
 }
 
-async function say(here: Budgeted, text: string, differences = here.differences()): Promise<string> {
+async function say(
+  here: Budgeted,
+  text: string,
+  differences = here.differences(),
+): Promise<string> {
   here.said += 1;
   await append(here.world, inbound(`om_said_${here.said}`, text));
   await settle(here.world, differences);
@@ -192,11 +206,15 @@ describe("what is counted", () => {
   it("a step that cannot be counted is no answer: the turn fails, and is run again when counting works", async () => {
     const here = budgeted(perPerson);
     const { world } = here;
-    const dead = replaced(here.store, { charge: async () => await Promise.reject(new Error("no Redis")) });
+    const dead = replaced(here.store, {
+      charge: async () => await Promise.reject(new Error("no Redis")),
+    });
     await append(world, inbound("om_1", "hello"));
     const gen = world.wakes.shift() ?? 0;
     const run = runnerOf(world, here.differences(dead));
-    await expect(run({ v: 1, session, gen }, new AbortController().signal)).rejects.toThrow("no Redis");
+    await expect(run({ v: 1, session, gen }, new AbortController().signal)).rejects.toThrow(
+      "no Redis",
+    );
     expect([world.sent, await here.spent()]).toEqual([[], { tokens: 0, usd: 0 }]);
     await settle(world, here.differences());
     checkHistory(await world.store.history(session), ["hello"]);
@@ -209,7 +227,9 @@ describe("what is counted", () => {
     const shaky = replaced(here.store, {
       spent: async (accounts) => {
         asked += 1;
-        return asked < 4 ? await Promise.reject(new Error("no Redis")) : await here.store.spent(accounts);
+        return asked < 4
+          ? await Promise.reject(new Error("no Redis"))
+          : await here.store.spent(accounts);
       },
     });
     expect(await say(here, "hello", here.differences(shaky))).toBe("answer to hello");
@@ -218,7 +238,9 @@ describe("what is counted", () => {
 
   it("a question that cannot be asked is no permission", async () => {
     const here = budgeted(perPerson);
-    const deaf = replaced(here.store, { spent: async () => await Promise.reject(new Error("no Redis")) });
+    const deaf = replaced(here.store, {
+      spent: async () => await Promise.reject(new Error("no Redis")),
+    });
     await append(here.world, inbound("om_1", "hello"));
     const run = runnerOf(here.world, here.differences(deaf));
     const job = { v: 1, session, gen: here.world.wakes.shift() ?? 0 } as const;
@@ -245,14 +267,20 @@ describe("what is counted", () => {
   it("summaries are counted, those that are made by themselves as well as those asked for", async () => {
     const here = budgeted({ ...perPerson, tokens: 100_000 });
     const summaries = answering("SUMMARY");
-    const small = { ...here.differences(here.store, summaries), info: { contextWindow: 4_000, maxOutputTokens: 500 } };
+    const small = {
+      ...here.differences(here.store, summaries),
+      info: { contextWindow: 4_000, maxOutputTokens: 500 },
+    };
     for (const number of [1, 2, 3]) await say(here, `${number} ${"long ".repeat(900)}`, small);
     const byItself = here.calls();
     expect(byItself).toBeGreaterThan(3);
     expect((await here.spent()).tokens).toBe(byItself * perCall.tokens);
     for (const text of ["four", "five"]) await say(here, text, small);
     const before = here.calls();
-    await append(here.world, inbound("om_6", "/compact", { command: { name: "compact", argument: "" } }));
+    await append(
+      here.world,
+      inbound("om_6", "/compact", { command: { name: "compact", argument: "" } }),
+    );
     await settle(here.world, small);
     expect(here.calls()).toBe(before + 1);
     expect((await here.spent()).tokens).toBe(here.calls() * perCall.tokens);
@@ -263,14 +291,18 @@ describe("at 80 %", () => {
   it("an answer has no warning when it is unknown whether the person got it before", async () => {
     const here = budgeted(perPerson);
     for (let call = 0; call < 8; call += 1) await say(here, "hello");
-    const mute = replaced(here.store, { warnOnce: async () => await Promise.reject(new Error("no Redis")) });
+    const mute = replaced(here.store, {
+      warnOnce: async () => await Promise.reject(new Error("no Redis")),
+    });
     expect(await say(here, "hi", here.differences(mute))).toBe("answer to hi");
     expect(await say(here, "hi")).toBe("answer to hi\n\nYour budget for today is 90% used");
   });
 
   it("each turn's events warn once, and the person reads it once a period, below the answer", async () => {
     const here = budgeted({ ...perPerson, tokens: 500 });
-    for (const text of ["a", "b", "c", "d"]) expect(await say(here, text)).toBe(`answer to ${text}`);
+    for (const text of ["a", "b", "c", "d"]) {
+      expect(await say(here, text)).toBe(`answer to ${text}`);
+    }
     expect(await here.eventTypes("budget_near_limit")).toBe(0);
     expect(await say(here, "hi")).toBe("answer to hi\n\nYour budget for today is 80% used");
     expect(await here.eventTypes("budget_near_limit")).toBe(1);
@@ -282,7 +314,10 @@ describe("at 80 %", () => {
   it("the report of an order to summarise has it, too", async () => {
     const here = budgeted({ ...perPerson, tokens: 500 });
     for (const number of [1, 2, 3, 4]) await say(here, `${number} ${"long ".repeat(100)}`);
-    await append(here.world, inbound("om_compact", "/compact", { command: { name: "compact", argument: "" } }));
+    await append(
+      here.world,
+      inbound("om_compact", "/compact", { command: { name: "compact", argument: "" } }),
+    );
     await settle(here.world, here.differences(here.store, answering("SUMMARY")));
     expect((await outboxOf(here.world)).at(-1)?.text).toMatch(/80% used$/);
   });
@@ -353,16 +388,31 @@ describe("at 100 %", () => {
 
   it("runs at once overdraw a budget by what they have under way, and a run's last word is good for 5 s", async () => {
     const here = budgeted({ ...perPerson, tokens: 150 });
-    const open = (turnId: string) => here.open({ message: inbound("om_1", "hi"), turnId, epoch: "1" });
-    const turn = startTurn({ head: { seq: 1, message: inbound("om_1", "hi") }, nowMs: noon, model }).turn;
-    const step = { text: "hi", toolCalls: [], parts: [], stopReason: "end_turn" as const, usage, warnings: [] };
+    const open = (turnId: string) =>
+      here.open({ message: inbound("om_1", "hi"), turnId, epoch: "1" });
+    const turn = startTurn({
+      head: { seq: 1, message: inbound("om_1", "hi") },
+      nowMs: noon,
+      model,
+    }).turn;
+    const step = {
+      text: "hi",
+      toolCalls: [],
+      parts: [],
+      stopReason: "end_turn" as const,
+      usage,
+      warnings: [],
+    };
     const request = { system: "", history: [], tools: [] };
     const [one, other] = [open("one"), open("other")];
     expect([await one.before(turn), await other.before(turn)]).toEqual([undefined, undefined]);
     const used = stepUse(step, request, model);
     await Promise.all([one.charge(used), other.charge(used)]);
     expect((await here.spent()).tokens).toBe(200);
-    expect((await open("next").before(turn))?.next).toMatchObject({ do: "finish", reason: "budget_exceeded" });
+    expect((await open("next").before(turn))?.next).toMatchObject({
+      do: "finish",
+      reason: "budget_exceeded",
+    });
 
     const later = budgeted({ ...perPerson, tokens: 150 });
     const asked = later.open({ message: inbound("om_1", "hi"), turnId: "asked", epoch: "1" });
@@ -379,7 +429,10 @@ describe("at 100 %", () => {
     const here = budgeted({ ...perPerson, tokens: 200 });
     for (const number of [1, 2]) await say(here, `${number} ${"long ".repeat(100)}`);
     const before = await here.world.store.history(session);
-    await append(here.world, inbound("om_3", "/compact", { command: { name: "compact", argument: "" } }));
+    await append(
+      here.world,
+      inbound("om_3", "/compact", { command: { name: "compact", argument: "" } }),
+    );
     await settle(here.world, here.differences());
     expect((await outboxOf(here.world)).at(-1)?.text).toContain("used up");
     expect(await here.world.store.history(session)).toEqual(before);
@@ -393,7 +446,10 @@ describe("at 100 %", () => {
     await settle(here.world, joining);
     const history = await here.world.store.history(session);
     checkPairs(history);
-    expect(history.filter(({ role }) => role === "user").map(textOf)).toEqual(["tools please", "and this"]);
+    expect(history.filter(({ role }) => role === "user").map(textOf)).toEqual([
+      "tools please",
+      "and this",
+    ]);
     const replies = await outboxOf(here.world);
     expect(replies.map(({ target }) => target.messageId)).toEqual(["om_1", "om_2"]);
   });

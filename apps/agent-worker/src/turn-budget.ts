@@ -7,7 +7,13 @@ import {
   type BudgetFacts,
   type Transition,
 } from "@larkline/agent";
-import { budgetStanding, budgetUse, spenderOf, type BudgetAccount, type BudgetUse } from "@larkline/agent/budgets";
+import {
+  budgetStanding,
+  budgetUse,
+  spenderOf,
+  type BudgetAccount,
+  type BudgetUse,
+} from "@larkline/agent/budgets";
 import { pause, type InboundMessage, type StepUse, type TurnState } from "@larkline/protocol";
 import type { BudgetStore, Spending } from "@larkline/store";
 import type { Agent } from "./agent.ts";
@@ -79,27 +85,38 @@ export class TurnBudget {
     const id = `${turnId}:${epoch}:${this.#calls}`;
     const charge = { id, tokens, usd: used.costUsd };
     // Counted once, however often it takes: Redis knows the charge by its id.
-    this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.charge(accounts, charge)));
+    this.#learn(
+      accounts,
+      await this.#patiently(async (budgets) => await budgets.charge(accounts, charge)),
+    );
   }
 
   /** None where the deployment has no budgets. */
   #accounts(): BudgetAccount[] {
     const { budgetBook, clock } = this.#services;
-    return budgetBook.isEmpty ? [] : budgetBook.accountsOf(spenderOf(this.#run.message, this.agent.name), clock.now());
+    return budgetBook.isEmpty
+      ? []
+      : budgetBook.accountsOf(spenderOf(this.#run.message, this.agent.name), clock.now());
   }
 
   async #uses(): Promise<readonly BudgetUse[]> {
     const accounts = this.#accounts();
     const known = this.#known;
     const isFresh = known !== undefined && this.#services.clock.now() - known.atMs < freshMs;
-    const isSame = known?.uses.every(({ account }, at) => account.bucket === accounts[at]?.bucket) ?? false;
+    const isSame =
+      known?.uses.every(({ account }, at) => account.bucket === accounts[at]?.bucket) ?? false;
     if (known !== undefined && isFresh && isSame) return known.uses;
     if (accounts.length === 0) return [];
-    return this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.spent(accounts)));
+    return this.#learn(
+      accounts,
+      await this.#patiently(async (budgets) => await budgets.spent(accounts)),
+    );
   }
 
   #learn(accounts: readonly BudgetAccount[], spendings: readonly Spending[]): readonly BudgetUse[] {
-    const uses = accounts.map((account, at) => budgetUse(account, spendings[at] ?? { tokens: 0, usd: 0 }));
+    const uses = accounts.map((account, at) =>
+      budgetUse(account, spendings[at] ?? { tokens: 0, usd: 0 }),
+    );
     this.#known = { uses, atMs: this.#services.clock.now() };
     return uses;
   }
@@ -122,7 +139,12 @@ export class TurnBudget {
     if (this.#run.message.reply.channel === "none") return undefined;
     for (const use of near) {
       // A failed warning does not fail the turn; a later answer shows it.
-      if (isOwn(use.account) && (await this.#services.budgets.warnOnce(use.account).catch(() => false))) return use;
+      if (
+        isOwn(use.account) &&
+        (await this.#services.budgets.warnOnce(use.account).catch(() => false))
+      ) {
+        return use;
+      }
     }
     return undefined;
   }

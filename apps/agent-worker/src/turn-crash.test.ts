@@ -36,7 +36,9 @@ async function* work(request: ModelRequest): AsyncIterable<ModelChunk> {
   if (isSummary(request)) return yield* answer("SUMMARY");
   const last = request.messages.at(-1);
   const asked = said(request).at(-1) ?? "";
-  if (last?.role !== "user" || !asked.startsWith("tools")) return yield* answer(said(request).join("|"));
+  if (last?.role !== "user" || !asked.startsWith("tools")) {
+    return yield* answer(said(request).join("|"));
+  }
   yield toolCallDelta(0, { id: `a-${asked}`, name: "echo", arguments: '{"n":1}' });
   yield toolCallDelta(1, { id: `b-${asked}`, name: "echo", arguments: '{"n":2}' });
   yield messageStop("tool_use", usage);
@@ -48,53 +50,63 @@ async function contextOf({ store }: World): Promise<Message[]> {
   return (await store.claim(session, wakeGen ?? 0, "worker-2"))?.history ?? [];
 }
 
-it.each([1, 2])("EE-6, EE-9: what was published before a crash in step %i is published once", async (stuckIn) => {
-  const world = newWorld();
-  const runId = turnIdOf(session, 1);
-  const eventsOf = async () => (await world.events.read(session, 0, 10_000)).map(({ event }) => event);
-  const dying = new AbortController();
-  let isDead = false;
-  let steps = 0;
-  const backend: LlmBackend = {
-    async *stream(request) {
-      steps += 1;
-      yield { type: "text_delta", text: `step ${steps} ` };
-      if (steps === stuckIn && !isDead) {
-        await new Promise((_, reject) => dying.signal.addEventListener("abort", reject));
+it.each([1, 2])(
+  "EE-6, EE-9: what was published before a crash in step %i is published once",
+  async (stuckIn) => {
+    const world = newWorld();
+    const runId = turnIdOf(session, 1);
+    const eventsOf = async () =>
+      (await world.events.read(session, 0, 10_000)).map(({ event }) => event);
+    const dying = new AbortController();
+    let isDead = false;
+    let steps = 0;
+    const backend: LlmBackend = {
+      async *stream(request) {
+        steps += 1;
+        yield { type: "text_delta", text: `step ${steps} ` };
+        if (steps === stuckIn && !isDead) {
+          await new Promise((_, reject) => dying.signal.addEventListener("abort", reject));
+        }
+        yield* work(request);
+      },
+    };
+    await append(world, inbound("om_1", "tools please"));
+    const doomed = runnerOf(world, { backend });
+    const run = async () => {
+      for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
+        await doomed({ v: 1, session, gen }, dying.signal);
+        await runTools(world);
       }
-      yield* work(request);
-    },
-  };
-  await append(world, inbound("om_1", "tools please"));
-  const doomed = runnerOf(world, { backend });
-  const run = async () => {
-    for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
-      await doomed({ v: 1, session, gen }, dying.signal);
-      await runTools(world);
-    }
-  };
-  const died = run();
-  await vi.waitFor(
-    async () => {
-      expect(await eventsOf()).toContainEqual({ type: "text_delta", text: `step ${stuckIn} ` });
-    },
-    { timeout: 60_000 },
-  );
-  isDead = true;
-  await settle(world, { backend });
-  dying.abort();
-  await died;
-  const events = await eventsOf();
-  expect(events.flatMap((event) => (event.type === "turn_start" ? [event.turnNumber] : []))).toEqual([1, 2]);
-  expect(events.flatMap((event) => (event.type === "turn_end" ? [event.turnNumber] : []))).toEqual([1, 2]);
-  const results = events.flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
-  expect(results).toHaveLength(2);
-  expect(new Set(results).size).toBe(2);
-  expect(events.filter(({ type }) => type === "step_restarted")).toHaveLength(1);
-  expect(events.filter(({ type }) => type === "done")).toHaveLength(1);
-  const frames = (await world.events.read(session, 0, 10_000)).filter((record) => record.runId === runId);
-  expect(frames.slice(-2).map(({ event }) => event.type)).toEqual(["done", "session_info"]);
-});
+    };
+    const died = run();
+    await vi.waitFor(
+      async () => {
+        expect(await eventsOf()).toContainEqual({ type: "text_delta", text: `step ${stuckIn} ` });
+      },
+      { timeout: 60_000 },
+    );
+    isDead = true;
+    await settle(world, { backend });
+    dying.abort();
+    await died;
+    const events = await eventsOf();
+    expect(
+      events.flatMap((event) => (event.type === "turn_start" ? [event.turnNumber] : [])),
+    ).toEqual([1, 2]);
+    expect(
+      events.flatMap((event) => (event.type === "turn_end" ? [event.turnNumber] : [])),
+    ).toEqual([1, 2]);
+    const results = events.flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
+    expect(results).toHaveLength(2);
+    expect(new Set(results).size).toBe(2);
+    expect(events.filter(({ type }) => type === "step_restarted")).toHaveLength(1);
+    expect(events.filter(({ type }) => type === "done")).toHaveLength(1);
+    const frames = (await world.events.read(session, 0, 10_000)).filter(
+      (record) => record.runId === runId,
+    );
+    expect(frames.slice(-2).map(({ event }) => event.type)).toEqual(["done", "session_info"]);
+  },
+);
 
 it("a crash anywhere repeats nothing of a turn that another message has joined", async () => {
   await survives({
@@ -111,7 +123,10 @@ it("a crash anywhere repeats nothing of a turn that another message has joined",
     messages: [inbound("om_1", "tools first")],
     check: async (world) => {
       const history = await world.store.history(session);
-      expect(history.filter(({ role }) => role === "user").map(textOf)).toEqual(["tools first", "and this"]);
+      expect(history.filter(({ role }) => role === "user").map(textOf)).toEqual([
+        "tools first",
+        "and this",
+      ]);
       await checkEnds(world, [1, 2]);
       expect(textOf(history.at(-1) ?? { role: "user", content: [] })).toBe("tools first|and this");
       expect(await repliedTo(world)).toEqual(["om_1"]);
@@ -123,12 +138,17 @@ const long = "long words ".repeat(60);
 
 it("a crash anywhere loses and repeats nothing of a conversation that is compacted", async () => {
   await survives({
-    differences: () => ({ info: { contextWindow: 2_400, maxOutputTokens: 600 }, backend: { stream: work } }),
+    differences: () => ({
+      info: { contextWindow: 2_400, maxOutputTokens: 600 },
+      backend: { stream: work },
+    }),
     before: [1, 2, 3, 4].map((number) => inbound(`om_${number}`, `tools ${number} ${long}`)),
     messages: [inbound("om_5", `tools 5 ${long}`)],
     check: async (world) => {
       const history = await world.store.history(session);
-      const users = history.filter(({ role }) => role === "user").map((message) => textOf(message).slice(0, 7));
+      const users = history
+        .filter(({ role }) => role === "user")
+        .map((message) => textOf(message).slice(0, 7));
       expect(users).toEqual(["tools 1", "tools 2", "tools 3", "tools 4", "tools 5"]);
       await checkEnds(world, [1, 2, 3, 4, 5]);
       expect(await repliedTo(world)).toEqual(["om_1", "om_2", "om_3", "om_4", "om_5"]);
@@ -141,7 +161,9 @@ it("a crash anywhere loses and repeats nothing of a conversation that is compact
 });
 
 it("a crash anywhere obeys each order once, and no model sees one", async () => {
-  const order = (name: "new" | "compact" | "model", argument = "") => ({ command: { name, argument } });
+  const order = (name: "new" | "compact" | "model", argument = "") => ({
+    command: { name, argument },
+  });
   await survives({
     differences: () => ({
       backend: { stream: work },
@@ -158,7 +180,9 @@ it("a crash anywhere obeys each order once, and no model sees one", async () => 
     check: async (world) => {
       const history = (await world.store.history(session)).map(textOf);
       expect(history.filter((text) => text.startsWith("/"))).toEqual([]);
-      expect(history.find((text) => text.startsWith("[Summary") || text === "between")).toBe("between");
+      expect(history.find((text) => text.startsWith("[Summary") || text === "between")).toBe(
+        "between",
+      );
       expect(history.at(-1)).toBe("after");
       expect((await world.store.summary(session)).settings).toEqual({ model: "a/c" });
       await checkEnds(world, [1, 2, 3, 4, 5, 6, 7]);
@@ -201,7 +225,8 @@ it("a crash anywhere leaves a turn that was stopped while it spoke stopped", asy
 it("EE-49: a crash anywhere leaves a client that obeys restarts with exactly the final text", async () => {
   const backend: LlmBackend = {
     async *stream({ messages }) {
-      const [first, rest] = messages.length === 1 ? (["let me ", "look"] as const) : (["all is ", "well"] as const);
+      const [first, rest] =
+        messages.length === 1 ? (["let me ", "look"] as const) : (["all is ", "well"] as const);
       yield { type: "text_delta", text: first };
       await delay(70); // longer than the writer collects, so that the first piece is published by itself
       yield { type: "text_delta", text: rest };

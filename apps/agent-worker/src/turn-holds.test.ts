@@ -29,7 +29,11 @@ async function runOne(
   differences: Differences,
   { signal = never, alone = false }: { signal?: AbortSignal; alone?: boolean } = {},
 ) {
-  return await runnerOf(world, differences)({ v: 1, session, gen: world.wakes.shift() ?? 0 }, signal, alone);
+  return await runnerOf(world, differences)(
+    { v: 1, session, gen: world.wakes.shift() ?? 0 },
+    signal,
+    alone,
+  );
 }
 
 /** The world with a store whose `name` does something else. */
@@ -48,7 +52,10 @@ function replacing<Name extends "claim" | "save">(
   });
 }
 
-async function answered(world: World, jobs: readonly { turnId: string; callId: string }[]): Promise<void> {
+async function answered(
+  world: World,
+  jobs: readonly { turnId: string; callId: string }[],
+): Promise<void> {
   for (const { callId } of jobs) {
     world.dispatched.splice(0);
     await tell(world, await world.store.deliver(session, callId, { ok: true, result: callId }));
@@ -119,24 +126,28 @@ describe("a turn that may keep its slot", () => {
     expect(await textsOf(world)).toEqual(["found"]);
   });
 
-  it.each(["before", "after"] as const)("loses no outcome that comes just %s it is suspended", async (when) => {
-    const world = holding(newWorld(), "late");
-    const deliver = async () => await tell(world, await world.store.deliver(session, "c1-0", { ok: true, result: 1 }));
-    replacing(world, "save", (save) => async (request) => {
-      if (request.mode !== "suspend") return await save(request);
-      if (when === "before") await deliver();
-      const saved = await save(request);
-      if (when === "after") await deliver();
-      return saved;
-    });
-    const { backend } = calling(["echo"]);
-    await append(world, inbound("om_1", "please"));
-    await runOne(world, { backend });
-    expect(world.wakes).toEqual(when === "before" ? [] : [2]);
-    await runWakes(world, { backend });
-    expect(await textsOf(world)).toEqual(["1"]);
-    await checkEnds(world, [1]);
-  });
+  it.each(["before", "after"] as const)(
+    "loses no outcome that comes just %s it is suspended",
+    async (when) => {
+      const world = holding(newWorld(), "late");
+      const deliver = async () =>
+        await tell(world, await world.store.deliver(session, "c1-0", { ok: true, result: 1 }));
+      replacing(world, "save", (save) => async (request) => {
+        if (request.mode !== "suspend") return await save(request);
+        if (when === "before") await deliver();
+        const saved = await save(request);
+        if (when === "after") await deliver();
+        return saved;
+      });
+      const { backend } = calling(["echo"]);
+      await append(world, inbound("om_1", "please"));
+      await runOne(world, { backend });
+      expect(world.wakes).toEqual(when === "before" ? [] : [2]);
+      await runWakes(world, { backend });
+      expect(await textsOf(world)).toEqual(["1"]);
+      await checkEnds(world, [1]);
+    },
+  );
 
   it("asks the gate when another worker has carried over an outcome before", async () => {
     const world = holding(newWorld(), "at once");
@@ -158,7 +169,12 @@ describe("a turn that may keep its slot", () => {
       return () => undefined; // an end after another one changes nothing
     };
     const onEnd = (end: HoldEnd) => void world.held.push(end);
-    world.holds = new TurnHolds({ clock: { ...systemClock, after }, holdMs: 60_000, slots: 2, onEnd });
+    world.holds = new TurnHolds({
+      clock: { ...systemClock, after },
+      holdMs: 60_000,
+      slots: 2,
+      onEnd,
+    });
     onHandOut(world, async ([first]) => await answered(world, first === undefined ? [] : [first]));
     const { backend } = calling(["echo", "look"]);
     await append(world, inbound("om_1", "please"));
@@ -168,32 +184,40 @@ describe("a turn that may keep its slot", () => {
     await run;
     expect(world.held).toEqual(["late"]);
     const { state, turn } = await world.store.summary(session);
-    expect([state, turn?.calls.map((call) => call.state)]).toEqual(["suspended", ["done", "running"]]);
+    expect([state, turn?.calls.map((call) => call.state)]).toEqual([
+      "suspended",
+      ["done", "running"],
+    ]);
     expect((await eventsOf(world)).filter(({ type }) => type === "tool_result")).toHaveLength(1);
     await tell(world, await world.store.deliver(session, "c1-1", { ok: true, result: "slow" }));
     await runWakes(world, { backend });
     expect(await textsOf(world)).toEqual(["c1-0|slow"]);
   });
 
-  it.each([true, false])("ends at once when it is cancelled (announced: %s)", async (isAnnounced) => {
-    const world = holding(newWorld(), "at once");
-    const turnId = turnIdOf(session, 1);
-    onHandOut(world, async (jobs) => {
-      await world.store.cancel(session, { turnId, reason: "stopped" });
-      if (isAnnounced) world.running.cancel(session, turnId);
-      // The turn finds a cancel that was not announced when it gets the outcome, and asks no model any more.
-      else await answered(world, jobs);
-    });
-    const { backend, requests } = calling(["echo"]);
-    await append(world, inbound("om_1", "please"));
-    await runOne(world, { backend });
-    // A worker also looks for cancels now and then.
-    expect(world.held).toEqual([isAnnounced ? "stopped" : expect.stringMatching(/^(missed|stopped)$/)]);
-    expect(requests).toHaveLength(1);
-    expect((await textsOf(world))[0]).toContain("Stopped.");
-    await checkEnds(world, [1]);
-    expect(world.stopped).toEqual([{ runner: "test", session, turnId }]);
-  });
+  it.each([true, false])(
+    "ends at once when it is cancelled (announced: %s)",
+    async (isAnnounced) => {
+      const world = holding(newWorld(), "at once");
+      const turnId = turnIdOf(session, 1);
+      onHandOut(world, async (jobs) => {
+        await world.store.cancel(session, { turnId, reason: "stopped" });
+        if (isAnnounced) world.running.cancel(session, turnId);
+        // The turn finds a cancel that was not announced when it gets the outcome, and asks no model any more.
+        else await answered(world, jobs);
+      });
+      const { backend, requests } = calling(["echo"]);
+      await append(world, inbound("om_1", "please"));
+      await runOne(world, { backend });
+      // A worker also looks for cancels now and then.
+      expect(world.held).toEqual([
+        isAnnounced ? "stopped" : expect.stringMatching(/^(missed|stopped)$/),
+      ]);
+      expect(requests).toHaveLength(1);
+      expect((await textsOf(world))[0]).toContain("Stopped.");
+      await checkEnds(world, [1]);
+      expect(world.stopped).toEqual([{ runner: "test", session, turnId }]);
+    },
+  );
 
   it("is suspended when its process stops, and gets the outcome elsewhere", async () => {
     const world = holding(newWorld(), "at once");
@@ -222,7 +246,10 @@ describe("a turn that may keep its slot", () => {
     ["has to be alone", { alone: true }],
     ["waits for people", { tool: "pay" }],
     ["has no free slot beside it", { before: (world: World) => world.holds.jobBegins() }],
-    ["runs while another one has to be alone", { before: (world: World) => world.holds.makeRoom() }],
+    [
+      "runs while another one has to be alone",
+      { before: (world: World) => world.holds.makeRoom() },
+    ],
   ])("keeps no slot when it %s", async (_what, how: Unheld) => {
     const { tool = "look", alone = false, before } = how;
     const world = holding(newWorld(), "late");
@@ -258,7 +285,9 @@ describe("a turn that may keep its slot", () => {
   it("writes nothing more when its session was reset meanwhile", async () => {
     const world = holding(newWorld(), "late");
     replacing(world, "save", (save) => async (request) => {
-      if (request.mode === "suspend") await world.store.reset(session, { by: "op", replyOf: async () => undefined });
+      if (request.mode === "suspend") {
+        await world.store.reset(session, { by: "op", replyOf: async () => undefined });
+      }
       return await save(request);
     });
     await append(world, inbound("om_1", "please"));
@@ -278,8 +307,14 @@ describe("a turn that may keep its slot", () => {
     expect(await world.store.summary(session)).toMatchObject({ state: "running" });
     // What the dead one has done is all that is known: its calls are handed out once more, and it is fenced.
     const gen = await world.store.heal(session, 1);
-    const claim = await world.store.claim(session, gen ?? 0, "worker-2", { fateOf: async () => "died" });
-    expect(claim).toMatchObject({ failures: {}, deaths: { together: 1 }, turn: { calls: [{ state: "running" }] } });
+    const claim = await world.store.claim(session, gen ?? 0, "worker-2", {
+      fateOf: async () => "died",
+    });
+    expect(claim).toMatchObject({
+      failures: {},
+      deaths: { together: 1 },
+      turn: { calls: [{ state: "running" }] },
+    });
     await world.store.handOff(session, claim?.epoch ?? "");
     const outcome = await world.store.deliver(session, "c1-0", { ok: true, result: "kept" });
     world.holds.delivered(session, outcome);
@@ -316,7 +351,12 @@ describe("holds", () => {
 
   function holds(slots: number) {
     const ends: HoldEnd[] = [];
-    const all = new TurnHolds({ clock: systemClock, holdMs: 60_000, slots, onEnd: (end) => ends.push(end) });
+    const all = new TurnHolds({
+      clock: systemClock,
+      holdMs: 60_000,
+      slots,
+      onEnd: (end) => ends.push(end),
+    });
     return { all, ends };
   }
 
@@ -355,7 +395,10 @@ describe("holds", () => {
     while (performance.now() < untilMs) messageStop("end_turn"); // no timer fires
     all.delivered("a", {
       accepted: true,
-      unread: { entry: { type: "outcome", callId: "c1", outcome: { ok: true, result: 1 } }, count: 1 },
+      unread: {
+        entry: { type: "outcome", callId: "c1", outcome: { ok: true, result: 1 } },
+        count: 1,
+      },
     });
     expect(await hold?.next()).toBeUndefined();
   });

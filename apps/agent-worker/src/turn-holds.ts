@@ -68,7 +68,9 @@ export class TurnHolds {
   open(turn: HeldTurn, signal: AbortSignal): Hold | undefined {
     const { clock, holdMs, onEnd } = this.#options;
     const { session } = turn.message;
-    if (holdMs === 0 || this.#mustEmpty || this.#isCrowded() || signal.aborted || !mayHold(turn)) return undefined;
+    if (holdMs === 0 || this.#mustEmpty || this.#isCrowded() || signal.aborted || !mayHold(turn)) {
+      return undefined;
+    }
     const hold = new Hold(clock, holdMs, signal, (end) => {
       if (this.#open.get(session) === hold) this.#open.delete(session);
       onEnd(end);

@@ -1,5 +1,10 @@
 import { type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
-import { textOf, type InboundMessage, type ModelChunk, type ModelFailure } from "@larkline/protocol";
+import {
+  textOf,
+  type InboundMessage,
+  type ModelChunk,
+  type ModelFailure,
+} from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
   append,
@@ -51,36 +56,44 @@ function model(stream: (request: ModelRequest, signal?: AbortSignal) => AsyncIte
 }
 
 const withFile = {
-  references: { attachments: [{ kind: "file" as const, messageId: "om_1", key: "k", name: "a.txt" }] },
+  references: {
+    attachments: [{ kind: "file" as const, messageId: "om_1", key: "k", name: "a.txt" }],
+  },
 };
 
 it.each([
   ["please read", "Could not be read: a.pdf, b.xlsx"],
   ["请总结这些文件", "无法读取文件：a.pdf, b.xlsx"],
-])("a person who wrote %j reads in their language which files could not be read", async (text, told) => {
-  const world = newWorld();
-  const file = { type: "file", mediaType: "application/pdf", bytes: 97_000 } as const;
-  const prepare = async (message: InboundMessage): Promise<InboundMessage> => ({
-    ...message,
-    parts: [
-      ...message.parts,
-      { ...file, name: "a.pdf", state: "failed", detail: "Reading the file took too long." },
-      { ...file, name: "b.xlsx", state: "too_large" },
-      { ...file, name: "c.pdf", state: "ready" },
-    ],
-  });
-  await ask(world, { prepare }, inbound("om_1", text, withFile));
-  const [record] = await outboxOf(world);
-  expect(record?.text.startsWith(`answer to ${text}<attachment`)).toBe(true);
-  expect(record?.text.endsWith(`\n\n${told}`)).toBe(true);
-});
+])(
+  "a person who wrote %j reads in their language which files could not be read",
+  async (text, told) => {
+    const world = newWorld();
+    const file = { type: "file", mediaType: "application/pdf", bytes: 97_000 } as const;
+    const prepare = async (message: InboundMessage): Promise<InboundMessage> => ({
+      ...message,
+      parts: [
+        ...message.parts,
+        { ...file, name: "a.pdf", state: "failed", detail: "Reading the file took too long." },
+        { ...file, name: "b.xlsx", state: "too_large" },
+        { ...file, name: "c.pdf", state: "ready" },
+      ],
+    });
+    await ask(world, { prepare }, inbound("om_1", text, withFile));
+    const [record] = await outboxOf(world);
+    expect(record?.text.startsWith(`answer to ${text}<attachment`)).toBe(true);
+    expect(record?.text.endsWith(`\n\n${told}`)).toBe(true);
+  },
+);
 
 describe("a turn that is handed on while its message is prepared", () => {
   it("stores nothing of what was broken off: the next worker fetches again", async () => {
     const world = newWorld();
     const shutdown = new AbortController();
     await append(world, inbound("om_1", "read", withFile));
-    const prepare = async (message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> => {
+    const prepare = async (
+      message: InboundMessage,
+      signal: AbortSignal,
+    ): Promise<InboundMessage> => {
       shutdown.abort();
       expect(signal.aborted).toBe(true);
       return { ...message, parts: [{ type: "text", text: "failed" }] };
@@ -90,8 +103,13 @@ describe("a turn that is handed on while its message is prepared", () => {
     expect(await run({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
     expect(await world.store.history(session)).toEqual([]);
     world.wakes.push(gen);
-    await settle(world, { prepare: async (message) => ({ ...message, parts: [{ type: "text", text: "fetched" }] }) });
-    expect((await world.store.history(session)).map(textOf)).toEqual(["fetched", "answer to fetched"]);
+    await settle(world, {
+      prepare: async (message) => ({ ...message, parts: [{ type: "text", text: "fetched" }] }),
+    });
+    expect((await world.store.history(session)).map(textOf)).toEqual([
+      "fetched",
+      "answer to fetched",
+    ]);
   });
 
   it("ends as stopped when it is stopped meanwhile, without asking a model", async () => {
@@ -137,9 +155,17 @@ describe("what a message refers to", () => {
     };
     const references = { threadRootId: "om_root" };
     await ask(world, { prepare }, inbound("om_1", "one", { references }));
-    await ask(world, { prepare }, inbound("om_2", "two", { references: { ...references, quotedId: "om_1" } }));
+    await ask(
+      world,
+      { prepare },
+      inbound("om_2", "two", { references: { ...references, quotedId: "om_1" } }),
+    );
     await ask(world, { prepare }, inbound("om_3", "three", { references }));
-    await ask(world, { prepare }, inbound("om_4", "/new", { command: { name: "new", argument: "" } }));
+    await ask(
+      world,
+      { prepare },
+      inbound("om_4", "/new", { command: { name: "new", argument: "" } }),
+    );
     await ask(world, { prepare }, inbound("om_5", "five", { references }));
     expect(asked).toEqual([references, { quotedId: "om_1" }, undefined, references]);
   });
@@ -148,7 +174,9 @@ describe("what a message refers to", () => {
     const world = newWorld();
     const group = { chatType: "group", references: { threadRootId: "om_root" } } as const;
     const { backend, requests } = model(async function* (request) {
-      if (request.messages.at(-1)?.role === "tool" || said(request).length > 1) return yield* answer("done");
+      if (request.messages.at(-1)?.role === "tool" || said(request).length > 1) {
+        return yield* answer("done");
+      }
       await append(world, inbound("om_2", "second", group));
       yield toolCallDelta(0, { id: "c", name: "echo", arguments: "{}" });
       yield messageStop("tool_use");
@@ -157,8 +185,15 @@ describe("what a message refers to", () => {
       ...message,
       sender: { ...message.sender, name: "Ann" },
     });
-    await ask(world, { backend, prepare, agent: { busy: "steer" } }, inbound("om_1", "first", group));
-    expect(said(requests.at(-1) ?? { model: "", messages: [] })).toEqual(["Ann: first", "Ann: second"]);
+    await ask(
+      world,
+      { backend, prepare, agent: { busy: "steer" } },
+      inbound("om_1", "first", group),
+    );
+    expect(said(requests.at(-1) ?? { model: "", messages: [] })).toEqual([
+      "Ann: first",
+      "Ann: second",
+    ]);
     expect(world.takenBack.filter(([id]) => id === "om_2")).toEqual([
       ["om_2", "queued"],
       ["om_2", "typing"],
@@ -231,7 +266,9 @@ describe("a context that gets too long", () => {
       yield toolCallDelta(0, { id: `c${requests.length}`, name: "echo", arguments: "{}" });
       yield messageStop("tool_use");
     });
-    for (const number of [1, 2, 3, 4]) await ask(world, { backend, info: small }, inbound(`om_${number}`, long));
+    for (const number of [1, 2, 3, 4]) {
+      await ask(world, { backend, info: small }, inbound(`om_${number}`, long));
+    }
     requests.length = 0;
     await ask(world, { backend, info: small }, inbound("om_5", `tools ${long}`));
     expect(requests.filter(isSummary)).toHaveLength(1);
@@ -246,9 +283,13 @@ describe("a context that gets too long", () => {
       if (request.messages.length > 5) return yield failure("context_overflow");
       yield* answer("fine");
     });
-    for (const number of [1, 2, 3, 4]) await ask(world, { backend }, inbound(`om_${number}`, `${number} ${long}`));
+    for (const number of [1, 2, 3, 4]) {
+      await ask(world, { backend }, inbound(`om_${number}`, `${number} ${long}`));
+    }
     const last = requests.at(-1);
-    expect(textOf(last?.messages[0] ?? { role: "user", content: [] })).toContain("Older messages were removed");
+    expect(textOf(last?.messages[0] ?? { role: "user", content: [] })).toContain(
+      "Older messages were removed",
+    );
     expect(said(last ?? { model: "", messages: [] }).at(-1)).toMatch(/^4 /);
     expect(await world.store.history(session)).toHaveLength(8);
   });
@@ -262,7 +303,9 @@ describe("a context that gets too long", () => {
     );
     await ask(world, { backend }, inbound("om_1", long));
     expect(requests).toHaveLength(1);
-    expect(textOf((await world.store.history(session)).at(-1) ?? { role: "user", content: [] })).toContain("too long");
+    expect(
+      textOf((await world.store.history(session)).at(-1) ?? { role: "user", content: [] }),
+    ).toContain("too long");
   });
 
   it("a shutdown while it is shortened hands the turn on, it does not fail", async () => {
@@ -273,13 +316,17 @@ describe("a context that gets too long", () => {
         shutdown.abort();
         return;
       }
-      if (request.messages.length > 3 && !shutdown.signal.aborted) return yield failure("context_overflow");
+      if (request.messages.length > 3 && !shutdown.signal.aborted) {
+        return yield failure("context_overflow");
+      }
       yield* answer("fine");
     });
     for (const number of [1, 2]) await ask(world, { backend }, inbound(`om_${number}`, long));
     await append(world, inbound("om_3", long));
     const gen = world.wakes.shift() ?? 0;
-    expect(await runnerOf(world, { backend })({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
+    expect(await runnerOf(world, { backend })({ v: 1, session, gen }, shutdown.signal)).toBe(
+      "requeue",
+    );
     world.wakes.push(gen);
     await settle(world, { backend });
     expect((await world.store.history(session)).map(textOf).at(-1)).toBe("fine");
@@ -299,7 +346,9 @@ describe("a context that gets too long", () => {
         world.running.cancel(session, `${session}-3`);
         expect(signal?.aborted).toBe(true);
       });
-      for (const number of [1, 2]) await ask(world, { backend }, inbound(`om_${number}`, `${number} ${long}`));
+      for (const number of [1, 2]) {
+        await ask(world, { backend }, inbound(`om_${number}`, `${number} ${long}`));
+      }
       const command = { name: "compact" as const, argument: "" };
       await append(world, inbound("om_3", "/compact", { command }));
       const gen = world.wakes.shift() ?? 0;
@@ -307,7 +356,9 @@ describe("a context that gets too long", () => {
       if (reason === "shutdown") world.wakes.push(gen);
       await settle(world, { backend });
       const text = [...(await outboxOf(world))].at(-1)?.text ?? world.sent.at(-1)?.text;
-      expect(text).toMatch(reason === "shutdown" ? /^The conversation was compacted/ : /^Stopped\.$/);
+      expect(text).toMatch(
+        reason === "shutdown" ? /^The conversation was compacted/ : /^Stopped\.$/,
+      );
       expect(await world.store.history(session)).toHaveLength(4);
     }
   });
@@ -354,7 +405,13 @@ describe("a message with options of its own", () => {
     const world = newWorld();
     let asked = 0;
     const { backend, requests } = model(() => answer((asked += 1) === 1 ? "many" : '{"n":3}'));
-    const options = { thinking: true, effort: "low", temperature: 0, topP: 0.5, maxOutputTokens: 77 } as const;
+    const options = {
+      thinking: true,
+      effort: "low",
+      temperature: 0,
+      topP: 0.5,
+      maxOutputTokens: 77,
+    } as const;
     const own = { needs: ["run-options"], output, model: options, metadata: { ticket: "T-1" } };
     await ask(world, { backend }, inbound("om_own", "how many?", own));
     expect(requests).toHaveLength(2);
@@ -370,18 +427,37 @@ describe("a message with options of its own", () => {
     }
     expect(world.sent.map(({ text }) => text)).toEqual(["3 of them"]);
     const events = (await world.events.read(session, 0, 1_000)).map(({ event }) => event);
-    const formed = { reason: "", output: { n: 3 }, outputName: "count", outputFormat: "{n} of them", final: '{"n":3}' };
-    expect(events.find(({ type }) => type === "done")).toMatchObject({ ...formed, agent: "default" });
+    const formed = {
+      reason: "",
+      output: { n: 3 },
+      outputName: "count",
+      outputFormat: "{n} of them",
+      final: '{"n":3}',
+    };
+    expect(events.find(({ type }) => type === "done")).toMatchObject({
+      ...formed,
+      agent: "default",
+    });
   });
 
   it("is not checked by a pattern that needs more than linear time, and not asked for again", async () => {
     const world = newWorld();
-    const pattern = { ...output, schema: { type: "object", properties: { n: { pattern: "^(?!x)" } } } };
+    const pattern = {
+      ...output,
+      schema: { type: "object", properties: { n: { pattern: "^(?!x)" } } },
+    };
     const { backend, requests } = model(() => answer('{"n":"3"}'));
-    await ask(world, { backend }, inbound("om_own", "how many?", { needs: ["run-options"], output: pattern }));
+    await ask(
+      world,
+      { backend },
+      inbound("om_own", "how many?", { needs: ["run-options"], output: pattern }),
+    );
     const events = (await world.events.read(session, 0, 1_000)).map(({ event }) => event);
     expect(events.filter(({ type }) => type === "warning" || type === "done")).toMatchObject([
-      { code: "output_invalid", message: expect.stringContaining('the pattern "^(?!x)" cannot be used (RE2 syntax)') },
+      {
+        code: "output_invalid",
+        message: expect.stringContaining('the pattern "^(?!x)" cannot be used (RE2 syntax)'),
+      },
       { type: "done", reason: "output_invalid" },
     ]);
     expect(requests).toHaveLength(1);
@@ -399,14 +475,22 @@ describe("a message with options of its own", () => {
     const own = { needs: ["run-options", "stored-response"], output, previousResponseId: "resp_1" };
     await ask(world, storing, inbound("om_own", "how many?", own));
     await ask(world, storing, inbound("om_after", "and now?"));
-    expect(requests.map(({ storeResponses, previousResponseId }) => [storeResponses, previousResponseId])).toEqual([
+    expect(
+      requests.map(({ storeResponses, previousResponseId }) => [
+        storeResponses,
+        previousResponseId,
+      ]),
+    ).toEqual([
       [true, undefined],
       [true, "resp_1"],
       [true, "resp_1"],
       [true, undefined],
     ]);
     expect(requests.map(({ messages }) => messages.length)).toEqual([1, 1, 3, 7]);
-    expect(requests.slice(1, 3).map((request) => said(request)[0])).toEqual(["how many?", "how many?"]);
+    expect(requests.slice(1, 3).map((request) => said(request)[0])).toEqual([
+      "how many?",
+      "how many?",
+    ]);
   });
 
   it("that continues an answer has the whole conversation for an agent that has its vendor keep none", async () => {
@@ -415,7 +499,10 @@ describe("a message with options of its own", () => {
     await ask(world, { backend }, inbound("om_before", "before"));
     const own = { needs: ["stored-response"], previousResponseId: "resp_1" };
     await ask(world, { backend }, inbound("om_own", "and now?", own));
-    expect(requests.map(({ previousResponseId }) => previousResponseId)).toEqual([undefined, undefined]);
+    expect(requests.map(({ previousResponseId }) => previousResponseId)).toEqual([
+      undefined,
+      undefined,
+    ]);
     expect(requests.map(said)).toEqual([["before"], ["before", "and now?"]]);
   });
 
@@ -424,7 +511,9 @@ describe("a message with options of its own", () => {
     const { backend, requests } = model(() => answer("free text"));
     await append(world, inbound("om_own", "how many?", { needs: ["run-options"], output }));
     const features = ["held-step", "put-off-step", "given-history"];
-    await expect(world.store.claim(session, 1, "w", { features })).rejects.toMatchObject({ reason: "needs" });
+    await expect(world.store.claim(session, 1, "w", { features })).rejects.toMatchObject({
+      reason: "needs",
+    });
     await settle(world, { backend });
     await ask(world, { backend }, inbound("om_free", "and now?"));
     expect(requests.map((request) => request.responseFormat?.type)).toEqual([

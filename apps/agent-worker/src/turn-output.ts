@@ -46,7 +46,14 @@ import type {
 import { identityFactsOf } from "./call-identities.ts";
 import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./call-policy.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
-import { askerAnswer, askerUpdate, childOf, helpersOfRun, wakeDropped, wakeQueued } from "./helpers.ts";
+import {
+  askerAnswer,
+  askerUpdate,
+  childOf,
+  helpersOfRun,
+  wakeDropped,
+  wakeQueued,
+} from "./helpers.ts";
 import type { Services } from "./services.ts";
 
 // What a running turn stores: its state and history, with events that `EventWriter` collects. What its person sees is in
@@ -90,7 +97,9 @@ interface Unsaved {
 }
 
 /** The parts of the conversation that cannot be read. */
-export function unreadableIn({ unreadable = [] }: TurnStart): NonNullable<TurnStart["unreadable"]>[number]["what"][] {
+export function unreadableIn({
+  unreadable = [],
+}: TurnStart): NonNullable<TurnStart["unreadable"]>[number]["what"][] {
   return unreadable.map(({ what }) => what);
 }
 
@@ -105,7 +114,14 @@ export function expiringSoon({ clock, settings }: Services, { totals }: TurnStar
   const days = totals === undefined ? 0 : (clock.now() - totals.endedAtMs) / dayMs;
   if (conversationDays === 0 || days < conversationDays * expiringShare) return [];
   const message = `The last message is ${Math.floor(days)} days old; conversations are removed after ${conversationDays}.`;
-  return [{ type: "warning", code: "session_expiring", message, detail: `${Math.floor(days)}/${conversationDays}` }];
+  return [
+    {
+      type: "warning",
+      code: "session_expiring",
+      message,
+      detail: `${Math.floor(days)}/${conversationDays}`,
+    },
+  ];
 }
 
 /** How a commit ends a turn. */
@@ -156,7 +172,14 @@ export class TurnStore {
     this.#history = [...history];
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
     const parentRunId = turn.message.task?.turnId;
-    const run = { session, epoch, runId: turn.turnId, agent: agentOfTurn(turn), published, parentRunId };
+    const run = {
+      session,
+      epoch,
+      runId: turn.turnId,
+      agent: agentOfTurn(turn),
+      published,
+      parentRunId,
+    };
     this.#events = new EventWriter(services, run, onLost);
     this.#mayBegin = start.turn === undefined || start.turn.steps === 0;
     this.#reportedWait = start.turn?.message.task === undefined ? undefined : waitOf(start.turn);
@@ -210,8 +233,19 @@ export class TurnStore {
 
   /** Takes over a decision, which the next write stores. */
   take(transition: Transition): void {
-    const { turn, history, events, context, settings, absorbed = [], approvals = [], next } = transition;
-    if (next.do === "finish" && turn.message.task !== undefined) this.#unsaved.end = helperEnd(transition);
+    const {
+      turn,
+      history,
+      events,
+      context,
+      settings,
+      absorbed = [],
+      approvals = [],
+      next,
+    } = transition;
+    if (next.do === "finish" && turn.message.task !== undefined) {
+      this.#unsaved.end = helperEnd(transition);
+    }
     if (next.do === "finish" && calledHelpersOf(this.#turn) !== undefined) {
       this.#dropped = runningHelpers(this.#turn).flatMap(({ helper }) => helper?.session ?? []);
     }
@@ -250,7 +284,9 @@ export class TurnStore {
   /** Undefined for the turn of a person's message, too. */
   #askerUpdate(): AskerUpdate | undefined {
     const { task } = this.#turn.message;
-    return task === undefined ? undefined : askerUpdate(this.#services, this.#turn, this.#reportedWait);
+    return task === undefined
+      ? undefined
+      : askerUpdate(this.#services, this.#turn, this.#reportedWait);
   }
 
   /** `hold`: keep running while the open calls are worked on. */
@@ -269,17 +305,27 @@ export class TurnStore {
       consumed: this.#consumed,
       turn: this.firstTextMs === undefined ? turn : { ...turn, firstTextMs: this.firstTextMs },
       needs: needsOfChoices(this.#services, this.#before.settings),
-      open: how === "suspend" || how === "hold" ? openCallsOf(this.#services, this.#turn, this.#history) : [],
+      open:
+        how === "suspend" || how === "hold"
+          ? openCallsOf(this.#services, this.#turn, this.#history)
+          : [],
       mode,
       ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
       ...(context === undefined ? {} : { context }),
       ...(approvals.length === 0 ? {} : { approvals }),
-      ...(mode === "suspend" && waitsForPeopleOnly(this.#turn) ? { waits: this.#turn.message.sender.id } : {}),
+      ...(mode === "suspend" && waitsForPeopleOnly(this.#turn)
+        ? { waits: this.#turn.message.sender.id }
+        : {}),
       ...(asker === undefined ? {} : { asker }),
       ...(absorbed.length === 0 ? {} : { absorbed: absorbed.map(({ seq }) => seq) }),
     });
     const { settings } = this.#unsaved;
-    this.#unsaved = { history: [], approvals: [], absorbed: [], ...(settings === undefined ? {} : { settings }) };
+    this.#unsaved = {
+      history: [],
+      approvals: [],
+      absorbed: [],
+      ...(settings === undefined ? {} : { settings }),
+    };
     this.#consumed = 0;
     if (result.state === "fenced") return result;
     if (approvals.length > 0) approvalsAsked(this.#services, approvals);
@@ -294,10 +340,15 @@ export class TurnStore {
     const { history, context } = this.#unsaved;
     const settings = choicesAfter(this.#turn, this.#before, this.#unsaved.settings);
     this.#settings = settings ?? this.#settings;
-    const totals = (this.#totals = totalsWith(this.#turn, this.#totals, this.#services.clock.now()));
+    const totals = (this.#totals = totalsWith(
+      this.#turn,
+      this.#totals,
+      this.#services.clock.now(),
+    ));
     this.#events.push(sessionInfo(this.#session, totals));
     const { end } = this.#unsaved;
-    const asker = end === undefined ? undefined : askerAnswer(this.#turn, end, this.#services.clock.now());
+    const asker =
+      end === undefined ? undefined : askerAnswer(this.#turn, end, this.#services.clock.now());
     const result = await this.#services.store.commit({
       ...ending,
       ...(asker === undefined ? {} : { asker }),
@@ -313,7 +364,9 @@ export class TurnStore {
     });
     if (result.state === "fenced") return result;
     // A checkpoint that cannot be read names none of them.
-    if (this.#before.damaged !== undefined) this.#dropped = await helpersOfRun(this.#services, this.#turn);
+    if (this.#before.damaged !== undefined) {
+      this.#dropped = await helpersOfRun(this.#services, this.#turn);
+    }
     if (this.#dropped.length > 0) await wakeDropped(this.#services, this.#dropped);
     return result;
   }
@@ -324,7 +377,10 @@ export class TurnStore {
     const takenBy = this.#turn.turnId;
     const agent = agentOfTurn(this.#turn);
     const about = { agent, atMs: this.#services.clock.now(), event: joinedEvent(takenBy, agent) };
-    return [...events, ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about }))];
+    return [
+      ...events,
+      ...this.#unsaved.absorbed.map(({ runId, person }) => ({ runId, person, ...about })),
+    ];
   }
 }
 
@@ -339,7 +395,14 @@ function totalsWith(
   before: SessionTotals | undefined,
   endedAtMs: number,
 ) {
-  const { title = "", turnCount = 0, inputTokens = 0, outputTokens = 0, costUsd = 0, denials = 0 } = before ?? {};
+  const {
+    title = "",
+    turnCount = 0,
+    inputTokens = 0,
+    outputTokens = 0,
+    costUsd = 0,
+    denials = 0,
+  } = before ?? {};
   return {
     title: title === "" ? sessionTitleOf(message) : title,
     turnCount: turnCount + steps,
@@ -362,7 +425,10 @@ function sessionInfo(
 function openCallsOf(services: Services, turn: TurnState, history: readonly Message[]): OpenCall[] {
   const running = turn.calls.filter(({ state }) => state === "running");
   return running.map((call) => {
-    const open = { callId: attemptOf(call), deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER };
+    const open = {
+      callId: attemptOf(call),
+      deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER,
+    };
     const facts = factsOf(turn, call);
     const child = call.helper === undefined ? undefined : childOf(services, turn, call, history);
     if (child === undefined) return { ...open, facts };
@@ -393,12 +459,21 @@ function factsOf(turn: TurnState, call: CallState): CallFacts {
 function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
   const open = calls.filter(({ state }) => state !== "done");
   if (message.task !== undefined) return false; // a child session has one message
-  return message.chatType === "group" && held !== undefined && open.length > 0 && open.every(waitsForPeople);
+  return (
+    message.chatType === "group" &&
+    held !== undefined &&
+    open.length > 0 &&
+    open.every(waitsForPeople)
+  );
 }
 
 /** What the next write puts in place of unreadable fields: default settings, and all that is left of the context. */
-function replacementsOf({ unreadable = [], history }: TurnStart): Pick<Unsaved, "context" | "settings"> {
-  const isUnreadable = (what: "settings" | "summary"): boolean => unreadable.some((each) => each.what === what);
+function replacementsOf({
+  unreadable = [],
+  history,
+}: TurnStart): Pick<Unsaved, "context" | "settings"> {
+  const isUnreadable = (what: "settings" | "summary"): boolean =>
+    unreadable.some((each) => each.what === what);
   return {
     ...(isUnreadable("summary") ? { context: { keep: history.length } } : {}),
     ...(isUnreadable("settings") ? { settings: {} } : {}),

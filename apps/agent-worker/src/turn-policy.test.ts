@@ -2,7 +2,15 @@ import { replaced } from "@larkline/store/testing";
 import type { PermissionRule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
-import { append, inbound, newWorld, policyOf, session, settle, type World } from "./turn-world.fixture.ts";
+import {
+  append,
+  inbound,
+  newWorld,
+  policyOf,
+  session,
+  settle,
+  type World,
+} from "./turn-world.fixture.ts";
 
 const onlyStaff = policyOf({
   roles: { staff: { groups: ["g_staff"] } },
@@ -62,7 +70,11 @@ describe("remembered rules", () => {
     await settle(world, { backend: calling(["pay", "pay"], ["pay"]).backend });
     // Once for each of the two steps, and once more for each of the two allowed calls before it is signed.
     expect(counted.reads).toBe(2 + 2);
-    expect((await resultsIn(world)).map(([text]) => text)).toEqual(["paid", "paid", "User rejected this action."]);
+    expect((await resultsIn(world)).map(([text]) => text)).toEqual([
+      "paid",
+      "paid",
+      "User rejected this action.",
+    ]);
   });
 });
 
@@ -75,7 +87,11 @@ describe("user groups", () => {
     };
     const world = newWorld();
     await append(world, inbound("om_1", "please"));
-    await settle(world, { backend: calling(["echo", "echo"], ["echo"]).backend, policy: onlyStaff, groupsOf });
+    await settle(world, {
+      backend: calling(["echo", "echo"], ["echo"]).backend,
+      policy: onlyStaff,
+      groupsOf,
+    });
     expect(world.ran.size).toBe(3);
     expect(asked).toEqual(["cli_app ou_1", "cli_app ou_1"]);
   });
@@ -89,12 +105,22 @@ describe("user groups", () => {
   });
 
   it("that cannot be looked up allow nothing: calls that depend on them are refused, others run", async () => {
-    const groupsOf = async (): Promise<string[]> => await Promise.reject(new Error("the platform is away"));
+    const groupsOf = async (): Promise<string[]> =>
+      await Promise.reject(new Error("the platform is away"));
     const world = newWorld();
     await append(world, inbound("om_1", "please"));
-    await settle(world, { backend: calling(["echo", "look"]).backend, policy: onlyStaff, groupsOf });
+    await settle(world, {
+      backend: calling(["echo", "look"]).backend,
+      policy: onlyStaff,
+      groupsOf,
+    });
     expect(await resultsIn(world)).toEqual([
-      [expect.stringMatching(/^permission_denied: it could not be checked.*user groups are not known/), true],
+      [
+        expect.stringMatching(
+          /^permission_denied: it could not be checked.*user groups are not known/,
+        ),
+        true,
+      ],
       ["c1-1", false],
     ]);
     expect(world.ran.size).toBe(1);
@@ -108,7 +134,11 @@ describe("user groups", () => {
     };
     const world = newWorld();
     await append(world, inbound("om_1", "please"));
-    await settle(world, { backend: calling(["echo"], ["echo"]).backend, policy: onlyStaff, groupsOf });
+    await settle(world, {
+      backend: calling(["echo"], ["echo"]).backend,
+      policy: onlyStaff,
+      groupsOf,
+    });
     expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([true, false]);
   });
 
@@ -117,7 +147,9 @@ describe("user groups", () => {
     const world = newWorld();
     await append(world, inbound("om_1", "please", { chatType: "api", reply: { channel: "none" } }));
     await settle(world, { backend: calling(["echo"]).backend, policy: onlyStaff, groupsOf });
-    expect(await resultsIn(world)).toEqual([["permission_denied: Staff only. The call was not run.", true]]);
+    expect(await resultsIn(world)).toEqual([
+      ["permission_denied: Staff only. The call was not run.", true],
+    ]);
     expect(await world.store.summary(session)).toMatchObject({ state: "idle" });
   });
 });

@@ -47,8 +47,11 @@ export class TurnReply {
     const { stored } = this.#run;
     // An answer with fields is shown when it is complete: until then it is JSON.
     const live = () =>
-      this.#run.options.form === undefined || stored.live === undefined ? stored.live : { ...stored.live, text: "" };
-    const running = (): ReplyView => runningView(stored.turn, live(), this.#viewOptions() ?? options);
+      this.#run.options.form === undefined || stored.live === undefined
+        ? stored.live
+        : { ...stored.live, text: "" };
+    const running = (): ReplyView =>
+      runningView(stored.turn, live(), this.#viewOptions() ?? options);
     this.#view = running;
     const { channel: _channel, ...target } = reply;
     this.#card = liveReplies.open({
@@ -91,7 +94,9 @@ export class TurnReply {
   /** Questions that the requester alone answers stand on the card of the reply, where there is one. */
   withPlaces(approvals: readonly Approval[]): Approval[] {
     const hasCard = this.#card !== undefined;
-    return approvals.map((one) => (hasCard && asksRequesterAlone(one) ? { ...one, inReply: true } : one));
+    return approvals.map((one) =>
+      hasCard && asksRequesterAlone(one) ? { ...one, inReply: true } : one,
+    );
   }
 
   /** Questions may be stored now: not before may the card show them. */
@@ -137,7 +142,11 @@ export class TurnReply {
    * The record of the turn's answer for the outbox; undefined when there is nothing to send or no place to send it to.
    * `answeredBy`: id of the model of the last step.
    */
-  outboxRecord(text: string | undefined, reason: string, answeredBy: string | undefined): OutboxRecord | undefined {
+  outboxRecord(
+    text: string | undefined,
+    reason: string,
+    answeredBy: string | undefined,
+  ): OutboxRecord | undefined {
     const { turn } = this.#run.stored;
     const { reply, session, id } = turn.message;
     if (reply.channel === "none" || text === undefined || text.trim() === "") return undefined;
@@ -150,7 +159,12 @@ export class TurnReply {
       id: turn.turnId,
       uuid: answerUuid(reply.app, id),
       session,
-      target: { app: reply.app, chatId: reply.chatId, messageId: reply.messageId, inThread: reply.inThread },
+      target: {
+        app: reply.app,
+        chatId: reply.chatId,
+        messageId: reply.messageId,
+        inThread: reply.inThread,
+      },
       text: withoutImageMarks(whole),
       ...(view === undefined ? {} : { view }),
       traceparent: traceparentOfMessage(turn.message),
@@ -163,7 +177,8 @@ export class TurnReply {
 
   #asksForRating(): boolean {
     const { bots, settings } = this.#services;
-    return (bots.get(this.#run.stored.turn.message.app)?.settings ?? settings.bots.default).feishu.feedback;
+    return (bots.get(this.#run.stored.turn.message.app)?.settings ?? settings.bots.default).feishu
+      .feedback;
   }
 
   #finalView(reply: string, reason: string, answeredBy: string | undefined): ReplyView | undefined {
@@ -172,7 +187,11 @@ export class TurnReply {
     const answered = this.#run.model.chain.models.find(({ id }) => id === answeredBy);
     const model = answered?.displayName ?? options.model;
     const ratedModel = this.#asksForRating() ? (answeredBy ?? "") : undefined;
-    const view = finalView(this.#run.stored.turn, { reply, reason }, { ...options, model, ratedModel });
+    const view = finalView(
+      this.#run.stored.turn,
+      { reply, reason },
+      { ...options, model, ratedModel },
+    );
     const imageHosts = this.#run.agent.config.egress.slice(0, maxImageHosts);
     return imageHosts.length === 0 ? view : { ...view, imageHosts };
   }

@@ -60,7 +60,9 @@ describe("running a session", () => {
 
   it("AL-45: messages that wait are answered one after the other, in order", async () => {
     const world = newWorld();
-    const texts = Array.from({ length: 20 }, (_, index) => (index % 3 === 0 ? `tools ${index}` : `plain ${index}`));
+    const texts = Array.from({ length: 20 }, (_, index) =>
+      index % 3 === 0 ? `tools ${index}` : `plain ${index}`,
+    );
     for (const [index, text] of texts.entries()) {
       const { wakeGen } = await world.store.append(inbound(`om_${index}`, text));
       if (wakeGen !== undefined) world.wakes.push(wakeGen);
@@ -68,7 +70,9 @@ describe("running a session", () => {
     await settle(world);
     checkHistory(await world.store.history(session), texts);
     const replies = await outboxOf(world);
-    expect(replies.map(({ target }) => target.messageId)).toEqual(texts.map((_, index) => `om_${index}`));
+    expect(replies.map(({ target }) => target.messageId)).toEqual(
+      texts.map((_, index) => `om_${index}`),
+    );
     expect([...world.ran.values()].every((count) => count === 1)).toBe(true);
   });
 

@@ -57,7 +57,13 @@ import {
   teamOfRun,
   transfersOf,
 } from "./agents.ts";
-import { checkEntries, DecidersUnknownError, dropApprovals, TurnPolicy, waitsForPeople } from "./call-policy.ts";
+import {
+  checkEntries,
+  DecidersUnknownError,
+  dropApprovals,
+  TurnPolicy,
+  waitsForPeople,
+} from "./call-policy.ts";
 import { limitsOfTask, withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { GrantedScopes } from "./consents.ts";
@@ -127,12 +133,16 @@ export class TurnRun {
     if (turn !== undefined) this.#start = { ...this.#start, turn: this.#withNotes(turn) };
     this.#head = head;
     const { grants, clock } = services;
-    this.#granted = grants === undefined ? undefined : new GrantedScopes(grants, clock, head.message);
+    this.#granted =
+      grants === undefined ? undefined : new GrantedScopes(grants, clock, head.message);
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
-    const begun = this.#start.turn ?? newTurn(head, services.clock.now(), agentOtherThan(head.message, agent));
+    const begun =
+      this.#start.turn ?? newTurn(head, services.clock.now(), agentOtherThan(head.message, agent));
     const [first = teamOfTurn(begun)?.name ?? agent.name] = handedOverBy(begun);
-    const stored = new TurnStore(services, this.#start, begun, () => controller.abort("fenced" satisfies AbortReason));
+    const stored = new TurnStore(services, this.#start, begun, () =>
+      controller.abort("fenced" satisfies AbortReason),
+    );
     const run = { message: head.message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
     const budget = new TurnBudget(services, agent, run);
@@ -148,13 +158,17 @@ export class TurnRun {
   async run(givenUp: string | undefined): Promise<TurnEnd> {
     // Nothing is asked on the card of a message that is given up, maybe because an approval cannot be read.
     if (givenUp === undefined) {
-      const [zone] = await Promise.all([zoneIfNeeded(this.#services, this.#head.message), this.#stored.readAsks()]);
+      const [zone] = await Promise.all([
+        zoneIfNeeded(this.#services, this.#head.message),
+        this.#stored.readAsks(),
+      ]);
       if (zone !== undefined) this.#run.zone = zone;
     }
     this.#reply.open(this.#start.epoch);
     try {
       const end = await this.#runSteps(givenUp).catch(async (error: unknown) => {
-        const mayPass = error instanceof DecidersUnknownError || error instanceof FilesUnreadableError;
+        const mayPass =
+          error instanceof DecidersUnknownError || error instanceof FilesUnreadableError;
         if (mayPass) return await this.#postpone(error);
         throw error;
       });
@@ -175,7 +189,8 @@ export class TurnRun {
       const { next } = transition;
       if (next.do === "finish") return await this.#finish(next.reply, next.reason);
       // Before it asks the model, the turn of a helper reports to its asker that people have answered.
-      const isNews = transition.handedOver === true || (next.do === "model" && this.#stored.waitIsOver);
+      const isNews =
+        transition.handedOver === true || (next.do === "model" && this.#stored.waitIsOver);
       const decided = (isNews && (await this.#saveFirst())) || (await this.#act(next));
       if ("end" in decided) return decided;
       transition = decided;
@@ -186,7 +201,9 @@ export class TurnRun {
   async #begin(): Promise<Transition | TurnEnd> {
     const { turn, control } = this.#start;
     if (turn !== undefined) {
-      return control.length > 0 ? await this.#resume(control) : resumeTurn(turn, this.#environment());
+      return control.length > 0
+        ? await this.#resume(control)
+        : resumeTurn(turn, this.#environment());
     }
     await this.#prepare();
     const reason = this.#abortReason();
@@ -209,7 +226,9 @@ export class TurnRun {
   #abandon(reason: string): Transition {
     const { turn, damaged } = this.#start;
     // A checkpoint that cannot be read was written together with the message, which is in the history by then.
-    const begun = turn ?? (damaged === undefined ? this.#head : newTurn(this.#head, this.#services.clock.now()));
+    const begun =
+      turn ??
+      (damaged === undefined ? this.#head : newTurn(this.#head, this.#services.clock.now()));
     return abandonTurn(begun, this.#environment(), `given up: ${reason}`);
   }
 
@@ -221,16 +240,23 @@ export class TurnRun {
     const { signal } = this.#run.controller;
     const { history } = this.#start;
     const { groupContext: most } = this.#run.agent.config;
-    const overheard = most === 0 ? undefined : preparer.overheard(message, { most, history }, signal);
+    const overheard =
+      most === 0 ? undefined : preparer.overheard(message, { most, history }, signal);
     let prepared = message;
     if (!isPlain(message)) {
-      prepared = await preparer.prepare(history.length === 0 ? message : withoutThreadRoot(message), signal);
+      prepared = await preparer.prepare(
+        history.length === 0 ? message : withoutThreadRoot(message),
+        signal,
+      );
     }
     this.#overheard = await overheard;
     const authors = new Set(this.#overheard?.flatMap(({ sender }) => sender ?? []));
     if (authors.size > 0) await this.#services.store.noteAuthors(message.session, [...authors]);
     const isShown = prepared.reply.channel !== "none";
-    this.#head = { ...this.#head, message: isShown ? { ...prepared, seq: this.#head.seq } : prepared };
+    this.#head = {
+      ...this.#head,
+      message: isShown ? { ...prepared, seq: this.#head.seq } : prepared,
+    };
   }
 
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
@@ -238,7 +264,9 @@ export class TurnRun {
     const { message } = this.#head;
     const { known, texts } = this.#environment();
     const command =
-      message.command === undefined ? undefined : commandTurn(this.#head, this.#commandFacts(agent, name));
+      message.command === undefined
+        ? undefined
+        : commandTurn(this.#head, this.#commandFacts(agent, name));
     const first =
       command ??
       refusalOf(this.#services, this.#speaker, this.#head) ??
@@ -255,7 +283,10 @@ export class TurnRun {
         overheard: this.#overheard,
       });
     const { revision } = this.#services;
-    return { ...first, turn: this.#withNotes(revision === 0 ? first.turn : atRevision(first.turn, revision)) };
+    return {
+      ...first,
+      turn: this.#withNotes(revision === 0 ? first.turn : atRevision(first.turn, revision)),
+    };
   }
 
   #withNotes(turn: TurnState): TurnState {
@@ -264,7 +295,12 @@ export class TurnRun {
   }
 
   #commandFacts(agent: Agent, model: string): CommandFacts {
-    return commandFactsOf(this.#services, { agent, model, start: this.#start, mayUse: (other) => this.#mayUse(other) });
+    return commandFactsOf(this.#services, {
+      agent,
+      model,
+      start: this.#start,
+      mayUse: (other) => this.#mayUse(other),
+    });
   }
 
   /** Whether a worker that died has published something of the next model step. */
@@ -292,13 +328,19 @@ export class TurnRun {
     if (transition.next.do === "finish") {
       this.#reply.freeze();
       const { calls } = this.#stored.turn;
-      this.#dropped = calls.filter((call) => waitsForPeople(call) && !this.#settled.has(call.approvalId));
-      if (transition.next.reason === "cancelled") this.#stopped = new Set(calls.flatMap(runnerAtWork));
+      this.#dropped = calls.filter(
+        (call) => waitsForPeople(call) && !this.#settled.has(call.approvalId),
+      );
+      if (transition.next.reason === "cancelled") {
+        this.#stopped = new Set(calls.flatMap(runnerAtWork));
+      }
     }
     this.#stored.live = undefined;
     const { approvals = [] } = transition;
     this.#stored.take(
-      approvals.length === 0 ? transition : { ...transition, approvals: this.#reply.withPlaces(approvals) },
+      approvals.length === 0
+        ? transition
+        : { ...transition, approvals: this.#reply.withPlaces(approvals) },
     );
     if (transition.context !== undefined) this.#steps.contextChanged();
     if (transition.handedOver === true) this.#handOver();
@@ -312,7 +354,9 @@ export class TurnRun {
     const name = team?.choosing === true ? team.name : agentOfTurn(turn);
     const agent = this.#services.agents.get(name) ?? this.#run.agent; // one that the decision knew
     this.#run.agent = this.#run.budget.agent = agent;
-    this.#run.memories = agent.hasMemory ? new TurnMemories(this.#services, agent, this.#stored) : undefined;
+    this.#run.memories = agent.hasMemory
+      ? new TurnMemories(this.#services, agent, this.#stored)
+      : undefined;
     this.#run.model = agent.modelOf(this.#start.settings.model);
     this.#run.options = agent.optionsFor(turn.message);
     this.#steps.contextChanged();
@@ -323,7 +367,9 @@ export class TurnRun {
     const saved = await this.#stored.save("continue");
     if (saved.state === "fenced") return { end: "fenced" };
     const { state } = saved;
-    return state === "running" && saved.control.length > 0 ? await this.#applyControlEntries(saved.control) : undefined;
+    return state === "running" && saved.control.length > 0
+      ? await this.#applyControlEntries(saved.control)
+      : undefined;
   }
 
   /** Carries out a decision, and returns the next one. */
@@ -334,7 +380,9 @@ export class TurnRun {
       case "model":
         this.#handing = undefined; // every call has its outcome
         // A team that answers itself had a member that is not configured any more.
-        return this.#run.agent.config.team === null ? await this.#modelStep() : await this.#chooseSpeaker();
+        return this.#run.agent.config.team === null
+          ? await this.#modelStep()
+          : await this.#chooseSpeaker();
       case "tools":
         return await this.#handOut(next.calls);
       case "stop":
@@ -379,7 +427,11 @@ export class TurnRun {
       (await this.#overBudget()) ??
       (turn.message.task === undefined
         ? undefined
-        : await withoutSteps(this.#services, { turn, epoch: this.#start.epoch }, this.#run.first.limits));
+        : await withoutSteps(
+            this.#services,
+            { turn, epoch: this.#start.epoch },
+            this.#run.first.limits,
+          ));
     if (instead !== undefined) return instead;
     this.#stored.live = { text: "", thinking: "" };
     const step = await this.#askModel();
@@ -387,15 +439,23 @@ export class TurnRun {
     if (step.failure?.code === "context_overflow") {
       const shortened = await this.#steps.afterOverflow();
       if (shortened !== undefined) {
-        const restart = stepRestart(shortened.turn.steps, this.#environment().model, step.failure.code);
-        return step.failure.partial ? { ...shortened, events: [restart, ...shortened.events] } : shortened;
+        const restart = stepRestart(
+          shortened.turn.steps,
+          this.#environment().model,
+          step.failure.code,
+        );
+        return step.failure.partial
+          ? { ...shortened, events: [restart, ...shortened.events] }
+          : shortened;
       }
       if (this.#abortReason() !== undefined) return await this.#brokenOff();
     }
     this.#failure = step.failure;
     this.#steps.used(step.usage);
     this.#answeredBy = step.model;
-    const decided = await this.#decide((environment) => afterStep(this.#stored.turn, step, environment));
+    const decided = await this.#decide((environment) =>
+      afterStep(this.#stored.turn, step, environment),
+    );
     this.#run.watch.decided(decided.turn.calls);
     return decided;
   }
@@ -471,7 +531,13 @@ export class TurnRun {
   /** Before a client can read the id. A note that is lost makes an answer that cannot be continued, and no more. */
   async #noteKept({ responseId }: StepResult): Promise<void> {
     const { message, turnId } = this.#stored.turn;
-    if (responseId === undefined || this.#run.options.request.storeResponses !== true || message.app !== apiApp) return;
+    if (
+      responseId === undefined ||
+      this.#run.options.request.storeResponses !== true ||
+      message.app !== apiApp
+    ) {
+      return;
+    }
     const { clock, lookups, log, settings } = this.#services;
     const { conversationDays } = settings.retention;
     const kept = {
@@ -479,10 +545,14 @@ export class TurnRun {
       caller: message.sender.id,
       session: message.session,
       atMs: clock.now(),
-      conversationMs: conversationDays === 0 ? Number.POSITIVE_INFINITY : conversationDays * 86_400_000,
+      conversationMs:
+        conversationDays === 0 ? Number.POSITIVE_INFINITY : conversationDays * 86_400_000,
     };
     await noteKeptResponse(lookups, kept).catch((error: unknown) => {
-      log.warn({ error, turnId }, "for whom an answer is kept was not noted: it cannot be continued");
+      log.warn(
+        { error, turnId },
+        "for whom an answer is kept was not noted: it cannot be continued",
+      );
     });
   }
 
@@ -550,7 +620,9 @@ export class TurnRun {
     if (hold === undefined || control.length > 0) {
       hold?.end("missed");
       await handing;
-      return saved.state === "running" ? await this.#applyControlEntries(control) : suspendedBy(saved);
+      return saved.state === "running"
+        ? await this.#applyControlEntries(control)
+        : suspendedBy(saved);
     }
     // Calls of built-in tools are answered in there, and may take longer than the hold.
     this.#handing = handing;
@@ -560,7 +632,9 @@ export class TurnRun {
 
   /** What was answered while the state was saved is not handed out again: it would run twice. */
   async #dispatch(calls: readonly CallState[], control: readonly ControlEntry[]): Promise<void> {
-    const answered = new Set(control.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
+    const answered = new Set(
+      control.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)),
+    );
     const open = calls.filter((call) => !answered.has(attemptOf(call)));
     this.#run.watch.handedOut(open);
     await dispatchCalls(this.#services, this.#stored.turn, open);
@@ -590,7 +664,9 @@ export class TurnRun {
     const { turn } = this.#stored;
     const checked = await checkEntries(this.#services, turn, control); // before they count as read: it may reject
     this.#stored.consume(control);
-    this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
+    this.#settled = new Set(
+      control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)),
+    );
     const entries = await keepLargeResults(this.#services, this.#run.agent, turn, checked.entries);
     const decided = await this.#decide((environment) => afterControl(turn, entries, environment));
     return { ...decided, events: [...checked.events, ...decided.events] };
@@ -602,9 +678,12 @@ export class TurnRun {
 
   /** Whether the person may use an agent here, and it is not paused. */
   #mayUse(agent: Agent): boolean {
-    const mayUse = (one: Agent): boolean => one.config.access === null || this.#policyNow().mayUse(one);
+    const mayUse = (one: Agent): boolean =>
+      one.config.access === null || this.#policyNow().mayUse(one);
     const isAtWork = ({ name }: Agent): boolean => !isPaused(this.#services, name);
-    return isAtWork(agent) && agentsIn(this.#services, agent).some((one) => isAtWork(one) && mayUse(one));
+    return (
+      isAtWork(agent) && agentsIn(this.#services, agent).some((one) => isAtWork(one) && mayUse(one))
+    );
   }
 
   /** Decides, and fetches the facts that the decision has missed; most decisions need none. */
@@ -613,7 +692,11 @@ export class TurnRun {
     this.#granted?.renew();
     for (;;) {
       const transition = decision(this.#environment());
-      const missed = await Promise.all([this.#policy?.supply(), this.#schemas.supply(), this.#granted?.supply()]);
+      const missed = await Promise.all([
+        this.#policy?.supply(),
+        this.#schemas.supply(),
+        this.#granted?.supply(),
+      ]);
       if (!missed.includes(true)) return transition;
     }
   }
@@ -670,7 +753,8 @@ export class TurnRun {
   /** Members may have spoken in another process. */
   #teamRemembers(): boolean {
     const { agents } = this.#services;
-    const members = agents.get(teamOfTurn(this.#stored.turn)?.name ?? "")?.config.team?.members ?? [];
+    const members =
+      agents.get(teamOfTurn(this.#stored.turn)?.name ?? "")?.config.team?.members ?? [];
     return members.some((name) => agents.get(name)?.hasMemory === true);
   }
 
@@ -695,7 +779,9 @@ export class TurnRun {
     const cancel: ControlEntry = { type: "cancel", turnId: turn.turnId, reason };
     this.#stored.consume(control);
     const { entries } = await checkEntries(this.#services, turn, control);
-    return await this.#decide((environment) => afterControl(this.#stored.turn, [...entries, cancel], environment));
+    return await this.#decide((environment) =>
+      afterControl(this.#stored.turn, [...entries, cancel], environment),
+    );
   }
 
   /**
@@ -704,7 +790,10 @@ export class TurnRun {
    */
   async #postpone(reason: Error): Promise<TurnEnd> {
     const { session } = this.#start;
-    this.#services.log.warn({ session, turnId: this.#stored.turn.turnId, error: reason }, "a turn waits for a look-up");
+    this.#services.log.warn(
+      { session, turnId: this.#stored.turn.turnId, error: reason },
+      "a turn waits for a look-up",
+    );
     this.#hold?.end("dropped");
     await Promise.allSettled([this.#handing]); // which may have failed in the same way
     const saved = await this.#stored.save("handoff");
@@ -733,8 +822,23 @@ export class TurnRun {
     // Writes to the card must end before the delivery of the answer begins.
     const released = this.#reply.release();
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
-    const run = { turn, model: this.#answeredBy ?? "", firstTextMs, version: this.#run.agent.version };
-    return { end: "committed", result, reason, history, settings, totals, released, ...failure, run };
+    const run = {
+      turn,
+      model: this.#answeredBy ?? "",
+      firstTextMs,
+      version: this.#run.agent.version,
+    };
+    return {
+      end: "committed",
+      result,
+      reason,
+      history,
+      settings,
+      totals,
+      released,
+      ...failure,
+      run,
+    };
   }
 }
 

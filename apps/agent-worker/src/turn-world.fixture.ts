@@ -56,7 +56,11 @@ import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
 
 export const session = "cli_app.oc_1";
 
-export function inbound(id: string, text: string, fields: Partial<InboundMessage> = {}): InboundMessage {
+export function inbound(
+  id: string,
+  text: string,
+  fields: Partial<InboundMessage> = {},
+): InboundMessage {
   return {
     v: 1,
     session,
@@ -75,7 +79,9 @@ export function inbound(id: string, text: string, fields: Partial<InboundMessage
 export const echoing: LlmBackend = {
   async *stream({ messages }): AsyncIterable<ModelChunk> {
     const last = messages.at(-1);
-    const asked = textOf(messages.findLast(({ role }) => role === "user") ?? { role: "user", content: [] });
+    const asked = textOf(
+      messages.findLast(({ role }) => role === "user") ?? { role: "user", content: [] },
+    );
     if (last?.role === "user" && asked.startsWith("tools")) {
       yield toolCallDelta(0, { id: `a-${asked}`, name: "echo", arguments: '{"n":1}' });
       yield toolCallDelta(1, { id: `b-${asked}`, name: "echo", arguments: '{"n":2}' });
@@ -83,7 +89,12 @@ export const echoing: LlmBackend = {
       return;
     }
     yield { type: "text_delta", text: `answer to ${asked}` };
-    yield messageStop("end_turn", { inputTokens: 3, outputTokens: 2, cacheReadTokens: 0, cacheCreationTokens: 0 });
+    yield messageStop("end_turn", {
+      inputTokens: 3,
+      outputTokens: 2,
+      cacheReadTokens: 0,
+      cacheCreationTokens: 0,
+    });
   },
 };
 
@@ -91,7 +102,13 @@ export const signingKey = "a signing key that only workers of tests have";
 
 function announced(name: string, fields: Partial<ToolAnnouncement> = {}): [string, AvailableTool] {
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
-  const announcement: ToolAnnouncement = { spec, effect: "once", requiresApproval: false, timeoutMs: 1_000, ...fields };
+  const announcement: ToolAnnouncement = {
+    spec,
+    effect: "once",
+    requiresApproval: false,
+    timeoutMs: 1_000,
+    ...fields,
+  };
   return [name, { runner: "test", announcement }];
 }
 
@@ -120,7 +137,11 @@ export interface Parts {
 }
 
 /** Ends the process, so to speak: from the given call on nothing works, before or after it took effect. */
-export function crashing({ store, approvals, rules, queues }: Parts, at: number, when: "before" | "after"): Parts {
+export function crashing(
+  { store, approvals, rules, queues }: Parts,
+  at: number,
+  when: "before" | "after",
+): Parts {
   let calls = 0;
   const mortal = <T extends object>(part: T): T =>
     new Proxy(part, {
@@ -135,7 +156,12 @@ export function crashing({ store, approvals, rules, queues }: Parts, at: number,
           return result;
         },
     });
-  return { store: mortal(store), approvals: mortal(approvals), rules: mortal(rules), queues: mortal(queues) };
+  return {
+    store: mortal(store),
+    approvals: mortal(approvals),
+    rules: mortal(rules),
+    queues: mortal(queues),
+  };
 }
 
 export interface World extends Parts, Omit<TestStores, keyof Parts> {
@@ -209,13 +235,19 @@ export function newWorld(stores: TestStores = openTestStores()): World {
 
 const extractor = createTextExtractor({ maxBytes: 1_000 });
 /** One thread for all worlds: starting one for each costs more than their tests. */
-const schemas = new SchemaChecks({ clock: systemClock, log: createLogger({ service: "test", level: "silent" }) });
+const schemas = new SchemaChecks({
+  clock: systemClock,
+  log: createLogger({ service: "test", level: "silent" }),
+});
 
 /** Every other worker has died. This one does not beat, and has no locks to renew. */
 function presenceOf({ redis, namespace }: World): OwnPresence {
   const presence = new Presence({ redis, namespace });
   presence.fatesOf = async (ids) => new Map(ids.map((id) => [id, "died"]));
-  return Object.assign(presence, { onEnded: () => undefined, onReturned: () => undefined }) as Presence as OwnPresence; // nothing else of it is used
+  return Object.assign(presence, {
+    onEnded: () => undefined,
+    onReturned: () => undefined,
+  }) as Presence as OwnPresence; // nothing else of it is used
 }
 
 /** What an agent and its process differ in from the plain ones of these tests. */
@@ -262,16 +294,29 @@ function modelsOf(
   const primary = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
   const other = { ...primary, id: "other", displayName: "Other" };
   const chain = createModelChain({
-    models: [{ info: primary, backend }, ...(fallback === undefined ? [] : [{ info: other, backend: fallback }])],
+    models: [
+      { info: primary, backend },
+      ...(fallback === undefined ? [] : [{ info: other, backend: fallback }]),
+    ],
   });
-  const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
+  const model = given ?? {
+    info: findModelInfo("anthropic", "claude-sonnet-4-6"),
+    costUsd: () => 0,
+  };
   const choice = (name: string): ChosenModel => ({ name, chain, model });
-  const choices = { usual: choice("test/model"), offered: new Map(names.map((name) => [name, choice(name)])) };
+  const choices = {
+    usual: choice("test/model"),
+    offered: new Map(names.map((name) => [name, choice(name)])),
+  };
   return { defaultName: "test/model", ofAgents: new Map(agents.map((agent) => [agent, choices])) };
 }
 
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
-export function servicesOf(world: World, differences: Differences = {}, parts: Parts = world): Services {
+export function servicesOf(
+  world: World,
+  differences: Differences = {},
+  parts: Parts = world,
+): Services {
   const { configured = { agents: {} }, grantKey } = differences;
   const resolved = settingsOf({ feishu: { typing: true, queueNotice: "reaction" }, ...configured });
   const {
@@ -290,9 +335,15 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
   };
   const limits = { ...resolved.limits, maxResultChars: 50_000 };
   const settings: LarklineConfig = { ...resolved, agents, limits, permissions: policy };
-  const loaded = loadConfig({ CALL_SIGNING_KEY: signingKey, GRANT_KEY: grantKey, REDIS_NAMESPACE: world.namespace });
+  const loaded = loadConfig({
+    CALL_SIGNING_KEY: signingKey,
+    GRANT_KEY: grantKey,
+    REDIS_NAMESPACE: world.namespace,
+  });
   const config = loaded.ok ? loaded.value : expect.fail(loaded.error);
-  const destination = { write: (line: string) => world.logged.push(JSON.parse(line) as Record<string, unknown>) };
+  const destination = {
+    write: (line: string) => world.logged.push(JSON.parse(line) as Record<string, unknown>),
+  };
   const log = createLogger({ service: "test", level: "info", destination });
   const { store, approvals, rules, queues } = parts;
   const [clock, random] = [systemClock, systemRandom];
@@ -305,12 +356,19 @@ export function servicesOf(world: World, differences: Differences = {}, parts: P
     blobs: world.resultStores.blobs,
     lookups: world.resultStores.lookups,
   };
-  const stores = { ...openStores({ config, settings, clock, random }, world.redis), store, approvals, rules, ...kept };
+  const stores = {
+    ...openStores({ config, settings, clock, random }, world.redis),
+    store,
+    approvals,
+    rules,
+    ...kept,
+  };
   const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
   offer(stores.runners, there);
   const bot = new Bot(settings, world.api, { lookups: stores.lookups, clock: systemClock }, log);
   bot.groupsOf = async (openId) => await groupsOf(bot.app, openId);
-  bot.reactions.remove = async (messageId, purpose) => void world.takenBack.push([messageId, purpose]);
+  bot.reactions.remove = async (messageId, purpose) =>
+    void world.takenBack.push([messageId, purpose]);
   const services = createServices({
     config,
     settings,
@@ -414,7 +472,11 @@ export async function runTools(world: World): Promise<void> {
     const attemptId = attemptIdOf(job);
     if ((await world.store.begin(job.session, attemptId, job.effect)) !== "run") continue;
     world.ran.set(attemptId, (world.ran.get(attemptId) ?? 0) + 1);
-    await tell(world, await world.store.deliver(job.session, attemptId, world.outcomeOf(job)), job.session);
+    await tell(
+      world,
+      await world.store.deliver(job.session, attemptId, world.outcomeOf(job)),
+      job.session,
+    );
   }
 }
 
@@ -426,7 +488,12 @@ export async function tell(world: World, delivered: DeliverResult, to = session)
 /** Lets turns keep their slots: for calls that are answered as soon as they are handed out, or for those that are late. */
 export function holding(world: World, answers: "at once" | "late"): World {
   const onEnd = (end: HoldEnd): void => void world.held.push(end);
-  world.holds = new TurnHolds({ clock: systemClock, holdMs: answers === "late" ? 1 : 60_000, slots: 2, onEnd });
+  world.holds = new TurnHolds({
+    clock: systemClock,
+    holdMs: answers === "late" ? 1 : 60_000,
+    slots: 2,
+    onEnd,
+  });
   if (answers === "at once") onHandOut(world, async () => await runTools(world));
   return world;
 }
@@ -463,7 +530,10 @@ export async function settle(world: World, differences: Differences = {}): Promi
       return (await world.store.heal(of, running)) ?? running;
     };
     for (const child of children) {
-      world.childWakes.push({ session: child.session, gen: await healed(child.session, child.gen) });
+      world.childWakes.push({
+        session: child.session,
+        gen: await healed(child.session, child.gen),
+      });
     }
     // A stalled job comes back under its own generation; a dead one is healed under a new one.
     if (summary.state !== "idle") world.wakes.push(await healed(session, summary.gen));
@@ -474,7 +544,9 @@ export async function settle(world: World, differences: Differences = {}): Promi
 /** Child sessions that have not ended. */
 async function childrenAtWork({ store }: World): Promise<{ session: string; gen: number }[]> {
   const children = await store.children(session);
-  const all = await Promise.all(children.map(async (child) => ({ ...(await store.summary(child.session)), ...child })));
+  const all = await Promise.all(
+    children.map(async (child) => ({ ...(await store.summary(child.session)), ...child })),
+  );
   return all.filter(({ state }) => state !== "idle");
 }
 
@@ -493,7 +565,10 @@ export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[
   await advance(60_000);
   while ((await store.summary(session)).unsent > 0) {
     // A sender that died may hold the lease for a moment.
-    const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), { timeout: 60_000, interval: 5 });
+    const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), {
+      timeout: 60_000,
+      interval: 5,
+    });
     for (let next: OutboxLease | undefined = lease; next !== undefined;) {
       records.push(next.record);
       next = await store.ackOutbox(session, next.token);
@@ -505,13 +580,14 @@ export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[
 /** Every call is answered by the message after it, in order. */
 export function checkPairs(history: readonly Message[]): void {
   for (const [index, message] of history.entries()) {
-    const asked = message.role === "assistant" ? message.content.filter(({ type }) => type === "tool_use") : [];
+    const asked =
+      message.role === "assistant" ? message.content.filter(({ type }) => type === "tool_use") : [];
     if (asked.length === 0) continue;
     const next = history[index + 1];
     expect(next?.role).toBe("tool");
-    expect(next?.content.map((part) => (part.type === "tool_result" ? part.toolCallId : ""))).toEqual(
-      asked.map((part) => (part.type === "tool_use" ? part.id : "")),
-    );
+    expect(
+      next?.content.map((part) => (part.type === "tool_result" ? part.toolCallId : "")),
+    ).toEqual(asked.map((part) => (part.type === "tool_use" ? part.id : "")));
   }
 }
 

@@ -41,7 +41,12 @@ beforeEach(async () => {
     limits: "off",
     clock: { ...systemClock, now },
   });
-  api = new FeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: stores.tokens });
+  api = new FeishuApi({
+    appId,
+    appSecret: "secret",
+    domain: simulator.url,
+    tokenCache: stores.tokens,
+  });
 });
 
 afterEach(async () => {
@@ -53,14 +58,29 @@ afterEach(async () => {
 async function scene() {
   const { openId } = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "p2p", members: [openId] });
-  const { messageId } = await simulator.sendMessage({ appId, chatId, from: openId, text: "please" });
+  const { messageId } = await simulator.sendMessage({
+    appId,
+    chatId,
+    from: openId,
+    text: "please",
+  });
   const { store, cards: ledger, approvals } = stores;
   const apis = new Map([[appId, api]]);
   const world = newWorld(stores);
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
-  const cards = new ApprovalCards({ apis, approvals, keepRule: async () => {}, roles: {}, wake, clock: storeClock });
+  const cards = new ApprovalCards({
+    apis,
+    approvals,
+    keepRule: async () => {},
+    roles: {},
+    wake,
+    clock: storeClock,
+  });
   const target = { app: appId, chatId, messageId, inThread: false };
-  await append(world, inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }));
+  await append(
+    world,
+    inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }),
+  );
   const { backend } = calling(["pay"]);
   /** A worker that has just started: it knows no card. */
   const worker = (): Differences => {
@@ -83,7 +103,15 @@ const digging: LlmBackend = {
   },
 };
 
-const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
+const show = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
 
 function cardsIn(chatId: string) {
   return simulator.messages(chatId).filter(({ card }) => card !== undefined);
@@ -109,7 +137,10 @@ describe("the card of a reply whose turn waits for people", () => {
     expect(running).toMatchObject({ messageId: waiting?.messageId, card: { streaming: true } });
     await runTools(world);
     await runWakes(world, worker());
-    const [record] = await vi.waitUntil(() => (world.sent.length > 0 ? world.sent : undefined), patience);
+    const [record] = await vi.waitUntil(
+      () => (world.sent.length > 0 ? world.sent : undefined),
+      patience,
+    );
     await stores.advance(minuteMs); // the lease of the run's own sender, which does nothing in this world
     const lease = await world.store.leaseOutbox(session);
     expect(lease?.record.id).toBe(record?.id);
@@ -122,9 +153,18 @@ describe("the card of a reply whose turn waits for people", () => {
 
   it("says on the line of a helper what people are asked, and that it works again", async () => {
     const { world, worker, chatId } = await scene();
-    const agent = { ...worker().agent, instructions: "default", helpers: [{ agent: "digger", as: "dig", timeoutMs }] };
+    const agent = {
+      ...worker().agent,
+      instructions: "default",
+      helpers: [{ agent: "digger", as: "dig", timeoutMs }],
+    };
     const agents = { default: {}, digger: { tools: ["pay"] } };
-    const differences = (): Differences => ({ ...worker(), backend: digging, agent, configured: { agents } });
+    const differences = (): Differences => ({
+      ...worker(),
+      backend: digging,
+      agent,
+      configured: { agents },
+    });
     await runWakes(world, differences());
     await shownBy(chatId, "⏳ digger: a");
     await runChildren(world, differences());
@@ -158,9 +198,15 @@ describe("the question of a turn that waits for people", () => {
     const { world, worker, chatId, cards } = await scene();
     world.workCards = async (where, id) => await cards.work(where, id);
     await runWakes(world, worker());
-    await vi.waitFor(() => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"), patience);
+    await vi.waitFor(
+      () => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"),
+      patience,
+    );
     await stores.advance(60_000);
-    await sweepApprovalCards({ ...servicesOf(world), approvalCards: cards }, new AbortController().signal);
+    await sweepApprovalCards(
+      { ...servicesOf(world), approvalCards: cards },
+      new AbortController().signal,
+    );
     expect(cardsIn(chatId)).toHaveLength(1);
     await cards.close();
   });
@@ -169,7 +215,10 @@ describe("the question of a turn that waits for people", () => {
     const { world, worker, chatId, cards } = await scene();
     world.workCards = async (where, id) => await cards.work(where, id);
     await runWakes(world, { ...worker(), agent: { reply: "text" } });
-    await vi.waitFor(() => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"), patience);
+    await vi.waitFor(
+      () => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"),
+      patience,
+    );
     expect(cardsIn(chatId)[0]?.card?.json).toHaveProperty("header");
     await cards.close();
   });
@@ -179,7 +228,10 @@ describe("the question of a turn that waits for people", () => {
     await runWakes(world, worker());
     expect(JSON.stringify(cardsIn(chatId))).not.toContain("__approval__");
     await stores.advance(10_000); // in which the card of the reply could have shown it
-    await sweepApprovalCards({ ...servicesOf(world), approvalCards: cards }, new AbortController().signal);
+    await sweepApprovalCards(
+      { ...servicesOf(world), approvalCards: cards },
+      new AbortController().signal,
+    );
     expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__");
     await cards.close();
   });

@@ -15,7 +15,8 @@ describe.each([
     await survives({
       makeWorld,
       differences: (world) => {
-        world.word = ({ kind, callId }) => (kind === "rule" ? undefined : callId === "c1-3" ? "reject" : "approve");
+        world.word = ({ kind, callId }) =>
+          kind === "rule" ? undefined : callId === "c1-3" ? "reject" : "approve";
         return { backend: calling(["echo", "pay", "echo", "pay"]).backend, policy };
       },
       messages: [inbound("om_1", "please")],
@@ -34,7 +35,9 @@ describe.each([
         expect(events.filter(({ type }) => type === "permission_learn")).toHaveLength(1);
         // Nothing but the rule that was proposed waits for people, and that once.
         const pending = await world.approvals.pending(session);
-        expect(pending.map(({ approval }) => [approval.kind, approval.callId])).toEqual([["rule", "c1-1"]]);
+        expect(pending.map(({ approval }) => [approval.kind, approval.callId])).toEqual([
+          ["rule", "c1-1"],
+        ]);
       },
     });
   });
@@ -45,7 +48,9 @@ describe.each([
       differences: (world) => {
         world.word = () => "retry";
         world.outcomeOf = ({ attempt }) =>
-          attempt === 1 ? { ok: false, error: "unknown", unknown: true } : { ok: true, result: "paid" };
+          attempt === 1
+            ? { ok: false, error: "unknown", unknown: true }
+            : { ok: true, result: "paid" };
         return { backend: calling(["echo"]).backend };
       },
       messages: [inbound("om_1", "please")],
@@ -65,7 +70,9 @@ describe.each([
       check: async (world) => {
         const ids = ["c1-0", "c2-0", "c2-1", "c3-0"];
         expect((await resultsIn(world)).map(([text]) => text)).toEqual(ids);
-        const told = (await eventsOf(world)).flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
+        const told = (await eventsOf(world)).flatMap((event) =>
+          event.type === "tool_result" ? [event.id] : [],
+        );
         expect(told.toSorted()).toEqual(ids);
         await checkEnds(world, [1]);
         expect(await repliedTo(world)).toEqual(["om_1"]);
@@ -92,7 +99,10 @@ describe.each([
 
   /** What a person of a group writes. Ann is the one who decides in these worlds. */
   function said(person: "ann" | "bob", id: string, text: string): InboundMessage {
-    return inbound(id, text, { chatType: "group", sender: { id: person === "ann" ? "ou_1" : "ou_2" } });
+    return inbound(id, text, {
+      chatType: "group",
+      sender: { id: person === "ann" ? "ou_1" : "ou_2" },
+    });
   }
 
   /** A model that pays when a message asks for it, and answers everything else; it calls `onAnswer` before that. */
@@ -124,13 +134,21 @@ describe.each([
         });
         return { backend };
       },
-      messages: [said("ann", "om_1", "please pay"), said("ann", "om_2", "and then"), said("bob", "om_3", "hello")],
+      messages: [
+        said("ann", "om_1", "please pay"),
+        said("ann", "om_2", "and then"),
+        said("bob", "om_3", "hello"),
+      ],
       check: async (world) => {
         expect(await repliedTo(world)).toEqual(["om_3", "om_1", "om_2"]);
         expect(await resultsIn(world)).toEqual([["c1", false]]);
         await checkEnds(world, [1, 2, 3]);
         expect(await world.approvals.pending(session)).toEqual([]);
-        expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, setAside: [] });
+        expect(await world.store.summary(session)).toMatchObject({
+          state: "idle",
+          waiting: 0,
+          setAside: [],
+        });
       },
     });
   });
@@ -153,7 +171,11 @@ describe.each([
       check: async (world) => {
         expect(await repliedTo(world)).toEqual(["om_2", "om_1"]);
         expect(world.ran.size).toBe(0);
-        expect((await world.store.history(session)).map(textOf).some((text) => text.includes("Stopped."))).toBe(true);
+        expect(
+          (await world.store.history(session))
+            .map(textOf)
+            .some((text) => text.includes("Stopped.")),
+        ).toBe(true);
         await checkEnds(world, [1, 2]);
         expect(await world.approvals.pending(session)).toEqual([]);
       },

@@ -25,7 +25,11 @@ import {
 const patience = { timeout: 60_000 };
 
 /** Lets a message run until nothing moves any more without people. */
-async function ask(world: World, differences: Differences, message = inbound("om_1", "please")): Promise<void> {
+async function ask(
+  world: World,
+  differences: Differences,
+  message = inbound("om_1", "please"),
+): Promise<void> {
   await append(world, message);
   await goOn(world, differences);
 }
@@ -67,7 +71,9 @@ describe("a call that needs an approval", () => {
     const known: boolean[] = [];
     const { push } = world.carded;
     world.carded.push = (...ids): number => {
-      for (const id of ids) void world.approvals.find("cli_app", id).then((found) => known.push(found !== undefined));
+      for (const id of ids) {
+        void world.approvals.find("cli_app", id).then((found) => known.push(found !== undefined));
+      }
       return push.apply(world.carded, ids);
     };
     const { backend } = calling(["pay"]);
@@ -94,7 +100,13 @@ describe("a call that needs an approval", () => {
 
   it("AL-38: is followed by an answer to the message it began with, in its thread", async () => {
     const world = newWorld();
-    const reply = { channel: "feishu", app: "cli_app", chatId: "oc_1", messageId: "om_1", inThread: true } as const;
+    const reply = {
+      channel: "feishu",
+      app: "cli_app",
+      chatId: "oc_1",
+      messageId: "om_1",
+      inThread: true,
+    } as const;
     const { backend } = calling(["pay"]);
     await ask(world, { backend }, inbound("om_1", "please", { reply }));
     await settle(world, { backend });
@@ -125,7 +137,12 @@ describe("a call that needs an approval", () => {
       "c1-2",
       "c1-3",
     ]);
-    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([false, false, false, true]);
+    expect((await resultsIn(world)).map(([, isError]) => isError)).toEqual([
+      false,
+      false,
+      false,
+      true,
+    ]);
     expect(world.ran.size).toBe(3);
   });
 
@@ -147,7 +164,9 @@ describe("a call that needs an approval", () => {
     });
     expect(late.result).toBe("closed");
     await settle(world, { backend, policy });
-    expect(await resultsIn(world)).toEqual([[expect.stringMatching(/^permission_denied: nobody approved/), true]]);
+    expect(await resultsIn(world)).toEqual([
+      [expect.stringMatching(/^permission_denied: nobody approved/), true],
+    ]);
     expect(world.ran.size).toBe(0);
   });
 
@@ -183,7 +202,10 @@ describe("a call that needs an approval", () => {
     askedOnly(world);
     const { backend } = calling(["pay"]);
     await ask(world, { backend });
-    const { wakeGen } = await world.store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" });
+    const { wakeGen } = await world.store.cancel(session, {
+      turnId: turnIdOf(session, 1),
+      reason: "stopped",
+    });
     if (wakeGen !== undefined) world.wakes.push(wakeGen);
     await goOn(world, { backend });
     expect(await world.approvals.pending(session)).toEqual([]);
@@ -217,25 +239,35 @@ describe("waiting for people", () => {
   it("AL-43: steps count over the whole turn, whatever people decide in between", async () => {
     const world = newWorld();
     const { maxIterations } = turnLimits();
-    const { backend, requests } = calling(...Array.from({ length: maxIterations + 5 }, () => ["pay"]));
+    const { backend, requests } = calling(
+      ...Array.from({ length: maxIterations + 5 }, () => ["pay"]),
+    );
     await ask(world, { backend });
     await settle(world, { backend });
     expect(requests).toHaveLength(maxIterations);
-    expect((await eventsOf(world)).at(-2)).toMatchObject({ type: "done", reason: "max_turns_reached" });
+    expect((await eventsOf(world)).at(-2)).toMatchObject({
+      type: "done",
+      reason: "max_turns_reached",
+    });
   });
 
   it.each([
     ["please", "Reached the maximum number of steps without completing the request."],
     ["请付款", "已达到最大步数，请求没有完成。"],
-  ])("a limit is said in the language of the person, without a card, too: %s", async (words, said) => {
-    const world = newWorld();
-    const { backend } = calling(...Array.from({ length: turnLimits().maxIterations }, () => ["pay"]));
-    await ask(world, { backend }, inbound("om_1", words));
-    await settle(world, { backend });
-    expect(world.sent.map(({ text }) => text)).toEqual([said]);
-    // The conversation and the HTTP API have it in one form.
-    expect(await lastText(world)).toBe(exhaustedText);
-  });
+  ])(
+    "a limit is said in the language of the person, without a card, too: %s",
+    async (words, said) => {
+      const world = newWorld();
+      const { backend } = calling(
+        ...Array.from({ length: turnLimits().maxIterations }, () => ["pay"]),
+      );
+      await ask(world, { backend }, inbound("om_1", words));
+      await settle(world, { backend });
+      expect(world.sent.map(({ text }) => text)).toEqual([said]);
+      // The conversation and the HTTP API have it in one form.
+      expect(await lastText(world)).toBe(exhaustedText);
+    },
+  );
 
   it("EE-37: `checkpoint` holds the call up until a person has decided", async () => {
     const world = newWorld();
@@ -243,7 +275,11 @@ describe("waiting for people", () => {
     const { backend } = calling(["pay"]);
     await ask(world, { backend });
     const before = typesOf(await eventsOf(world));
-    expect(before.slice(before.indexOf("tool_use"))).toEqual(["tool_use", "checkpoint", "permission_request"]);
+    expect(before.slice(before.indexOf("tool_use"))).toEqual([
+      "tool_use",
+      "checkpoint",
+      "permission_request",
+    ]);
     world.word = () => "approve";
     await settle(world, { backend });
     const after = typesOf(await eventsOf(world));
@@ -262,10 +298,14 @@ describe("waiting for people", () => {
 
   it("EE-39: a refused permission is an error result, and the run continues", async () => {
     const world = newWorld();
-    const policy = policyOf({ permissions: [{ tools: ["echo"], do: "refuse", reason: "Not on Fridays" }] });
+    const policy = policyOf({
+      permissions: [{ tools: ["echo"], do: "refuse", reason: "Not on Fridays" }],
+    });
     const { backend, requests } = calling(["echo"]);
     await ask(world, { backend, policy });
-    expect(await resultsIn(world)).toEqual([["permission_denied: Not on Fridays. The call was not run.", true]]);
+    expect(await resultsIn(world)).toEqual([
+      ["permission_denied: Not on Fridays. The call was not run.", true],
+    ]);
     expect(requests).toHaveLength(2);
     expect(world.ran.size).toBe(0);
   });
@@ -292,8 +332,12 @@ describe("waiting for people", () => {
     const text = await world.scrape();
     expect(text).toContain('larkline_approvals_asked_total{kind="call",service="test"} 2');
     for (const state of ["approved", "rejected"]) {
-      expect(text).toContain(`larkline_approvals_settled_total{kind="call",state="${state}",service="test"} 1`);
-      expect(text).toMatch(new RegExp(`larkline_approval_wait_seconds_count\\{.*state="${state}".*\\} 1`));
+      expect(text).toContain(
+        `larkline_approvals_settled_total{kind="call",state="${state}",service="test"} 1`,
+      );
+      expect(text).toMatch(
+        new RegExp(`larkline_approval_wait_seconds_count\\{.*state="${state}".*\\} 1`),
+      );
     }
   });
 
@@ -308,17 +352,24 @@ describe("waiting for people", () => {
     const claims: unknown = JSON.parse(
       Buffer.from(world.dispatched[0]?.envelope.split(".")[0] ?? "", "base64url").toString("utf8"),
     );
-    expect(claims).toMatchObject({ authority: { by: "approval", id: world.carded[0], people: ["ou_1"] } });
+    expect(claims).toMatchObject({
+      authority: { by: "approval", id: world.carded[0], people: ["ou_1"] },
+    });
   });
 });
 
 describe("an unknown outcome of a call that must run once", () => {
-  async function unknownPay(word: "retry" | "done" | "abort", message: Partial<InboundMessage> = {}) {
+  async function unknownPay(
+    word: "retry" | "done" | "abort",
+    message: Partial<InboundMessage> = {},
+  ) {
     const world = newWorld();
     const attempts: number[] = [];
     world.outcomeOf = ({ attempt }) => {
       attempts.push(attempt);
-      return attempt === 1 ? { ok: false, error: "outcome unknown", unknown: true } : { ok: true, result: "paid" };
+      return attempt === 1
+        ? { ok: false, error: "outcome unknown", unknown: true }
+        : { ok: true, result: "paid" };
     };
     world.word = ({ kind }) => (kind === "outcome" ? word : "approve");
     const { backend } = calling(["echo"]);
@@ -350,7 +401,10 @@ describe("an unknown outcome of a call that must run once", () => {
   });
 
   it("is reported to the model where no person can be asked", async () => {
-    const { world, results } = await unknownPay("retry", { chatType: "api", reply: { channel: "none" } });
+    const { world, results } = await unknownPay("retry", {
+      chatType: "api",
+      reply: { channel: "none" },
+    });
     expect(world.carded).toEqual([]);
     expect(results).toEqual([[expect.stringContaining("Do not repeat it"), true]]);
   });

@@ -25,17 +25,22 @@ export interface AgentWorker {
  */
 export async function startWorker(connections: Connections): Promise<AgentWorker> {
   const { services, serverClock } = connections;
-  const { cancels, runningTurns, handoffs, presence, owner, toolCatalog, approvalCards, log } = services;
+  const { cancels, runningTurns, handoffs, presence, owner, toolCatalog, approvalCards, log } =
+    services;
   const onError = (error: unknown): void => log.warn({ error }, "background error");
   const stopping = new AbortController();
   await refuseOlderInstances(services.instances, {
     clock: services.clock,
-    onWait: (processes) => log.warn({ processes }, "processes of the version before still run: waiting for their end"),
+    onWait: (processes) =>
+      log.warn({ processes }, "processes of the version before still run: waiting for their end"),
   });
   await toolCatalog.start(stopping.signal);
   await followPauses(services, stopping.signal);
   await services.changedAgents.follow(services, stopping.signal);
-  await cancels.subscribe(({ session, turnId }) => runningTurns.cancel(session, turnId), stopping.signal);
+  await cancels.subscribe(
+    ({ session, turnId }) => runningTurns.cancel(session, turnId),
+    stopping.signal,
+  );
   // Announces this instance for the console. Its heartbeat decides whether it counts as living.
   const announcer = new Announcer({
     directory: services.instances,
@@ -59,7 +64,8 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     work = startWork(connections);
   };
   await begin(await takeOverState(services, waiting.signal));
-  const begun = work === undefined ? untilStateIsTakenOver(services, waiting.signal).then(begin) : undefined;
+  const begun =
+    work === undefined ? untilStateIsTakenOver(services, waiting.signal).then(begin) : undefined;
 
   const close = async (): Promise<void> => {
     waiting.abort();
@@ -100,7 +106,10 @@ function startWork(connections: Connections): Work {
     turns,
     close: async () => {
       // At the same time, because each may take some seconds to finish its work.
-      await Promise.all([turns.close({ deadlineMs: 5_000 }), ...jobs.map(async (job) => await job.close())]);
+      await Promise.all([
+        turns.close({ deadlineMs: 5_000 }),
+        ...jobs.map(async (job) => await job.close()),
+      ]);
     },
   };
 }
@@ -153,13 +162,18 @@ export async function takeOverState(services: Services, signal: AbortSignal): Pr
 }
 
 /** Tries until it is taken over, or `signal` aborts. Never rejects; false when aborted. */
-export async function untilStateIsTakenOver(services: Services, signal: AbortSignal): Promise<boolean> {
+export async function untilStateIsTakenOver(
+  services: Services,
+  signal: AbortSignal,
+): Promise<boolean> {
   const { clock, log } = services;
   while (!signal.aborted) {
     try {
       if (await takeOverState(services, signal)) return true;
     } catch (error) {
-      if (!signal.aborted) log.warn({ error }, "what the version before has stored is not taken over yet");
+      if (!signal.aborted) {
+        log.warn({ error }, "what the version before has stored is not taken over yet");
+      }
     }
     await pause(clock, takeoverPauseMs, signal);
   }

@@ -39,7 +39,9 @@ export async function openWorkplace(): Promise<Workplace> {
     AGENT_WORKER_PORT: await freePort(),
     TOOL_RUNNER_PORT: await freePort(),
   };
-  const base = Object.fromEntries(Object.entries(ports).map(([name, port]) => [name, String(port)]));
+  const base = Object.fromEntries(
+    Object.entries(ports).map(([name, port]) => [name, String(port)]),
+  );
   const children: ChildProcess[] = [];
   return {
     folder,

@@ -21,7 +21,9 @@ afterEach(async () => {
 async function note(count: number): Promise<void> {
   const redis = connectRedis(inject("redisUrl"));
   const audit = new AuditLog({ redis, namespace });
-  for (let index = 0; index < count; index += 1) await audit.append({ kind: "rule_added", ruleId: `rule-${index}` });
+  for (let index = 0; index < count; index += 1) {
+    await audit.append({ kind: "rule_added", ruleId: `rule-${index}` });
+  }
   await closeRedis(redis);
 }
 
@@ -38,7 +40,9 @@ describe("npm run audit", () => {
     expect(lines).toHaveLength(450);
     expect(code).toBe(0);
     const records = lines.map((line) => JSON.parse(line) as { ruleId: string });
-    expect(records.map(({ ruleId }) => ruleId)).toEqual(Array.from({ length: 450 }, (_, index) => `rule-${index}`));
+    expect(records.map(({ ruleId }) => ruleId)).toEqual(
+      Array.from({ length: 450 }, (_, index) => `rule-${index}`),
+    );
     expect(records[0]).toEqual({ kind: "rule_added", ruleId: "rule-0", atMs: expect.any(Number) });
   });
 

@@ -47,7 +47,13 @@ export interface PeopleOptions extends CommonOptions {
   yes: boolean;
 }
 
-export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | RunnerOptions | RecordsOptions | PeopleOptions;
+export type Command =
+  | DoctorOptions
+  | SetupOptions
+  | RunnerKeyOptions
+  | RunnerOptions
+  | RecordsOptions
+  | PeopleOptions;
 
 export interface SetupOptions extends CommonOptions {
   command: "setup";
@@ -98,9 +104,16 @@ function answersOf(values: Values): Record<string, string> {
   );
 }
 
-type Reader = (values: Values, common: CommonOptions, words: readonly string[]) => ParseResult<Command>;
+type Reader = (
+  values: Values,
+  common: CommonOptions,
+  words: readonly string[],
+) => ParseResult<Command>;
 
-function readDoctor({ json, "webhook-url": webhookUrl }: Values, common: CommonOptions): ParseResult<DoctorOptions> {
+function readDoctor(
+  { json, "webhook-url": webhookUrl }: Values,
+  common: CommonOptions,
+): ParseResult<DoctorOptions> {
   if (webhookUrl !== undefined && !/^https?:/.test(webhookUrl)) {
     return { ok: false, error: "--webhook-url must be an http or https address." };
   }
@@ -110,12 +123,16 @@ function readDoctor({ json, "webhook-url": webhookUrl }: Values, common: CommonO
 
 function readSetup(values: Values, common: CommonOptions): ParseResult<SetupOptions> {
   const { manual, yes, overwrite } = values;
-  return { ok: true, value: { command: "setup", ...common, manual, yes, overwrite, answers: answersOf(values) } };
+  return {
+    ok: true,
+    value: { command: "setup", ...common, manual, yes, overwrite, answers: answersOf(values) },
+  };
 }
 
 const parseRunnerName = parserOf(RunnerName);
 
-const badRunnerName = "Name the runner: 1 to 64 letters, digits, '_' or '-', as in its RUNNER_NAME.";
+const badRunnerName =
+  "Name the runner: 1 to 64 letters, digits, '_' or '-', as in its RUNNER_NAME.";
 
 function readRunnerKey(
   _values: Values,
@@ -127,16 +144,23 @@ function readRunnerKey(
   return { ok: true, value: { command: "runner-key", ...common, name } };
 }
 
-function readRunner(_values: Values, common: CommonOptions, words: readonly string[]): ParseResult<RunnerOptions> {
+function readRunner(
+  _values: Values,
+  common: CommonOptions,
+  words: readonly string[],
+): ParseResult<RunnerOptions> {
   const [action, name = ""] = words;
-  if (action !== "remove") return { ok: false, error: "Say what to do, and with which runner: remove <name>." };
+  if (action !== "remove") {
+    return { ok: false, error: "Say what to do, and with which runner: remove <name>." };
+  }
   if (!parseRunnerName(name).ok) return { ok: false, error: badRunnerName };
   return { ok: true, value: { command: "runner", ...common, action, name } };
 }
 
 /** A date, or date and time, as in ISO 8601; without a zone it is UTC. */
 function timeOf(text: string): number | undefined {
-  const [, date, time, zone] = /^(\d{4}-\d{2}-\d{2})(?:T([\d:.]+)(Z|[+-]\d{2}:\d{2})?)?$/.exec(text) ?? [];
+  const [, date, time, zone] =
+    /^(\d{4}-\d{2}-\d{2})(?:T([\d:.]+)(Z|[+-]\d{2}:\d{2})?)?$/.exec(text) ?? [];
   if (date === undefined) return undefined;
   const atMs = Date.parse(time === undefined ? date : `${date}T${time}${zone ?? "Z"}`);
   return Number.isNaN(atMs) ? undefined : atMs;
@@ -150,23 +174,37 @@ function readRecords(
   const fromMs = from === undefined ? 0 : timeOf(from);
   const toMs = to === undefined ? Number.POSITIVE_INFINITY : timeOf(to);
   if (fromMs === undefined || toMs === undefined) {
-    return { ok: false, error: "--from and --to must be times such as 2026-03-01 or 2026-03-01T08:00:00+08:00." };
+    return {
+      ok: false,
+      error: "--from and --to must be times such as 2026-03-01 or 2026-03-01T08:00:00+08:00.",
+    };
   }
   if (fromMs >= toMs) return { ok: false, error: "--from must be before --to." };
   return { ok: true, value: { command, ...common, fromMs, toMs } };
 }
 
-function readPeople(values: Values, common: CommonOptions, words: readonly string[]): ParseResult<PeopleOptions> {
+function readPeople(
+  values: Values,
+  common: CommonOptions,
+  words: readonly string[],
+): ParseResult<PeopleOptions> {
   const { app, chat: chats = [], yes } = values;
   const [action, person] = words;
   if ((action !== "export" && action !== "delete") || person === undefined || person === "") {
     return { ok: false, error: "Say what to do, and with whose data: export <id> or delete <id>." };
   }
-  if ([...chats, ...(app === undefined ? [] : [app])].some((text) => !/^[A-Za-z0-9_-]{1,128}$/.test(text))) {
+  if (
+    [...chats, ...(app === undefined ? [] : [app])].some(
+      (text) => !/^[A-Za-z0-9_-]{1,128}$/.test(text),
+    )
+  ) {
     return { ok: false, error: "--app and --chat take ids: letters, digits, '_' and '-'." };
   }
   const given = app === undefined ? {} : { app };
-  return { ok: true, value: { command: "people", ...common, action, person, chats, yes, ...given } };
+  return {
+    ok: true,
+    value: { command: "people", ...common, action, person, chats, yes, ...given },
+  };
 }
 
 /** By name, with the number of words that follow it. */
@@ -190,11 +228,16 @@ export function readCommand(args: readonly string[], env: Env): ParseResult<Comm
   }
   const { values, positionals } = line;
   const language = languages.find((one) => one === (values.lang ?? languageOf(env)));
-  if (language === undefined) return { ok: false, error: `--lang must be one of ${languages.join(", ")}.` };
+  if (language === undefined) {
+    return { ok: false, error: `--lang must be one of ${languages.join(", ")}.` };
+  }
   const [name = "", ...words] = positionals;
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (command === undefined || words.length > command.words) {
-    return { ok: false, error: `The first word must be ${Object.keys(commands).join(", ")}; nothing else follows it.` };
+    return {
+      ok: false,
+      error: `The first word must be ${Object.keys(commands).join(", ")}; nothing else follows it.`,
+    };
   }
   return command.read(values, { language, envFile: values.file }, words);
 }

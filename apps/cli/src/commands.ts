@@ -51,13 +51,25 @@ async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions)
 }
 
 async function runSetup(options: SetupOptions): Promise<number> {
-  const [{ setUp }, { createPrompt }] = await Promise.all([import("./setup.ts"), import("./questions.ts")]);
+  const [{ setUp }, { createPrompt }] = await Promise.all([
+    import("./setup.ts"),
+    import("./questions.ts"),
+  ]);
   const interrupt = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(name, () => interrupt.abort());
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(name, () => interrupt.abort());
+  }
   const prompt = createPrompt({ input: process.stdin, output: process.stdout, interrupt });
   try {
     const columns = process.stdout.isTTY ? process.stdout.columns : 0;
-    return await setUp({ options, env: process.env, prompt, signal: interrupt.signal, columns, clock: systemClock });
+    return await setUp({
+      options,
+      env: process.env,
+      prompt,
+      signal: interrupt.signal,
+      columns,
+      clock: systemClock,
+    });
   } finally {
     prompt.close();
   }
@@ -176,7 +188,13 @@ interface AuditExport {
 const patienceMs = 10_000;
 
 /** Writes records as JSON, one a line, in the order of their time. Rejects when Redis does not answer. */
-async function exportAudit({ redisUrl, namespace, fromMs, toMs, output }: AuditExport): Promise<void> {
+async function exportAudit({
+  redisUrl,
+  namespace,
+  fromMs,
+  toMs,
+  output,
+}: AuditExport): Promise<void> {
   const { AuditLog } = await import("@larkline/store");
   let lastError: Error | undefined;
   const redis = connectRedis(redisUrl, { onError: (error) => (lastError = error) });

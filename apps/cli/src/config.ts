@@ -55,7 +55,10 @@ export interface Deployment {
   problems: readonly string[];
 }
 
-function present<Key extends string, Value>(key: Key, value: Value | undefined): Partial<Record<Key, Value>> {
+function present<Key extends string, Value>(
+  key: Key,
+  value: Value | undefined,
+): Partial<Record<Key, Value>> {
   // A computed key has the type string; it is Key.
   return value === undefined || value === "" ? {} : ({ [key]: value } as Record<Key, Value>);
 }
@@ -75,11 +78,15 @@ function readFeishu(reader: EnvReader): FeishuAccess | undefined {
   const verificationToken = reader.secret("FEISHU_VERIFICATION_TOKEN");
   if (appId === undefined && appSecret === undefined) return undefined;
   if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
-  if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  if (appSecret === undefined) {
+    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  }
   const wrongDomain = domainProblem(domain);
   if (wrongDomain !== undefined) reader.problem(wrongDomain);
   if (transport !== "websocket" && encryptKey === undefined && verificationToken === undefined) {
-    reader.problem(`FEISHU_TRANSPORT=${transport} needs FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both.`);
+    reader.problem(
+      `FEISHU_TRANSPORT=${transport} needs FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both.`,
+    );
   }
   if (appId !== undefined && transport !== "webhook" && !/^cli_[0-9a-fA-F]{16}$/.test(appId)) {
     reader.problem("FEISHU_APP_ID must be cli_ and 16 hexadecimal digits.");
@@ -193,7 +200,15 @@ export async function readEnvFile(path: string): Promise<EnvFile> {
     return { path: real, exists: true, text, ...parse(text), open: (mode & 0o077) !== 0 };
   } catch (error) {
     if (!isMissing(error)) throw error;
-    return { path: given, exists: false, text: "", values: {}, unreadable: [], repeated: [], open: false };
+    return {
+      path: given,
+      exists: false,
+      text: "",
+      values: {},
+      unreadable: [],
+      repeated: [],
+      open: false,
+    };
   }
 }
 
@@ -229,7 +244,10 @@ async function syncFolder(path: string): Promise<void> {
  * Sets values in the file, readable by its owner only. The file is replaced as a whole: every reader,
  * also after a crash of this process, finds the old one or the new one.
  */
-export async function writeEnvFile(path: string, values: Readonly<Record<string, string>>): Promise<void> {
+export async function writeEnvFile(
+  path: string,
+  values: Readonly<Record<string, string>>,
+): Promise<void> {
   const file = await readEnvFile(path);
   const text = textWith(file.text, values);
   const draft = join(dirname(file.path), `.env-${systemRandom.uuid()}.tmp`);

@@ -12,14 +12,25 @@ import { AppInspector, WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
-import { freePort, patientClock, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
+import {
+  freePort,
+  patientClock,
+  startModelServer,
+  startRedis,
+  type ModelServer,
+} from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 import { readDeployment, readEnvFile } from "./config.ts";
 import { examine } from "./doctor.ts";
 import { reportOf } from "./finding.ts";
 
-const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret", encryptKey: "key", verificationToken: "token" };
+const app = {
+  appId: "cli_0123456789abcdef",
+  appSecret: "app-secret",
+  encryptKey: "key",
+  verificationToken: "token",
+};
 const modelKey = "model-key-that-is-right";
 const signingKey = "s1gning-key-".repeat(3);
 
@@ -101,7 +112,12 @@ function summaryOf(report: Report) {
   expect(report.ok).toBe(problems.length === 0);
   const output = JSON.stringify(report);
   for (const secret of [app.appSecret, modelKey, signingKey]) expect(output).not.toContain(secret);
-  return { ...report, problems, output, of: (name: string) => report.checks.filter(({ check }) => check === name) };
+  return {
+    ...report,
+    problems,
+    output,
+    of: (name: string) => report.checks.filter(({ check }) => check === name),
+  };
 }
 
 /**
@@ -135,7 +151,9 @@ describe("npm run doctor", () => {
     const { checks } = summaryOf(JSON.parse(run.output()) as Report); // its own output
     // How fast Redis and the ingress answer depends on what else this machine does.
     const ofSpeed = ["redis.latency", "running.ingress"];
-    expect(checks.filter(({ status, check }) => status !== "ok" && !ofSpeed.includes(check))).toEqual([]);
+    expect(
+      checks.filter(({ status, check }) => status !== "ok" && !ofSpeed.includes(check)),
+    ).toEqual([]);
     expect((await examined(healthy())).of("running.ingress")).toMatchObject([{ status: "ok" }]);
     const names = new Set(checks.map(({ check }) => check));
     for (const name of [
@@ -149,24 +167,47 @@ describe("npm run doctor", () => {
   });
 
   it("prints a line for each check and what to do, in the language that is asked for", async () => {
-    const zh = workplace.run(["doctor", "--lang", "zh"], { ...healthy(), FEISHU_APP_SECRET: "wrong" });
+    const zh = workplace.run(["doctor", "--lang", "zh"], {
+      ...healthy(),
+      FEISHU_APP_SECRET: "wrong",
+    });
     expect(await zh.exitCode()).toBe(1);
-    expect(zh.output()).toContain("[问题] 飞书拒绝了 FEISHU_APP_ID 和 FEISHU_APP_SECRET（10015）\n    -> 从应用的");
-    const en = workplace.run(["doctor", "--lang", "en"], { ...healthy(), FEISHU_APP_SECRET: "wrong" });
+    expect(zh.output()).toContain(
+      "[问题] 飞书拒绝了 FEISHU_APP_ID 和 FEISHU_APP_SECRET（10015）\n    -> 从应用的",
+    );
+    const en = workplace.run(["doctor", "--lang", "en"], {
+      ...healthy(),
+      FEISHU_APP_SECRET: "wrong",
+    });
     expect(await en.exitCode()).toBe(1);
-    expect(en.output()).toContain("[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)\n    -> Copy");
+    expect(en.output()).toContain(
+      "[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)\n    -> Copy",
+    );
     expect(en.output()).toContain("[ok] maxmemory-policy is noeviction\n");
   });
 
   it("looks at every bot of the configuration, and names its own variables", async () => {
-    const desk = { appId: "cli_fedcba9876543210", appSecret: "s3cret-of-desk", verificationToken: "token of desk" };
+    const desk = {
+      appId: "cli_fedcba9876543210",
+      appSecret: "s3cret-of-desk",
+      verificationToken: "token of desk",
+    };
     const other = await startFeishuSimulator({ apps: [desk] });
     const bots = { desk: { appId: desk.appId, domain: other.url, transport: "both" } };
-    await writeFile(join(workplace.folder, "larkline.config.ts"), `export default ${JSON.stringify({ bots })};`);
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      `export default ${JSON.stringify({ bots })};`,
+    );
     try {
-      const secrets = { FEISHU_APP_SECRET_DESK: desk.appSecret, FEISHU_VERIFICATION_TOKEN_DESK: "t" };
+      const secrets = {
+        FEISHU_APP_SECRET_DESK: desk.appSecret,
+        FEISHU_VERIFICATION_TOKEN_DESK: "t",
+      };
       const good = await examined({ ...healthy(), ...secrets });
-      expect(good.of("feishu.bot").map(({ text }) => text.startsWith("Bot desk: "))).toEqual([false, true]);
+      expect(good.of("feishu.bot").map(({ text }) => text.startsWith("Bot desk: "))).toEqual([
+        false,
+        true,
+      ]);
       expect(good.of("feishu.webhook")).toMatchObject([
         {
           text: expect.stringMatching(/^Bot desk: .*\/feishu\/desk\/events/),
@@ -174,14 +215,20 @@ describe("npm run doctor", () => {
         },
         { text: expect.stringContaining("/feishu/desk/cards") },
       ]);
-      const wrong = await examined({ ...healthy(), ...secrets, FEISHU_APP_SECRET_DESK: "s3cret-of-another" });
+      const wrong = await examined({
+        ...healthy(),
+        ...secrets,
+        FEISHU_APP_SECRET_DESK: "s3cret-of-another",
+      });
       expect(wrong.of("feishu.credentials")).toMatchObject([
         { text: "Bot desk: Feishu refuses bots.desk.appId and FEISHU_APP_SECRET_DESK (10015)" },
       ]);
       expect(wrong.output).not.toContain("s3cret");
       const missing = await examined(healthy());
       expect(missing.of("bots").map(({ text }) => text)).toEqual([
-        expect.stringContaining("needs FEISHU_ENCRYPT_KEY_DESK, FEISHU_VERIFICATION_TOKEN_DESK or both"),
+        expect.stringContaining(
+          "needs FEISHU_ENCRYPT_KEY_DESK, FEISHU_VERIFICATION_TOKEN_DESK or both",
+        ),
         "FEISHU_APP_SECRET_DESK is not set.",
       ]);
     } finally {
@@ -196,7 +243,10 @@ describe("npm run doctor", () => {
       FEISHU_TRANSPORT: "pigeon",
       MODEL: "nobody/x",
     });
-    expect(of("env.value").map(({ text }) => text.split(" ")[0])).toEqual(["REDIS_URL", "FEISHU_TRANSPORT"]);
+    expect(of("env.value").map(({ text }) => text.split(" ")[0])).toEqual([
+      "REDIS_URL",
+      "FEISHU_TRANSPORT",
+    ]);
     expect(problems.map(({ check }) => check)).toEqual(["env.value", "env.value", "model.name"]);
     expect(of("feishu.bot")).toMatchObject([{ status: "ok" }]);
   });
@@ -207,8 +257,12 @@ describe("npm run doctor", () => {
     await chmod(file, 0o644);
     const { FEISHU_APP_ID: _id, FEISHU_APP_SECRET: _secret, ...env } = healthy();
     const { of, output } = await examined(env);
-    expect(of("env.lines")).toMatchObject([{ status: "problem", text: expect.stringContaining(": 2") }]);
-    expect(of("env.mode")).toMatchObject([{ status: "warning", advice: expect.stringContaining("chmod 600") }]);
+    expect(of("env.lines")).toMatchObject([
+      { status: "problem", text: expect.stringContaining(": 2") },
+    ]);
+    expect(of("env.mode")).toMatchObject([
+      { status: "warning", advice: expect.stringContaining("chmod 600") },
+    ]);
     expect(of("feishu.credentials")).toHaveLength(1);
     expect(output).not.toContain("hunter2");
   });
@@ -219,12 +273,17 @@ describe("npm run doctor", () => {
       "export default { agents: { default: { tool: [] } } };",
     );
     const { of } = await examined(healthy());
-    expect(of("config")).toMatchObject([{ status: "problem", text: expect.stringContaining("'tool'") }]);
+    expect(of("config")).toMatchObject([
+      { status: "problem", text: expect.stringContaining("'tool'") },
+    ]);
   });
 
   it("says where Redis was looked for when it does not answer, without the password", async () => {
     const port = await freePort();
-    const { of, output } = await examined({ ...healthy(), REDIS_URL: `redis://:hunter2@127.0.0.1:${port}` });
+    const { of, output } = await examined({
+      ...healthy(),
+      REDIS_URL: `redis://:hunter2@127.0.0.1:${port}`,
+    });
     expect(of("redis.reach")).toMatchObject([
       {
         status: "problem",
@@ -243,7 +302,11 @@ describe("npm run doctor", () => {
       await connection.config("SET", "appendonly", "no");
       const { of } = await examined({ ...healthy(), REDIS_URL: other.url });
       expect(of("redis.eviction")).toMatchObject([
-        { status: "problem", text: "maxmemory-policy is allkeys-lru", advice: expect.stringContaining("noeviction") },
+        {
+          status: "problem",
+          text: "maxmemory-policy is allkeys-lru",
+          advice: expect.stringContaining("noeviction"),
+        },
       ]);
       expect(of("redis.persistence")).toMatchObject([
         { status: "warning", advice: expect.stringContaining("appendonly yes") },
@@ -265,22 +328,33 @@ describe("npm run doctor", () => {
       FEISHU_DOMAIN: address,
       ANTHROPIC_BASE_URL: address,
     });
-    expect(problems.map(({ check }) => check)).toEqual(["redis.reach", "feishu.reach", "model.reach"]);
+    expect(problems.map(({ check }) => check)).toEqual([
+      "redis.reach",
+      "feishu.reach",
+      "model.reach",
+    ]);
     silent.closeAllConnections();
     silent.close();
   });
 
   it("names scopes that are missing, what they are for, and the page that grants them", async () => {
-    platform.setConsole(app.appId, { scopes: ["im:message", "im:chat", "im:message.p2p_msg:readonly", "im:resource"] });
+    platform.setConsole(app.appId, {
+      scopes: ["im:message", "im:chat", "im:message.p2p_msg:readonly", "im:resource"],
+    });
     const { of } = await examined(healthy());
     const [required, recommended] = of("feishu.scopes");
     expect(required).toMatchObject({
       status: "problem",
       text: "Scopes are missing: im:message.group_at_msg:readonly, cardkit:card:write",
     });
-    expect(required?.advice).toContain(`/app/${app.appId}/auth?q=im:message.group_at_msg:readonly,cardkit:card:write&`);
+    expect(required?.advice).toContain(
+      `/app/${app.appId}/auth?q=im:message.group_at_msg:readonly,cardkit:card:write&`,
+    );
     expect(required?.advice).toContain("cardkit:card:write (Show answers on cards that type)");
-    expect(recommended).toMatchObject({ status: "warning", text: expect.stringContaining("contact:") });
+    expect(recommended).toMatchObject({
+      status: "warning",
+      text: expect.stringContaining("contact:"),
+    });
     // Without the right to look, it says how to look.
     expect(of("feishu.events")).toMatchObject([
       { status: "warning", advice: expect.stringContaining("application:application:self_manage") },
@@ -298,7 +372,9 @@ describe("npm run doctor", () => {
   });
 
   it("asks for the sensitive scope only when an agent answers or reads everything in groups", async () => {
-    platform.setConsole(app.appId, { scopes: ["im:message.group_msg"].concat(allScopesBut("im:message.group_msg")) });
+    platform.setConsole(app.appId, {
+      scopes: ["im:message.group_msg"].concat(allScopesBut("im:message.group_msg")),
+    });
     expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
     platform.setConsole(app.appId, { scopes: allScopesBut("im:message.group_msg") });
     expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
@@ -344,7 +420,10 @@ describe("npm run doctor", () => {
       { status: "warning", advice: expect.stringContaining("application:app_slash_command:read") },
     ]);
     expect(of("feishu.scopes")).toMatchObject([
-      { status: "warning", text: "Recommended scopes are missing: application:app_slash_command:read" },
+      {
+        status: "warning",
+        text: "Recommended scopes are missing: application:app_slash_command:read",
+      },
     ]);
   });
 
@@ -364,14 +443,30 @@ describe("npm run doctor", () => {
   });
 
   it("says that the app was never published, and does not judge what the platform leaves out", async () => {
-    const answer = (data: object) => ({ kind: "respond" as const, status: 200, body: { code: 0, msg: "ok", data } });
+    const answer = (data: object) => ({
+      kind: "respond" as const,
+      status: 200,
+      body: { code: 0, msg: "ok", data },
+    });
     const path = /^\/open-apis\/application\/v6\/applications\/[^/]+$/;
-    platform.faults.add({ match: { path }, times: 1, action: answer({ app: { online_version_id: "" } }) });
+    platform.faults.add({
+      match: { path },
+      times: 1,
+      action: answer({ app: { online_version_id: "" } }),
+    });
     expect((await examined(healthy())).of("feishu.published")).toMatchObject([
       { status: "problem", advice: expect.stringContaining("/version") },
     ]);
-    platform.faults.add({ match: { path }, times: 1, action: answer({ app: { online_version_id: "oav_1" } }) });
-    platform.faults.add({ match: { path: /app_versions/ }, times: 1, action: answer({ app_version: {} }) });
+    platform.faults.add({
+      match: { path },
+      times: 1,
+      action: answer({ app: { online_version_id: "oav_1" } }),
+    });
+    platform.faults.add({
+      match: { path: /app_versions/ },
+      times: 1,
+      action: answer({ app_version: {} }),
+    });
     const { of } = await examined(healthy());
     expect([...of("feishu.events"), ...of("feishu.callbacks")]).toMatchObject([
       { status: "skipped" },
@@ -396,7 +491,11 @@ describe("npm run doctor", () => {
       action: { kind: "respond", status: 200, body: { code: 1000040350, msg: "limit", data: {} } },
     });
     expect((await examined(healthy())).of("feishu.connection")).toMatchObject([
-      { status: "problem", text: expect.stringContaining("50"), advice: expect.stringContaining("its own app") },
+      {
+        status: "problem",
+        text: expect.stringContaining("50"),
+        advice: expect.stringContaining("its own app"),
+      },
     ]);
   });
 
@@ -424,7 +523,10 @@ describe("npm run doctor", () => {
   });
 
   it("asks for the key of a model that is configured", async () => {
-    const { of } = await examined({ ...healthy(), MODEL: "openai/gpt-6.1-sol,anthropic/claude-sonnet-5-5" });
+    const { of } = await examined({
+      ...healthy(),
+      MODEL: "openai/gpt-6.1-sol,anthropic/claude-sonnet-5-5",
+    });
     expect(of("model.key")).toMatchObject([
       { status: "problem", text: expect.stringContaining("needs OPENAI_API_KEY") },
       { status: "ok" },
@@ -433,7 +535,9 @@ describe("npm run doctor", () => {
 
   it("says that nothing runs, that no worker does, and that no runner does", async () => {
     const { INGRESS_PORT: _port, ...stopped } = healthy();
-    expect((await examined(stopped)).of("running")).toMatchObject([{ status: "warning", advice: "Run npm start." }]);
+    expect((await examined(stopped)).of("running")).toMatchObject([
+      { status: "warning", advice: "Run npm start." },
+    ]);
     const { of, problems } = await examined(healthy());
     expect(problems.map(({ check }) => check)).toEqual(["running.workers"]);
     expect(of("running.runners")).toMatchObject([
@@ -447,15 +551,20 @@ describe("npm run doctor", () => {
 
   it("warns of configured tools that no runner offers, with the name that was meant", async () => {
     await announceEverything();
-    const config = 'export default { agents: { default: { tools: ["roll_dice", "rol_dice", "fly"] } } };';
+    const config =
+      'export default { agents: { default: { tools: ["roll_dice", "rol_dice", "fly"] } } };';
     await writeFile(join(workplace.folder, "larkline.config.ts"), config);
     expect((await examined(healthy())).of("running.tools")).toMatchObject([
-      { status: "warning", text: expect.stringMatching(/: rol_dice \(did you mean roll_dice\?\), fly$/) },
+      {
+        status: "warning",
+        text: expect.stringMatching(/: rol_dice \(did you mean roll_dice\?\), fly$/),
+      },
     ]);
   });
 
   it("loads the modules that answer as models, and names what is added to requests, without values", async () => {
-    const write = async (name: string, text: string) => await writeFile(join(workplace.folder, name), text);
+    const write = async (name: string, text: string) =>
+      await writeFile(join(workplace.folder, name), text);
     await write("good.ts", "export default { async *stream() {} };");
     const config = {
       providers: {
@@ -466,13 +575,24 @@ describe("npm run doctor", () => {
           extra: { body: { tier: "hidden" }, headers: { "x-team": "hidden" } },
         },
       },
-      agents: { default: { model: "good/any", hostedTools: { anthropic: [{ type: "web_search_20250305" }] } } },
+      agents: {
+        default: {
+          model: "good/any",
+          hostedTools: { anthropic: [{ type: "web_search_20250305" }] },
+        },
+      },
     };
     await write("larkline.config.ts", `export default ${JSON.stringify(config)};`);
     const good = await examined(healthy());
-    expect(good.of("model.module")).toMatchObject([{ status: "ok", text: expect.stringContaining("good") }]);
-    expect(good.of("model.extra")).toMatchObject([{ text: "Requests of providers.router also carry tier, x-team" }]);
-    expect(good.of("model.hosted")).toMatchObject([{ text: "default may use web_search_20250305 of anthropic" }]);
+    expect(good.of("model.module")).toMatchObject([
+      { status: "ok", text: expect.stringContaining("good") },
+    ]);
+    expect(good.of("model.extra")).toMatchObject([
+      { text: "Requests of providers.router also carry tier, x-team" },
+    ]);
+    expect(good.of("model.hosted")).toMatchObject([
+      { text: "default may use web_search_20250305 of anthropic" },
+    ]);
     expect(good.output).not.toContain("hidden");
   });
 
@@ -483,7 +603,9 @@ describe("npm run doctor", () => {
     expect((await examined(healthy())).of("model.module")).toMatchObject([
       {
         status: "problem",
-        text: expect.stringMatching(/providers\.bad\.module: cannot use .*bad\.ts: its default export/),
+        text: expect.stringMatching(
+          /providers\.bad\.module: cannot use .*bad\.ts: its default export/,
+        ),
       },
     ]);
   });
@@ -491,7 +613,10 @@ describe("npm run doctor", () => {
   it("warns of a tool whose arguments are no object: no model is offered it", async () => {
     const spec = { name: "odd", description: "", inputSchema: { oneOf: [{ type: "string" }] } };
     const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
-    await new RunnerDirectory({ redis, namespace }).announce({ runner: "odd", instance: "1", tools: [tool] }, 60_000);
+    await new RunnerDirectory({ redis, namespace }).announce(
+      { runner: "odd", instance: "1", tools: [tool] },
+      60_000,
+    );
     expect((await examined(healthy())).of("running.schemas")).toMatchObject([
       { status: "warning", text: "No model is offered the tool odd: its arguments are no object" },
     ]);
@@ -520,8 +645,12 @@ describe("npm run doctor", () => {
     ]);
     // Feishu waits for a second, which a busy machine may need.
     const tookMs = good.map(({ text }) => Number(/\((\d+) ms\)$/.exec(text)?.[1]));
-    expect(good.map(({ status }) => status)).toEqual(tookMs.map((ms) => (ms <= 1_000 ? "ok" : "warning")));
-    const wrong = (await examined({ ...env, FEISHU_VERIFICATION_TOKEN: "other" }, url)).of("feishu.webhook");
+    expect(good.map(({ status }) => status)).toEqual(
+      tookMs.map((ms) => (ms <= 1_000 ? "ok" : "warning")),
+    );
+    const wrong = (await examined({ ...env, FEISHU_VERIFICATION_TOKEN: "other" }, url)).of(
+      "feishu.webhook",
+    );
     expect(wrong).toMatchObject([
       {
         status: "problem",
@@ -538,7 +667,10 @@ describe("npm run doctor", () => {
     ]);
     const { INGRESS_PORT: _port, ...stopped } = env;
     const skipped = (await examined(stopped)).of("feishu.webhook");
-    expect(skipped).toMatchObject([{ status: "skipped", text: expect.stringContaining("--webhook-url") }, {}]);
+    expect(skipped).toMatchObject([
+      { status: "skipped", text: expect.stringContaining("--webhook-url") },
+      {},
+    ]);
   });
 
   it("explains its options when one is wrong", async () => {

@@ -1,7 +1,12 @@
 import { deadline, withDeadline, type Clock } from "@larkline/protocol";
 import { toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
-import { closeRedis, connectRedis, type RedisConnection, redisUrlProblem } from "@larkline/store/redis";
+import {
+  closeRedis,
+  connectRedis,
+  type RedisConnection,
+  redisUrlProblem,
+} from "@larkline/store/redis";
 import { Presence, readServerFacts } from "@larkline/store/operations";
 import { RunnerDirectory, type ToolClash } from "@larkline/store/runners";
 import {
@@ -90,13 +95,22 @@ async function announced(redis: RedisConnection, namespace: string) {
   return { runners: [...byName.values()], tools: [...offered.keys()], clashes, notOffered };
 }
 
-async function readRedis(clock: Clock, redis: RedisConnection, namespace: string): Promise<RedisResult> {
+async function readRedis(
+  clock: Clock,
+  redis: RedisConnection,
+  namespace: string,
+): Promise<RedisResult> {
   const facts = await readServerFacts(redis, clock);
   const [workers, running] = await Promise.all([
     new Presence({ redis, namespace, clock }).members(),
     announced(redis, namespace),
   ]);
-  return { findings: redisFindings(facts), offsetMs: facts.clockOffsetMs, workers: workers.length, ...running };
+  return {
+    findings: redisFindings(facts),
+    offsetMs: facts.clockOffsetMs,
+    workers: workers.length,
+    ...running,
+  };
 }
 
 async function inspectRedis(clock: Clock, url: string, namespace: string): Promise<RedisResult> {
@@ -111,7 +125,10 @@ async function inspectRedis(clock: Clock, url: string, namespace: string): Promi
   }
 }
 
-async function checkRedis({ clock, deployment: { redisUrl, namespace } }: DoctorInput): Promise<RedisResult> {
+async function checkRedis({
+  clock,
+  deployment: { redisUrl, namespace },
+}: DoctorInput): Promise<RedisResult> {
   if (redisUrl === undefined) {
     const text = {
       zh: "没有设置 REDIS_URL：npm start 自己运行设置正确的 Redis",
@@ -143,8 +160,13 @@ function neededScopes(name: string, config: LarklineConfig | undefined): string[
   const agents = bot === undefined ? [] : [bot.agent, ...bot.chats.values()];
   const configs = agents.flatMap((agent) => config?.agents[agent] ?? []);
   const readsAll = configs.some(({ groups, groupContext }) => groups === "all" || groupContext > 0);
-  const asksGroups = Object.values(config?.permissions.roles ?? {}).some(({ groups }) => groups.length > 0);
-  return [...(readsAll ? ["im:message.group_msg"] : []), ...(asksGroups ? ["contact:group:readonly"] : [])];
+  const asksGroups = Object.values(config?.permissions.roles ?? {}).some(
+    ({ groups }) => groups.length > 0,
+  );
+  return [
+    ...(readsAll ? ["im:message.group_msg"] : []),
+    ...(asksGroups ? ["contact:group:readonly"] : []),
+  ];
 }
 
 async function scopes(
@@ -174,14 +196,22 @@ async function inspectFeishu(
   }
   const rest = await Promise.all([
     scopes(inspector, checked, config),
-    ...(config === undefined ? [] : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
+    ...(config === undefined
+      ? []
+      : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
     checkSubscriptions(inspector, feishu),
-    feishu.transport === "webhook" ? [] : checkLongConnection(inspector).then((finding) => [finding]),
+    feishu.transport === "webhook"
+      ? []
+      : checkLongConnection(inspector).then((finding) => [finding]),
   ]);
   return { findings: [bot, ...rest.flat()], ...(await offset) };
 }
 
-async function checkBot(clock: Clock, bot: CheckedBot, config: LarklineConfig | undefined): Promise<FeishuResult> {
+async function checkBot(
+  clock: Clock,
+  bot: CheckedBot,
+  config: LarklineConfig | undefined,
+): Promise<FeishuResult> {
   const inspector = new AppInspector({ ...bot.access, timeoutMs: checkMs - 1_000, clock });
   try {
     return await inspectFeishu({ clock, inspector }, bot, config);
@@ -215,8 +245,15 @@ async function checkWebhooks(
 }
 
 /** All that is found about one bot besides the first one's app. */
-async function checkNamedBot(input: DoctorInput, bot: CheckedBot, config: LarklineConfig | undefined) {
-  const found = [checkBot(input.clock, bot, config).then(({ findings }) => findings), checkWebhooks(input, bot)];
+async function checkNamedBot(
+  input: DoctorInput,
+  bot: CheckedBot,
+  config: LarklineConfig | undefined,
+) {
+  const found = [
+    checkBot(input.clock, bot, config).then(({ findings }) => findings),
+    checkWebhooks(input, bot),
+  ];
   return ofBot(bot.name, (await Promise.all(found)).flat());
 }
 
@@ -230,11 +267,15 @@ async function checkModels({ clock, deployment: { vendors } }: DoctorInput): Pro
 }
 
 /** The Redis that `npm start` runs is its own secret; then its processes say whether they are there. */
-async function runningParts({ clock, deployment }: DoctorInput, redis: RedisResult): Promise<Running> {
+async function runningParts(
+  { clock, deployment }: DoctorInput,
+  redis: RedisResult,
+): Promise<Running> {
   const { host: bound, ports, redisUrl } = deployment;
   const name = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
   const host = name.includes(":") ? `[${name}]` : name;
-  const ask = async (port: number) => await readyOf(`http://${host}:${port}/ready`, deadline(clock, readyMs));
+  const ask = async (port: number) =>
+    await readyOf(`http://${host}:${port}/ready`, deadline(clock, readyMs));
   const [ingress, worker, runner] = await Promise.all([
     ask(ports.ingress),
     redisUrl === undefined ? ask(ports.worker) : undefined,
@@ -271,7 +312,8 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
   const { file, deployment } = input;
   const configured = await checkConfigFile(input.clock, deployment.configFile);
   const named = namedBots(input.env, configured.config, deployment.feishu);
-  const first = deployment.feishu === undefined ? [] : [{ name: "default", access: deployment.feishu }];
+  const first =
+    deployment.feishu === undefined ? [] : [{ name: "default", access: deployment.feishu }];
   const local = [
     checkNode(input.nodeVersion),
     ...checkEnvironment(file, deployment),
@@ -288,7 +330,8 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
       ...(feishuMs === undefined ? {} : { feishuMs }),
     });
   };
-  const running = async () => runningFindings(await runningParts(input, await redis), configured.config);
+  const running = async () =>
+    runningFindings(await runningParts(input, await redis), configured.config);
   const keys = async () => [
     ...keyFindings(deployment, await readStoredKey(input.dataDirectory)),
     ...grantKeyFindings(deployment),
@@ -304,7 +347,9 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
       feishu.then(({ findings }) => findings),
     ),
     ...first.map(async (bot) => await guarded("feishu.webhook", checkWebhooks(input, bot))),
-    ...named.bots.map(async (bot) => await guarded("feishu", checkNamedBot(input, bot, configured.config))),
+    ...named.bots.map(
+      async (bot) => await guarded("feishu", checkNamedBot(input, bot, configured.config)),
+    ),
     guarded("model", checkModels(input)),
     guarded("model", checkModelAdditions(configured.config, input.env)),
     guarded("running", running()),

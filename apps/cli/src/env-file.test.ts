@@ -1,5 +1,15 @@
 import { execFile } from "node:child_process";
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -12,7 +22,12 @@ const launcherReader = new URL("../../../infra/dev/launcher/env-file.mjs", impor
 async function readAsLauncher(envFile: string): Promise<unknown> {
   const script = `import { readEnvFile } from ${JSON.stringify(launcherReader)};
     console.log(JSON.stringify(readEnvFile(process.argv[1])));`;
-  const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script, envFile]);
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    "--input-type=module",
+    "-e",
+    script,
+    envFile,
+  ]);
   return JSON.parse(stdout);
 }
 
@@ -37,11 +52,16 @@ describe("writeEnvFile", () => {
   });
 
   it("keeps every other line, replaces the assignment that counts, and closes the file to others", async () => {
-    await writeFile(path, "# mine\n#MODEL=a\nexport MODEL=b # why\n\nMODEL=c\nX = 1\nno assignment");
+    await writeFile(
+      path,
+      "# mine\n#MODEL=a\nexport MODEL=b # why\n\nMODEL=c\nX = 1\nno assignment",
+    );
     await chmod(path, 0o644);
     await writeEnvFile(path, { MODEL: "d", NEW: "n" });
     const text = await readFile(path, "utf8");
-    expect(text).toBe("# mine\n#MODEL=a\nexport MODEL=b # why\n\nMODEL=d\nX = 1\nno assignment\nNEW=n\n");
+    expect(text).toBe(
+      "# mine\n#MODEL=a\nexport MODEL=b # why\n\nMODEL=d\nX = 1\nno assignment\nNEW=n\n",
+    );
     expect((await stat(path)).mode & 0o777).toBe(0o600);
   });
 
@@ -64,7 +84,16 @@ describe("writeEnvFile", () => {
   });
 
   it("writes values that the launcher reads back as they are", async () => {
-    const values = { A: "a b", B: "a #b", C: `it's "q"`, D: "'x'", E: "", F: "$HOME\\n", G: " padded ", H: "x=y" };
+    const values = {
+      A: "a b",
+      B: "a #b",
+      C: `it's "q"`,
+      D: "'x'",
+      E: "",
+      F: "$HOME\\n",
+      G: " padded ",
+      H: "x=y",
+    };
     await writeEnvFile(path, values);
     expect(await readAsLauncher(path)).toEqual(values);
     expect((await readEnvFile(path)).values).toEqual(values);
@@ -78,7 +107,11 @@ describe("readEnvFile", () => {
 
   it("tells lines that mean nothing and names that are set twice", async () => {
     await writeFile(path, "# c\r\nA=1\r\nwhat\r\n\r\nA=2\r\n");
-    expect(await readEnvFile(path)).toMatchObject({ values: { A: "2" }, unreadable: [3], repeated: ["A"] });
+    expect(await readEnvFile(path)).toMatchObject({
+      values: { A: "2" },
+      unreadable: [3],
+      repeated: ["A"],
+    });
   });
 
   it("keeps the line endings of the file", () => {

@@ -24,10 +24,15 @@ function complaints(changed: Partial<RedisServerFacts>): string[] {
 
 it("names that runners offer although they belong to others are warned of, with both and what to do", () => {
   const clashes = [{ tool: "deploy", owner: "main", runner: "stolen" }];
-  const found = runningFindings({ workers: 1, clashes }, undefined).filter(({ check }) => check === "running.owners");
+  const found = runningFindings({ workers: 1, clashes }, undefined).filter(
+    ({ check }) => check === "running.owners",
+  );
   expect(found).toMatchObject([{ status: "warning" }]);
   const text = JSON.stringify(found);
-  for (const words of ["stolen offers deploy, a name that belongs to main", "npm run runner -- remove main"]) {
+  for (const words of [
+    "stolen offers deploy, a name that belongs to main",
+    "npm run runner -- remove main",
+  ]) {
     expect(text).toContain(words);
   }
 });
@@ -58,9 +63,13 @@ describe("the facts of a Redis server", () => {
   });
 
   it("are shown without user and password", () => {
-    expect(shownRedis("rediss://user:p@ss@redis.example.com:6380/0")).toBe("redis.example.com:6380/0");
+    expect(shownRedis("rediss://user:p@ss@redis.example.com:6380/0")).toBe(
+      "redis.example.com:6380/0",
+    );
     expect(shownRedis("redis+cluster://one:1,two:2")).toBe("one:1,two:2");
-    expect(shownRedis("redis://redis.example.com:6380?username=user&password=secret")).toBe("redis.example.com:6380");
+    expect(shownRedis("redis://redis.example.com:6380?username=user&password=secret")).toBe(
+      "redis.example.com:6380",
+    );
   });
 });
 
@@ -89,7 +98,10 @@ describe("Node", () => {
 describe("a line of the report", () => {
   it("holds nothing that a terminal would obey or hide, whatever an app is called", () => {
     const name = "\u001B]0;owned\u0007\u009B2J\u202Egnp\r";
-    const [line] = linesOf(ok("feishu.bot", { zh: name, en: `The bot "${name}" is enabled` }), "en");
+    const [line] = linesOf(
+      ok("feishu.bot", { zh: name, en: `The bot "${name}" is enabled` }),
+      "en",
+    );
     expect(line).toBe('[ok] The bot "\uFFFD]0;owned\uFFFD\uFFFD2J\uFFFDgnp\uFFFD" is enabled');
   });
 });

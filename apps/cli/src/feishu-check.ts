@@ -40,7 +40,10 @@ export function credentialFinding(error: unknown, access: Access): Finding {
   }
   return problem(
     "feishu.reach",
-    { zh: `无法从飞书读取应用：${reasonOf(error)}`, en: `The app cannot be read from Feishu: ${reasonOf(error)}` },
+    {
+      zh: `无法从飞书读取应用：${reasonOf(error)}`,
+      en: `The app cannot be read from Feishu: ${reasonOf(error)}`,
+    },
     {
       zh: "检查网络、代理、FEISHU_DOMAIN 和应用的 IP 白名单，稍后再试。",
       en: "Check the network, the proxy, FEISHU_DOMAIN and the app's IP allow list, and try again.",
@@ -53,8 +56,14 @@ const botAdvice: Readonly<Partial<Record<InspectedBot["status"], Bilingual>>> = 
     zh: "在“添加应用能力”中启用机器人，然后创建并发布版本。",
     en: 'Add the bot under "Add Features", then create and publish a version.',
   },
-  disabled: { zh: "请企业管理员启用该应用。", en: "Ask an administrator of the company to enable the app." },
-  pending: { zh: "请企业管理员在管理后台审核通过。", en: "Ask an administrator of the company to approve it." },
+  disabled: {
+    zh: "请企业管理员启用该应用。",
+    en: "Ask an administrator of the company to enable the app.",
+  },
+  pending: {
+    zh: "请企业管理员在管理后台审核通过。",
+    en: "Ask an administrator of the company to approve it.",
+  },
   expired: { zh: "请企业管理员续期。", en: "Ask an administrator of the company to renew it." },
 };
 
@@ -63,8 +72,14 @@ export function botFinding({ name, status }: InspectedBot, access: Access): Find
   if (status === "enabled") {
     return ok("feishu.bot", { zh: `机器人“${name}”已启用`, en: `The bot "${name}" is enabled` });
   }
-  const advice = botAdvice[status] ?? { zh: "在开发者后台查看。", en: "Look into the developer console." };
-  const text = { zh: `机器人“${name}”未启用（${status}）`, en: `The bot "${name}" is not enabled (${status})` };
+  const advice = botAdvice[status] ?? {
+    zh: "在开发者后台查看。",
+    en: "Look into the developer console.",
+  };
+  const text = {
+    zh: `机器人“${name}”未启用（${status}）`,
+    en: `The bot "${name}" is not enabled (${status})`,
+  };
   const at = consoleLink(access);
   return problem("feishu.bot", text, { zh: `${advice.zh} ${at}`, en: `${advice.en} ${at}` });
 }
@@ -74,16 +89,23 @@ function namesOf(entries: readonly { name: string }[]): string {
 }
 
 /** The scopes that the app lacks. `allMessages`: an agent answers everything in groups. */
-export function scopeFindings(granted: ReadonlySet<string>, access: Access, needed: readonly string[]): Finding[] {
+export function scopeFindings(
+  granted: ReadonlySet<string>,
+  access: Access,
+  needed: readonly string[],
+): Finding[] {
   const required = missingScopes(granted, ["required"]);
-  required.push(...missingScopes(granted, ["optional"]).filter(({ name }) => needed.includes(name)));
+  required.push(
+    ...missingScopes(granted, ["optional"]).filter(({ name }) => needed.includes(name)),
+  );
   const recommended = missingScopes(granted, ["recommended"]);
   const advice = (missing: typeof required): Bilingual => {
     const link = permissionLink(
       access,
       missing.map(({ name }) => name),
     );
-    const purposes = (language: "zh" | "en") => missing.map(({ name, purpose }) => `${name} (${purpose[language]})`);
+    const purposes = (language: "zh" | "en") =>
+      missing.map(({ name, purpose }) => `${name} (${purpose[language]})`);
     return {
       zh: `打开 ${link} 开通，然后发布新版本。用途：${purposes("zh").join("；")}`,
       en: `Grant them at ${link}, then publish a version. They are for: ${purposes("en").join("; ")}`,
@@ -91,7 +113,10 @@ export function scopeFindings(granted: ReadonlySet<string>, access: Access, need
   };
   const findings: Finding[] = [];
   if (required.length > 0) {
-    const text = { zh: `缺少权限：${namesOf(required)}`, en: `Scopes are missing: ${namesOf(required)}` };
+    const text = {
+      zh: `缺少权限：${namesOf(required)}`,
+      en: `Scopes are missing: ${namesOf(required)}`,
+    };
     findings.push(problem("feishu.scopes", text, advice(required)));
   }
   if (recommended.length > 0) {
@@ -101,7 +126,9 @@ export function scopeFindings(granted: ReadonlySet<string>, access: Access, need
     };
     findings.push(warning("feishu.scopes", text, advice(recommended)));
   }
-  return findings.length > 0 ? findings : [ok("feishu.scopes", { zh: "权限齐全", en: "All scopes are granted" })];
+  return findings.length > 0
+    ? findings
+    : [ok("feishu.scopes", { zh: "权限齐全", en: "All scopes are granted" })];
 }
 
 /** The credentials are right, but the list of scopes cannot be had. */
@@ -123,10 +150,16 @@ interface SubscriptionCheck {
   noun: Bilingual;
 }
 
-function subscriptionFindings({ check, wanted, found, noun }: SubscriptionCheck, access: Access): Finding[] {
+function subscriptionFindings(
+  { check, wanted, found, noun }: SubscriptionCheck,
+  access: Access,
+): Finding[] {
   if (found === undefined) {
     return [
-      skipped(check, { zh: `飞书没有告知订阅的${noun.zh}`, en: `Feishu does not tell the subscribed ${noun.en}` }),
+      skipped(check, {
+        zh: `飞书没有告知订阅的${noun.zh}`,
+        en: `Feishu does not tell the subscribed ${noun.en}`,
+      }),
     ];
   }
   const missing = wanted.filter(({ name, level }) => level !== "optional" && !found.includes(name));
@@ -134,7 +167,10 @@ function subscriptionFindings({ check, wanted, found, noun }: SubscriptionCheck,
     return [ok(check, { zh: `${noun.zh}订阅齐全`, en: `All ${noun.en} are subscribed` })];
   }
   const at = `${consoleLink(access)}/event`;
-  const text = { zh: `未订阅${noun.zh}：${namesOf(missing)}`, en: `Not subscribed ${noun.en}: ${namesOf(missing)}` };
+  const text = {
+    zh: `未订阅${noun.zh}：${namesOf(missing)}`,
+    en: `Not subscribed ${noun.en}: ${namesOf(missing)}`,
+  };
   const advice = {
     zh: `在“事件与回调”页面添加，然后发布新版本：${at}`,
     en: `Add them on the page "Events & Callbacks", then publish a version: ${at}`,
@@ -144,10 +180,16 @@ function subscriptionFindings({ check, wanted, found, noun }: SubscriptionCheck,
 }
 
 /** Events and callbacks of the published version, as far as the app may see them. */
-export async function checkSubscriptions(inspector: AppInspector, access: Access): Promise<Finding[]> {
+export async function checkSubscriptions(
+  inspector: AppInspector,
+  access: Access,
+): Promise<Finding[]> {
   try {
     const { published, events, callbacks } = await inspector.subscriptions();
-    const nouns = { events: { zh: "事件", en: "events" }, callbacks: { zh: "回调", en: "callbacks" } };
+    const nouns = {
+      events: { zh: "事件", en: "events" },
+      callbacks: { zh: "回调", en: "callbacks" },
+    };
     if (!published) return [unpublished(access)];
     return [
       ...subscriptionFindings(
@@ -155,12 +197,19 @@ export async function checkSubscriptions(inspector: AppInspector, access: Access
         access,
       ),
       ...subscriptionFindings(
-        { check: "feishu.callbacks", wanted: appManifest.callbacks, found: callbacks, noun: nouns.callbacks },
+        {
+          check: "feishu.callbacks",
+          wanted: appManifest.callbacks,
+          found: callbacks,
+          noun: nouns.callbacks,
+        },
         access,
       ),
     ];
   } catch (error) {
-    if (!(error instanceof FeishuError) || error.kind !== "app_setup") return [credentialFinding(error, access)];
+    if (!(error instanceof FeishuError) || error.kind !== "app_setup") {
+      return [credentialFinding(error, access)];
+    }
     const link = permissionLink(access, ["application:application:self_manage"]);
     const wanted = namesOf(
       [...appManifest.events, ...appManifest.callbacks].filter(({ level }) => level !== "optional"),
@@ -193,18 +242,32 @@ export async function checkCommandPanel(
     const { missing, changed, unknown } = await inspector.panelDrift(wanted);
     if (missing.length + changed.length + unknown.length === 0) {
       const count = wanted.length;
-      return ok(check, { zh: `命令面板有全部 ${count} 个命令`, en: `The command panel shows all ${count} commands` });
+      return ok(check, {
+        zh: `命令面板有全部 ${count} 个命令`,
+        en: `The command panel shows all ${count} commands`,
+      });
     }
     const parts = (label: Record<"missing" | "changed" | "unknown", string>): string =>
-      Object.entries({ [label.missing]: missing, [label.changed]: changed, [label.unknown]: unknown })
+      Object.entries({
+        [label.missing]: missing,
+        [label.changed]: changed,
+        [label.unknown]: unknown,
+      })
         .filter(([, names]) => names.length > 0)
         .map(([words, names]) => `${words} ${slashed(names)}`)
         .join("; ");
-    const en = parts({ missing: "missing:", changed: "other description:", unknown: "not a command of the bot:" });
+    const en = parts({
+      missing: "missing:",
+      changed: "other description:",
+      unknown: "not a command of the bot:",
+    });
     const zh = parts({ missing: "缺少", changed: "说明不同", unknown: "机器人没有的命令" });
     return warning(
       check,
-      { zh: `命令面板与机器人的命令不同：${zh}`, en: `The command panel differs from the bot's commands: ${en}` },
+      {
+        zh: `命令面板与机器人的命令不同：${zh}`,
+        en: `The command panel differs from the bot's commands: ${en}`,
+      },
       {
         zh: "运行 npm run setup -- --manual --yes 重新登记；客户端约 5 分钟后显示。",
         en: "Run npm run setup -- --manual --yes to register them; clients show them after about five minutes.",
@@ -225,14 +288,23 @@ export function panelFailure(error: unknown, access: Access): Finding {
     return warning(
       check,
       { zh: "无权读写命令面板", en: "The command panel may not be read and written" },
-      { zh: `开通 ${panelScopes.join("、")}：${link}`, en: `Grant ${panelScopes.join(" and ")}: ${link}` },
+      {
+        zh: `开通 ${panelScopes.join("、")}：${link}`,
+        en: `Grant ${panelScopes.join(" and ")}: ${link}`,
+      },
     );
   }
   const reason = reasonOf(error);
   return warning(
     check,
-    { zh: `无法读写命令面板：${reason}`, en: `The command panel cannot be read or written: ${reason}` },
-    { zh: "命令仍可直接输入；稍后再试。", en: "People can type the commands all the same; try again later." },
+    {
+      zh: `无法读写命令面板：${reason}`,
+      en: `The command panel cannot be read or written: ${reason}`,
+    },
+    {
+      zh: "命令仍可直接输入；稍后再试。",
+      en: "People can type the commands all the same; try again later.",
+    },
   );
 }
 
@@ -258,7 +330,10 @@ export async function checkLongConnection(inspector: AppInspector): Promise<Find
     if (error instanceof FeishuError && error.code === connectionLimit) {
       return problem(
         "feishu.connection",
-        { zh: "该应用的 50 个长连接已全部占用", en: "All 50 long connections of the app are in use" },
+        {
+          zh: "该应用的 50 个长连接已全部占用",
+          en: "All 50 long connections of the app are in use",
+        },
         {
           zh: "停止多余的 ingress 进程；测试环境请使用另一个应用，否则会抢走事件。",
           en: "Stop ingress processes that are too many; give a test environment its own app, or it takes events away.",
@@ -294,7 +369,9 @@ interface Answer {
 
 async function challengeOf(response: Response): Promise<unknown> {
   const body: unknown = await response.json().catch(() => undefined);
-  return typeof body === "object" && body !== null && "challenge" in body ? body.challenge : undefined;
+  return typeof body === "object" && body !== null && "challenge" in body
+    ? body.challenge
+    : undefined;
 }
 
 /** How long an ingress may take to answer. */
@@ -305,7 +382,11 @@ interface Patience {
   signal: AbortSignal;
 }
 
-async function ask(url: string, body: string, { clock, signal }: Patience): Promise<Answer | undefined> {
+async function ask(
+  url: string,
+  body: string,
+  { clock, signal }: Patience,
+): Promise<Answer | undefined> {
   const startedMs = clock.monotonic();
   try {
     const headers = { "content-type": "application/json; charset=utf-8" };
@@ -330,12 +411,18 @@ interface WebhookCheck {
 function unanswered(url: string, guessed: boolean): Finding {
   if (guessed) {
     const en = `No ingress answers at ${url}; name its public address with --webhook-url to have it checked`;
-    return skipped("feishu.webhook", { zh: `${url} 没有应答；用 --webhook-url 指定公网地址可检查`, en });
+    return skipped("feishu.webhook", {
+      zh: `${url} 没有应答；用 --webhook-url 指定公网地址可检查`,
+      en,
+    });
   }
   return problem(
     "feishu.webhook",
     { zh: `${url} 没有应答`, en: `${url} does not answer` },
-    { zh: "启动 ingress，检查域名、证书和反向代理。", en: "Start the ingress; check name, certificate and proxy." },
+    {
+      zh: "启动 ingress，检查域名、证书和反向代理。",
+      en: "Start the ingress; check name, certificate and proxy.",
+    },
   );
 }
 
@@ -358,7 +445,10 @@ async function checkPath(check: WebhookCheck, path: string, patience: Patience):
     );
   }
   const took = Math.round(answer.tookMs);
-  const text = { zh: `${url} 通过校验（${took} ms）`, en: `${url} answers the challenge (${took} ms)` };
+  const text = {
+    zh: `${url} 通过校验（${took} ms）`,
+    en: `${url} answers the challenge (${took} ms)`,
+  };
   if (answer.tookMs <= challengeMs) return ok("feishu.webhook", text);
   return warning("feishu.webhook", text, { zh: "飞书只等待 1 秒。", en: "Feishu waits only 1 s." });
 }
@@ -382,7 +472,11 @@ const levels: Readonly<Record<ScopeLevel, ManifestText>> = {
 
 function block(heading: string, entries: readonly Entry[], language: Language): string[] {
   const width = Math.max(...entries.map(({ name }) => name.length));
-  return [heading, ...entries.map(({ name, purpose }) => `  ${name.padEnd(width)}  ${purpose[language]}`), ""];
+  return [
+    heading,
+    ...entries.map(({ name, purpose }) => `  ${name.padEnd(width)}  ${purpose[language]}`),
+    "",
+  ];
 }
 
 /** What has to be ticked in the developer console, and what each entry is for. */
@@ -391,7 +485,9 @@ export function permissionList(language: Language): string {
   const [eventPath, cardPath] = webhookPaths("default");
   const zh = language === "zh";
   const scopeBlocks = (["required", "recommended", "optional"] as const).flatMap((level) => {
-    const heading = zh ? `权限管理 · ${levels[level].zh}` : `Permissions & Scopes, ${levels[level].en.toLowerCase()}`;
+    const heading = zh
+      ? `权限管理 · ${levels[level].zh}`
+      : `Permissions & Scopes, ${levels[level].en.toLowerCase()}`;
     return block(
       heading,
       scopes.filter((scope) => scope.level === level),
@@ -423,7 +519,9 @@ export function permissionList(language: Language): string {
       : "Create a custom app at https://open.feishu.cn/app (Lark: https://open.larksuite.com/app), add the bot feature, and tick:",
     "",
     ...scopeBlocks,
-    zh ? "必需和建议的权限可用“批量导入”一次添加：" : "Required and recommended ones at once, by batch import:",
+    zh
+      ? "必需和建议的权限可用“批量导入”一次添加："
+      : "Required and recommended ones at once, by batch import:",
     batch,
     "",
     ...block(zh ? "事件" : "Events", events, language),

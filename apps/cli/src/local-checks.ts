@@ -40,8 +40,14 @@ function fileFindings(file: EnvFile): Finding[] {
     findings.push(
       problem(
         "env.lines",
-        { zh: `${path} 中有无法识别的行：第 ${lines} 行`, en: `${path} has lines that mean nothing: ${lines}` },
-        { zh: "每行写作 NAME=value，或以 # 开头。", en: "Write NAME=value on each line, or begin it with #." },
+        {
+          zh: `${path} 中有无法识别的行：第 ${lines} 行`,
+          en: `${path} has lines that mean nothing: ${lines}`,
+        },
+        {
+          zh: "每行写作 NAME=value，或以 # 开头。",
+          en: "Write NAME=value on each line, or begin it with #.",
+        },
       ),
     );
   }
@@ -51,7 +57,10 @@ function fileFindings(file: EnvFile): Finding[] {
       warning(
         "env.repeated",
         { zh: `${path} 中重复设置：${names}`, en: `${path} sets more than once: ${names}` },
-        { zh: "只有最后一个有效，请删除其余的。", en: "Only the last one counts: remove the others." },
+        {
+          zh: "只有最后一个有效，请删除其余的。",
+          en: "Only the last one counts: remove the others.",
+        },
       ),
     );
   }
@@ -70,21 +79,28 @@ function fileFindings(file: EnvFile): Finding[] {
 /** What is wrong with the variables, wherever they come from. */
 export function checkEnvironment(file: EnvFile, deployment: Deployment): Finding[] {
   const findings = file.exists ? fileFindings(file) : [];
-  const redis = deployment.redisUrl === undefined ? undefined : redisUrlProblem(deployment.redisUrl);
+  const redis =
+    deployment.redisUrl === undefined ? undefined : redisUrlProblem(deployment.redisUrl);
   const problems = redis === undefined ? deployment.problems : [...deployment.problems, redis];
   for (const text of problems) {
     findings.push(
       problem(
         "env.value",
         { zh: text, en: text },
-        { zh: `在 ${file.path} 或环境变量中更正。`, en: `Correct it in ${file.path} or in the environment.` },
+        {
+          zh: `在 ${file.path} 或环境变量中更正。`,
+          en: `Correct it in ${file.path} or in the environment.`,
+        },
       ),
     );
   }
   if (findings.some(({ status }) => status === "problem")) return findings;
   const count = Object.keys(file.values).length;
   const text = file.exists
-    ? { zh: `${file.path}：${count} 个变量，全部有效`, en: `${file.path}: ${count} variables, all valid` }
+    ? {
+        zh: `${file.path}：${count} 个变量，全部有效`,
+        en: `${file.path}: ${count} variables, all valid`,
+      }
     : { zh: "没有 .env，只使用环境变量", en: "No .env: only the environment counts" };
   return [ok("env", text), ...findings];
 }
@@ -95,12 +111,17 @@ interface ConfigCheck {
 }
 
 /** Loads `larkline.config.ts` as the processes do. */
-export async function checkConfigFile(clock: Clock, path: string | undefined): Promise<ConfigCheck> {
+export async function checkConfigFile(
+  clock: Clock,
+  path: string | undefined,
+): Promise<ConfigCheck> {
   const name = path ?? "larkline.config.ts";
-  const loaded = await withDeadline(clock, loadConfigFile(path), configDeadlineMs).catch((error: unknown) => ({
-    ok: false as const,
-    error: error instanceof Error ? error.message : String(error),
-  }));
+  const loaded = await withDeadline(clock, loadConfigFile(path), configDeadlineMs).catch(
+    (error: unknown) => ({
+      ok: false as const,
+      error: error instanceof Error ? error.message : String(error),
+    }),
+  );
   if (loaded.ok) {
     const text = existsSync(name)
       ? { zh: `${name} 有效`, en: `${name} is valid` }
@@ -119,7 +140,11 @@ export async function checkConfigFile(clock: Clock, path: string | undefined): P
 export type Vendor = "anthropic" | "openai";
 
 /** The models of `MODEL` and of the agents: whether all are known, and have their keys. */
-export function checkModelChoice(deployment: Deployment, config: LarklineConfig | undefined, env: Env): Finding[] {
+export function checkModelChoice(
+  deployment: Deployment,
+  config: LarklineConfig | undefined,
+  env: Env,
+): Finding[] {
   const agents = Object.values(config?.agents ?? {}).flatMap(({ model, models }) => [
     ...(model === null ? [] : [model]),
     ...models,
@@ -127,7 +152,11 @@ export function checkModelChoice(deployment: Deployment, config: LarklineConfig 
   const lists = [...(deployment.models === undefined ? [] : [deployment.models]), ...agents];
   const providers = readProviders(env, config?.providers ?? {});
   if (!providers.ok) return []; // the environment's findings have named it
-  if (Object.values(providers.value).every(({ keyEnv, apiKey }) => keyEnv !== undefined && apiKey === undefined)) {
+  if (
+    Object.values(providers.value).every(
+      ({ keyEnv, apiKey }) => keyEnv !== undefined && apiKey === undefined,
+    )
+  ) {
     const text =
       lists.length === 0
         ? {
@@ -138,14 +167,24 @@ export function checkModelChoice(deployment: Deployment, config: LarklineConfig 
             zh: `配置了模型 ${lists.join(", ")}，但没有密钥`,
             en: `${lists.join(", ")} is configured, but no key is set`,
           };
-    const advice = { zh: "设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY。", en: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY." };
-    return [lists.length === 0 ? warning("model.key", text, advice) : problem("model.key", text, advice)];
+    const advice = {
+      zh: "设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY。",
+      en: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY.",
+    };
+    return [
+      lists.length === 0 ? warning("model.key", text, advice) : problem("model.key", text, advice),
+    ];
   }
-  return lists.flatMap((list) => choiceFindings(list, { providers: providers.value, models: config?.models ?? [] }));
+  return lists.flatMap((list) =>
+    choiceFindings(list, { providers: providers.value, models: config?.models ?? [] }),
+  );
 }
 
 /** Modules that answer as models, which are loaded as the workers do, and what is added to requests: names, no values. */
-export async function checkModelAdditions(config: LarklineConfig | undefined, env: Env): Promise<Finding[]> {
+export async function checkModelAdditions(
+  config: LarklineConfig | undefined,
+  env: Env,
+): Promise<Finding[]> {
   const providers = readProviders(env, config?.providers ?? {});
   if (config === undefined || !providers.ok) return [];
   const loaded = await loadModelModules(providers.value);
@@ -166,19 +205,27 @@ export async function checkModelAdditions(config: LarklineConfig | undefined, en
         ),
       ];
   const added = [
-    ...Object.entries(config.providers).map(([name, { extra = {} }]) => [`providers.${name}`, extra] as const),
+    ...Object.entries(config.providers).map(
+      ([name, { extra = {} }]) => [`providers.${name}`, extra] as const,
+    ),
     ...Object.values(config.agents).flatMap(({ name, extra }) =>
       Object.entries(extra).map(([provider, of]) => [`agents.${name} (${provider})`, of] as const),
     ),
   ].flatMap(([where, { body = {}, headers = {} }]) => {
     const fields = [...Object.keys(body), ...Object.keys(headers)].join(", ");
-    const text = { zh: `${where} 的请求另带 ${fields}`, en: `Requests of ${where} also carry ${fields}` };
+    const text = {
+      zh: `${where} 的请求另带 ${fields}`,
+      en: `Requests of ${where} also carry ${fields}`,
+    };
     return fields === "" ? [] : [ok("model.extra", text)];
   });
   const hosted = Object.values(config.agents).flatMap(({ name, hostedTools }) =>
     Object.entries(hostedTools).map(([provider, tools]) => {
       const types = tools.map(({ type }) => String(type)).join(", ");
-      const text = { zh: `${name} 可用 ${provider} 的工具 ${types}`, en: `${name} may use ${types} of ${provider}` };
+      const text = {
+        zh: `${name} 可用 ${provider} 的工具 ${types}`,
+        en: `${name} may use ${types} of ${provider}`,
+      };
       return ok("model.hosted", text);
     }),
   );
@@ -189,7 +236,10 @@ function choiceFindings(list: string, known: KnownModels): Finding[] {
   const read = readModelNames(list, known);
   if (read.ok) return read.value.flatMap((choice) => profileFindings(choice, known));
   const isKey = / needs [A-Z]/.test(read.error);
-  const text = { zh: `模型配置有误：${read.error}`, en: `The models are named wrongly: ${read.error}` };
+  const text = {
+    zh: `模型配置有误：${read.error}`,
+    en: `The models are named wrongly: ${read.error}`,
+  };
   const advice = {
     zh: "设置该密钥，或更正模型名称：<provider>/<model id>。",
     en: "Set that key, or correct the name: <provider>/<model id>.",
@@ -198,7 +248,10 @@ function choiceFindings(list: string, known: KnownModels): Finding[] {
 }
 
 /** The dialect that a model of a server of one's own is asked in: a wrong one would show as odd answers. */
-function profileFindings({ provider, id }: { provider: string; id: string }, { providers }: KnownModels): Finding[] {
+function profileFindings(
+  { provider, id }: { provider: string; id: string },
+  { providers }: KnownModels,
+): Finding[] {
   const access = providers[provider];
   if (access?.baseUrl === undefined) return [];
   const { name } = profileOfModel(access, id) ?? {};
@@ -234,24 +287,32 @@ export function namedBots(
   const shared = bots.filter(({ app }) => app !== undefined && app.id === first?.appId);
   const read = readIngressBots(env, config.bots);
   const problems = [
-    ...shared.map(({ name }) => `FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`),
+    ...shared.map(
+      ({ name }) => `FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`,
+    ),
     ...(read.ok ? [] : read.error.split("\n")),
   ];
   const findings = problems.map((text) =>
-    problem("bots", { zh: text, en: text }, { zh: "在 .env 或环境变量中更正。", en: "Correct it in .env." }),
+    problem(
+      "bots",
+      { zh: text, en: text },
+      { zh: "在 .env 或环境变量中更正。", en: "Correct it in .env." },
+    ),
   );
   const accesses = read.ok ? read.value : [];
   return {
     findings,
-    bots: accesses.map(({ name, websocket, webhook, encryptKey, verificationToken, ...access }) => ({
-      name,
-      access: {
-        ...access,
-        transport: websocket ? (webhook ? "both" : "websocket") : "webhook",
-        ...(encryptKey === undefined ? {} : { encryptKey }),
-        ...(verificationToken === undefined ? {} : { verificationToken }),
-      },
-    })),
+    bots: accesses.map(
+      ({ name, websocket, webhook, encryptKey, verificationToken, ...access }) => ({
+        name,
+        access: {
+          ...access,
+          transport: websocket ? (webhook ? "both" : "websocket") : "webhook",
+          ...(encryptKey === undefined ? {} : { encryptKey }),
+          ...(verificationToken === undefined ? {} : { verificationToken }),
+        },
+      }),
+    ),
   };
 }
 
@@ -320,11 +381,17 @@ function storedFinding(stored: StoredKey | undefined): Finding {
   if (stored.open) {
     return warning(
       "keys",
-      { zh: `本机其他用户可以读取 ${stored.path}`, en: `Others on this machine may read ${stored.path}` },
+      {
+        zh: `本机其他用户可以读取 ${stored.path}`,
+        en: `Others on this machine may read ${stored.path}`,
+      },
       { zh: `运行 chmod 600 ${stored.path}`, en: `Run chmod 600 ${stored.path}` },
     );
   }
-  return ok("keys", { zh: `调用使用 ${stored.path} 签名`, en: `Calls are signed with ${stored.path}` });
+  return ok("keys", {
+    zh: `调用使用 ${stored.path} 签名`,
+    en: `Calls are signed with ${stored.path}`,
+  });
 }
 
 /** Whether workers and runners of this deployment trust each other. Without a key of their own only those of `npm start` do. */
@@ -361,13 +428,21 @@ export function keyFindings(
     ];
   }
   if (signingKey === undefined) return [storedFinding(stored)];
-  return [ok("keys", { zh: "调用使用 CALL_SIGNING_KEY 签名", en: "Calls are signed with CALL_SIGNING_KEY" })];
+  return [
+    ok("keys", {
+      zh: "调用使用 CALL_SIGNING_KEY 签名",
+      en: "Calls are signed with CALL_SIGNING_KEY",
+    }),
+  ];
 }
 
 const grantKeyForm = /^[0-9a-f]{64}$/i;
 
 /** Whether workers can keep what people grant; `npm start` makes a key of its own, so only one that is set can be wrong. */
-export function grantKeyFindings({ grantKey, signingKey }: Pick<Deployment, "grantKey" | "signingKey">): Finding[] {
+export function grantKeyFindings({
+  grantKey,
+  signingKey,
+}: Pick<Deployment, "grantKey" | "signingKey">): Finding[] {
   if (grantKey === undefined) {
     if (signingKey === undefined) return [];
     const words = {

@@ -2,7 +2,10 @@ const interruptedCode = 130;
 
 const [name, ...words] = process.argv.slice(2);
 if (name === "chat") {
-  const [{ runChat }, { readEnvFile }] = await Promise.all([import("./chat/chat.ts"), import("./config.ts")]);
+  const [{ runChat }, { readEnvFile }] = await Promise.all([
+    import("./chat/chat.ts"),
+    import("./config.ts"),
+  ]);
   await runChat(words, { ...(await readEnvFile(".env")).values, ...process.env });
 }
 

@@ -12,13 +12,29 @@ import {
   type ToolJob,
   systemClock,
 } from "@larkline/protocol";
-import { createQueueCatalog, ToolQueues, createToolWorker, TurnQueue, createTurnWorker } from "@larkline/store/queues";
+import {
+  createQueueCatalog,
+  ToolQueues,
+  createToolWorker,
+  TurnQueue,
+  createTurnWorker,
+} from "@larkline/store/queues";
 import { isKeptFor, noteKeptResponse, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { usageBy, UsageCounter } from "@larkline/store/operations";
 import { runOf } from "@larkline/store/testing";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  inject,
+  it,
+  vi,
+} from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";
 import { readCommand } from "./command-line.ts";
 import { deletePerson, type DeletionCounts, exportPerson, lookAfterPerson } from "./people.ts";
@@ -56,7 +72,12 @@ afterEach(async () => {
 
 function open(): PersonStores {
   const redisUrl = inject("redisUrl");
-  const opened = openPersonStores({ redisUrl, namespace, archiveUrl: postgres.url, onError: () => undefined });
+  const opened = openPersonStores({
+    redisUrl,
+    namespace,
+    archiveUrl: postgres.url,
+    onError: () => undefined,
+  });
   // What a worker has beside it: turns are run, too.
   const redis = connectRedis(redisUrl);
   return {
@@ -84,14 +105,26 @@ function messageFrom(session: SessionKey, sender: string): InboundMessage {
 }
 
 /** A whole turn. Returns the message that it answered. */
-async function talk(session: SessionKey, sender: string, files: readonly string[] = []): Promise<InboundMessage> {
+async function talk(
+  session: SessionKey,
+  sender: string,
+  files: readonly string[] = [],
+): Promise<InboundMessage> {
   const message = messageFrom(session, sender);
   const { wakeGen = 0 } = await stores.store.append(message);
   const claim = await stores.store.claim(session, wakeGen, "worker");
   const content = [
     ...message.parts,
     ...files.map(
-      (blobId) => ({ type: "file", name: "x", mediaType: "text/plain", bytes: 1, state: "ready", blobId }) as const,
+      (blobId) =>
+        ({
+          type: "file",
+          name: "x",
+          mediaType: "text/plain",
+          bytes: 1,
+          state: "ready",
+          blobId,
+        }) as const,
     ),
   ];
   const question: Message =
@@ -100,7 +133,10 @@ async function talk(session: SessionKey, sender: string, files: readonly string[
     session,
     epoch: claim?.epoch ?? "",
     seq: claim?.head?.seq ?? 0,
-    history: [question, { role: "assistant", content: [{ type: "text", text: `answer to ${sender}` }] }],
+    history: [
+      question,
+      { role: "assistant", content: [{ type: "text", text: `answer to ${sender}` }] },
+    ],
     events: [],
     more: false,
   });
@@ -149,7 +185,10 @@ function callOf(session: SessionKey, userId: string): ToolJob {
   };
 }
 
-async function ruleOf(number: number, fields: { author?: { id: string }; person?: string }): Promise<void> {
+async function ruleOf(
+  number: number,
+  fields: { author?: { id: string }; person?: string },
+): Promise<void> {
   await stores.rules.add({
     v: 1,
     id: number.toString(16).padStart(32, "0"),
@@ -166,7 +205,9 @@ async function ruleOf(number: number, fields: { author?: { id: string }; person?
 
 /** Ann in a direct chat and in a group with Ben, everything archived but the last messages. */
 async function world(): Promise<{ blob: string; first: InboundMessage }> {
-  const blob = await stores.blobs.put(new TextEncoder().encode(namespace), { mediaType: "text/plain" });
+  const blob = await stores.blobs.put(new TextEncoder().encode(namespace), {
+    mediaType: "text/plain",
+  });
   const first = await talk(direct, "ou_ann", [blob]);
   await talk(group, "ou_ann");
   await talk(group, "ou_ben");
@@ -181,7 +222,9 @@ async function world(): Promise<{ blob: string; first: InboundMessage }> {
     runOf({ turn: `${group}-2`, person: "ou_ben", endedAtMs: Date.now() }),
   ]);
   const counter = new UsageCounter("UTC");
-  for (const person of ["ou_ann", "ou_ben"]) counter.countRun(runOf({ person, endedAtMs: Date.now() }));
+  for (const person of ["ou_ann", "ou_ben"]) {
+    counter.countRun(runOf({ person, endedAtMs: Date.now() }));
+  }
   await stores.usage.add(randomUUID(), counter.take());
   await stores.names.keep(
     new Map([
@@ -193,8 +236,11 @@ async function world(): Promise<{ blob: string; first: InboundMessage }> {
   await ruleOf(1, { author: { id: "ou_ann" } });
   await ruleOf(2, { person: "ou_ann" });
   await ruleOf(3, { person: "ou_ben" });
-  const remember = async (owner: { kind: "person" | "chat"; id: string }, text: string, by: string) =>
-    await stores.memories.remember({ app, tenant: "t1", ...owner }, { call: text, text, by });
+  const remember = async (
+    owner: { kind: "person" | "chat"; id: string },
+    text: string,
+    by: string,
+  ) => await stores.memories.remember({ app, tenant: "t1", ...owner }, { call: text, text, by });
   await remember({ kind: "person", id: "ou_ann" }, "Ann likes tea", "ou_ann");
   await remember({ kind: "chat", id: "oc_group" }, "Ann said Mondays", "ou_ann");
   await remember({ kind: "chat", id: "oc_group" }, "Ben said Fridays", "ou_ben");
@@ -234,9 +280,13 @@ async function expectGone(blob: string): Promise<void> {
   expect(await kept("person", "ou_ann")).toEqual([]);
   expect(await kept("chat", "oc_group")).toEqual(["Ben said Fridays"]);
   expect(await kept("person", "ou_ben")).toEqual(["Ben has a cat"]);
-  expect((await stores.runs.page({ limit: 10 })).runs.map(({ person }) => person)).toEqual(["ou_ben"]);
+  expect((await stores.runs.page({ limit: 10 })).runs.map(({ person }) => person)).toEqual([
+    "ou_ben",
+  ]);
   for (const size of ["minute", "hour", "day"] as const) {
-    expect(usageBy(await stores.usage.people(size, 3, 10), "person").map(({ name }) => name)).toEqual(["ou_ben"]);
+    expect(
+      usageBy(await stores.usage.people(size, 3, 10), "person").map(({ name }) => name),
+    ).toEqual(["ou_ben"]);
   }
   expect([...(await stores.names.of(["ou_ann", "ou_ben"]))]).toEqual([["ou_ben", "Ben"]]);
   expect(await lookups.get(`name:${app}:ou_ann`)).toBeUndefined();
@@ -249,19 +299,30 @@ describe("the data of one person", () => {
     await stores.audit.append({ kind: "call_opened", app, userId: "ou_ann", tool: "shell" });
     await stores.audit.append({ kind: "call_opened", app, userId: "ou_ben", tool: "shell" });
     const facts = await exported();
-    expect(ofType(facts, "person")).toEqual([{ type: "person", app, id: "ou_ann", name: "Ann", language: "zh" }]);
+    expect(ofType(facts, "person")).toEqual([
+      { type: "person", app, id: "ou_ann", name: "Ann", language: "zh" },
+    ]);
     expect(ofType(facts, "session")).toEqual([
       { type: "session", session: direct, whole: true },
       { type: "session", session: group, whole: false },
     ]);
     const messages = ofType(facts, "message");
-    expect(messages.filter(({ session }) => session === direct).map(({ number }) => number)).toEqual([0, 1, 2, 3]);
-    expect(messages.filter(({ session }) => session === group).map(({ number }) => number)).toEqual([0, 4]);
+    expect(
+      messages.filter(({ session }) => session === direct).map(({ number }) => number),
+    ).toEqual([0, 1, 2, 3]);
+    expect(messages.filter(({ session }) => session === group).map(({ number }) => number)).toEqual(
+      [0, 4],
+    );
     expect(ofType(facts, "rule")).toHaveLength(2);
-    expect(ofType(facts, "memory").map(({ text }) => text)).toEqual(["Ann said Mondays", "Ann likes tea"]);
+    expect(ofType(facts, "memory").map(({ text }) => text)).toEqual([
+      "Ann said Mondays",
+      "Ann likes tea",
+    ]);
     expect(ofType(facts, "audit").filter(({ kind }) => kind === "call_opened")).toHaveLength(1);
     expect(JSON.stringify(facts)).not.toContain("ou_ben writes");
-    expect(ofType(await exported(), "audit")).toContainEqual(expect.objectContaining({ kind: "person_exported" }));
+    expect(ofType(await exported(), "audit")).toContainEqual(
+      expect.objectContaining({ kind: "person_exported" }),
+    );
   });
 
   it("is counted before anything is deleted", async () => {
@@ -281,7 +342,15 @@ describe("the data of one person", () => {
     expect(await stores.blobs.get(blob)).toBeDefined();
     expect(await deletePerson(stores, ann, { act: true, ...quick })).toEqual(expected);
     await expectGone(blob);
-    const nothing = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
+    const nothing = {
+      sessions: 0,
+      groups: 0,
+      messages: 0,
+      archived: 0,
+      files: 0,
+      rules: 0,
+      memories: 0,
+    };
     expect(await deletePerson(stores, ann, { act: true, ...quick })).toEqual(nothing);
   });
 
@@ -353,11 +422,20 @@ describe("the data of one person", () => {
         { role: "user", content: [...text("It was: ou_ann's wages")], sender: "ou_ann" },
         {
           role: "assistant",
-          content: [{ type: "tool_use", id: "c1", name: "pay", arguments: { to: "ou_ann's wages" } }],
+          content: [
+            { type: "tool_use", id: "c1", name: "pay", arguments: { to: "ou_ann's wages" } },
+          ],
         },
         {
           role: "tool",
-          content: [{ type: "tool_result", toolCallId: "c1", content: "ou_ann's wages are paid", isError: false }],
+          content: [
+            {
+              type: "tool_result",
+              toolCallId: "c1",
+              content: "ou_ann's wages are paid",
+              isError: false,
+            },
+          ],
         },
         { role: "assistant", content: [...text("done")] },
       ],
@@ -389,7 +467,14 @@ describe("the data of one person", () => {
   it("is not kept with what was given up, in a group its own messages alone", async () => {
     const letterOf = async (message: InboundMessage) => {
       const { session, id: messageId } = message;
-      const about = { id: `turn:${messageId}`, session, app, messageId, reason: "its runs crashed 3 times", atMs: 1 };
+      const about = {
+        id: `turn:${messageId}`,
+        session,
+        app,
+        messageId,
+        reason: "its runs crashed 3 times",
+        atMs: 1,
+      };
       await stores.letters.add({ v: 1, kind: "message", ...about, message });
       return about.id;
     };
@@ -414,8 +499,13 @@ describe("the data of one person", () => {
         return await redact(...given);
       };
       const deleting = deletePerson(stores, ann, { act: true, ...quick });
-      await expect.poll(async () => (await stores.store.history(group))[0], { timeout: 60_000 }).toEqual(gone);
-      const summary: Message = { role: "user", content: [{ type: "text", text: "Ann has written" }] };
+      await expect
+        .poll(async () => (await stores.store.history(group))[0], { timeout: 60_000 })
+        .toEqual(gone);
+      const summary: Message = {
+        role: "user",
+        content: [{ type: "text", text: "Ann has written" }],
+      };
       await stores.store.commit({
         session: group,
         epoch: claim?.epoch ?? "",
@@ -435,7 +525,10 @@ describe("the data of one person", () => {
   it("is not kept with finished jobs, those of others are", async () => {
     const prefix = `{${namespace}}`;
     const connection = connectRedis(inject("redisUrl"), { role: "worker" });
-    const [turns, tools] = [new TurnQueue({ connection, prefix }), new ToolQueues({ connection, prefix })];
+    const [turns, tools] = [
+      new TurnQueue({ connection, prefix }),
+      new ToolQueues({ connection, prefix }),
+    ];
     const catalog = createQueueCatalog({ connection, prefix });
     const handled = { redact: (text: string) => text, concurrency: 1, onFailed: async () => {} };
     await talk(direct, "ou_ann");
@@ -461,12 +554,21 @@ describe("the data of one person", () => {
     ];
     // A failed job of the version before, with all that it was given.
     const old = callOf(group, "ou_ann");
-    await connection.hset(`${prefix}:tools-ops:old`, { name: "deploy", data: JSON.stringify(old), opts: "{}" });
+    await connection.hset(`${prefix}:tools-ops:old`, {
+      name: "deploy",
+      data: JSON.stringify(old),
+      opts: "{}",
+    });
     await connection.zadd(`${prefix}:tools-ops:failed`, 1, "old");
-    await vi.waitFor(async () => expect(await catalog.open("turns").getCompletedCount()).toBe(2), 60_000);
+    await vi.waitFor(
+      async () => expect(await catalog.open("turns").getCompletedCount()).toBe(2),
+      60_000,
+    );
     const deleting = deletePerson(stores, ann, { ...quick, act: true });
     // One that still runs would leave its ids afterwards: it is waited for.
-    expect(await Promise.race([deleting.then(() => "deleted"), delay(300).then(() => "waits")])).toBe("waits");
+    expect(
+      await Promise.race([deleting.then(() => "deleted"), delay(300).then(() => "waits")]),
+    ).toBe("waits");
     release();
     await deleting;
     await Promise.all(workers.map(async (worker) => await worker.close()));
@@ -489,31 +591,73 @@ describe("the data of one person", () => {
   it.each([
     ["", ann, direct],
     [" of a session that was named", { app: "api", id: "api", chats: ["one"] }, "api.one"],
-  ])("AT-16: is gone with what conversations of helpers refer to%s", async (_which, person, session) => {
-    const { store, blobs } = stores;
-    const message = { ...messageFrom(session, person.id), app: person.app };
-    const { wakeGen = 0 } = await store.append(message);
-    const { epoch = "", head } = (await store.claim(session, wakeGen, "worker")) ?? {};
-    const turnId = turnIdOf(session, head?.seq ?? 0);
-    const child = childSessionOf(session, turnId, "c1");
-    const facts = { parentRunId: turnId, callId: "c1", as: "dig", agent: "digger", beganAtMs: Date.now() };
-    const task = { ...message, session: child, id: child };
-    const call = { callId: "c1", deadlineMs: Date.now() + 60_000, facts: { turnId, child } };
-    const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-    const turn = { v: 1 as const, turnId, message, steps: 1, calls: [], totals, startedAtMs: Date.now() };
-    const write = { events: [], consumed: 0 };
-    const opened = [{ ...call, child: { message: task, facts } }];
-    await store.save({ ...write, session, epoch, history: [], turn, open: opened, mode: "continue" });
-    const blobId = await blobs.put(new TextEncoder().encode(namespace), { mediaType: "text/plain" });
-    const file = { type: "file", name: "x", mediaType: "text/plain", bytes: 1, state: "ready", blobId } as const;
-    const own = await store.claim(child, 1, "worker");
-    const ending = { ...write, history: [{ role: "user" as const, content: [file] }], seq: 1, more: false };
-    await store.commit({ ...ending, session: child, epoch: own?.epoch ?? "" });
-    await store.commit({ ...ending, session, epoch, history: [] });
-    expect(await deletePerson(stores, person, { act: true, ...quick })).toMatchObject({ sessions: 2, files: 1 });
-    expect(await blobs.get(blobId)).toBeUndefined();
-    expect(await store.children(session)).toEqual([]);
-  });
+  ])(
+    "AT-16: is gone with what conversations of helpers refer to%s",
+    async (_which, person, session) => {
+      const { store, blobs } = stores;
+      const message = { ...messageFrom(session, person.id), app: person.app };
+      const { wakeGen = 0 } = await store.append(message);
+      const { epoch = "", head } = (await store.claim(session, wakeGen, "worker")) ?? {};
+      const turnId = turnIdOf(session, head?.seq ?? 0);
+      const child = childSessionOf(session, turnId, "c1");
+      const facts = {
+        parentRunId: turnId,
+        callId: "c1",
+        as: "dig",
+        agent: "digger",
+        beganAtMs: Date.now(),
+      };
+      const task = { ...message, session: child, id: child };
+      const call = { callId: "c1", deadlineMs: Date.now() + 60_000, facts: { turnId, child } };
+      const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
+      const turn = {
+        v: 1 as const,
+        turnId,
+        message,
+        steps: 1,
+        calls: [],
+        totals,
+        startedAtMs: Date.now(),
+      };
+      const write = { events: [], consumed: 0 };
+      const opened = [{ ...call, child: { message: task, facts } }];
+      await store.save({
+        ...write,
+        session,
+        epoch,
+        history: [],
+        turn,
+        open: opened,
+        mode: "continue",
+      });
+      const blobId = await blobs.put(new TextEncoder().encode(namespace), {
+        mediaType: "text/plain",
+      });
+      const file = {
+        type: "file",
+        name: "x",
+        mediaType: "text/plain",
+        bytes: 1,
+        state: "ready",
+        blobId,
+      } as const;
+      const own = await store.claim(child, 1, "worker");
+      const ending = {
+        ...write,
+        history: [{ role: "user" as const, content: [file] }],
+        seq: 1,
+        more: false,
+      };
+      await store.commit({ ...ending, session: child, epoch: own?.epoch ?? "" });
+      await store.commit({ ...ending, session, epoch, history: [] });
+      expect(await deletePerson(stores, person, { act: true, ...quick })).toMatchObject({
+        sessions: 2,
+        files: 1,
+      });
+      expect(await blobs.get(blobId)).toBeUndefined();
+      expect(await store.children(session)).toEqual([]);
+    },
+  );
 
   it("AT-16: stops the runs that people have asked for before those of their helpers, which end with them", async () => {
     const { store } = stores;
@@ -522,20 +666,42 @@ describe("the data of one person", () => {
     const { epoch = "", head } = (await store.claim(direct, wakeGen, "worker")) ?? {};
     const turnId = turnIdOf(direct, head?.seq ?? 0);
     const child = childSessionOf(direct, turnId, "c1");
-    const facts = { parentRunId: turnId, callId: "c1", as: "dig", agent: "digger", beganAtMs: Date.now() };
+    const facts = {
+      parentRunId: turnId,
+      callId: "c1",
+      as: "dig",
+      agent: "digger",
+      beganAtMs: Date.now(),
+    };
     const task = { ...message, session: child, id: child };
     const opened = [
-      { callId: "c1", deadlineMs: Date.now() + 60_000, facts: { turnId, child }, child: { message: task, facts } },
+      {
+        callId: "c1",
+        deadlineMs: Date.now() + 60_000,
+        facts: { turnId, child },
+        child: { message: task, facts },
+      },
     ];
     const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-    const turn = { v: 1 as const, turnId, message, steps: 1, calls: [], totals, startedAtMs: Date.now() };
+    const turn = {
+      v: 1 as const,
+      turnId,
+      message,
+      steps: 1,
+      calls: [],
+      totals,
+      startedAtMs: Date.now(),
+    };
     const write = { events: [], consumed: 0, history: [] };
     await store.save({ ...write, session: direct, epoch, turn, open: opened, mode: "continue" });
     const deleting = deletePerson(stores, ann, { act: true, ...quick });
-    await vi.waitUntil(async () => (await store.cancelled(direct)) || (await store.cancelled(child)), {
-      timeout: 60_000,
-      interval: 5,
-    });
+    await vi.waitUntil(
+      async () => (await store.cancelled(direct)) || (await store.cancelled(child)),
+      {
+        timeout: 60_000,
+        interval: 5,
+      },
+    );
     expect(await store.cancelled(direct)).toBe(true);
     expect(await store.cancelled(child)).toBe(false);
     const own = await store.claim(child, 1, "worker");
@@ -556,11 +722,20 @@ describe("the data of one person", () => {
       const claim = await stores.store.claim(session, wakeGen, "worker");
       const { epoch = "", head } = claim ?? {};
       const history: Message[] = [{ role: "user", content: [{ type: "text", text: session }] }];
-      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
+      await stores.store.commit({
+        session,
+        epoch,
+        seq: head?.seq ?? 0,
+        history,
+        events: [],
+        more: false,
+      });
     }
     const api = { app: "api", id: "api", chats: [] };
     expect(await deletePerson(stores, api, { act: true, ...quick })).toMatchObject({ sessions: 0 });
-    expect(await deletePerson(stores, { ...api, chats: ["one"] }, { act: true, ...quick })).toMatchObject({
+    expect(
+      await deletePerson(stores, { ...api, chats: ["one"] }, { act: true, ...quick }),
+    ).toMatchObject({
       sessions: 1,
     });
     expect(await stores.store.history("api.one")).toEqual([]);
@@ -571,10 +746,20 @@ describe("the data of one person", () => {
     for (const name of ["alice", "bob"]) {
       const session = `api.of-${name}`;
       const from = { app: "api", chatType: "api", sender: { id: `api:${name}` } } as const;
-      const { wakeGen = 0 } = await stores.store.append({ ...messageFrom(session, "api"), ...from });
+      const { wakeGen = 0 } = await stores.store.append({
+        ...messageFrom(session, "api"),
+        ...from,
+      });
       const { epoch = "", head } = (await stores.store.claim(session, wakeGen, "worker")) ?? {};
       const history: Message[] = [{ role: "user", content: [{ type: "text", text: name }] }];
-      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
+      await stores.store.commit({
+        session,
+        epoch,
+        seq: head?.seq ?? 0,
+        history,
+        events: [],
+        more: false,
+      });
       const kept = {
         responseId: `resp_${name}`,
         caller: `api:${name}`,
@@ -585,7 +770,10 @@ describe("the data of one person", () => {
       await noteKeptResponse(stores.lookups, kept);
     }
     const alice = { app: "api", id: "api:alice", chats: [] };
-    expect(await deletePerson(stores, alice, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 1 });
+    expect(await deletePerson(stores, alice, { act: true, ...quick })).toMatchObject({
+      sessions: 1,
+      messages: 1,
+    });
     expect(await stores.store.history("api.of-alice")).toEqual([]);
     expect(await stores.store.ownerOf("api.of-alice")).toBeUndefined();
     expect(await isKeptFor(stores.lookups, "resp_alice", "api:alice")).toBe(false);
@@ -597,7 +785,10 @@ describe("the data of one person", () => {
     await talk(direct, "ou_somebody");
     await nameNobody(direct);
     const named = { ...ann, chats: ["oc_direct"] };
-    expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 2 });
+    expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({
+      sessions: 1,
+      messages: 2,
+    });
   });
 
   it.each([
@@ -609,30 +800,44 @@ describe("the data of one person", () => {
         await nameNobody(session);
       },
     ],
-  ])("is not what another person has written in a named chat, as %s knows", async (_where, prepare) => {
-    const bobs = "api.of-bob";
-    await talk(direct, "ou_ben");
-    const message = { ...messageFrom(bobs, "api:bob"), app: "api", chatType: "api" } as const;
-    const { wakeGen = 0 } = await stores.store.append(message);
-    const { epoch = "", head } = (await stores.store.claim(bobs, wakeGen, "worker")) ?? {};
-    const history: Message[] = [{ role: "user", content: message.parts }];
-    await stores.store.commit({ session: bobs, epoch, seq: head?.seq ?? 0, history, events: [], more: false });
-    const wrong = [
-      [direct, { ...ann, chats: ["oc_direct"] }],
-      [bobs, { app: "api", id: "api:alice", chats: ["of-bob"] }],
-      [bobs, { app: "api", id: "api", chats: ["of-bob"] }],
-    ] as const;
-    for (const session of [direct, bobs]) await prepare(session);
-    for (const [session, person] of wrong) {
-      const refusal = new RegExp(`^${session} is a conversation of .*(ou_ben|api:bob).* not of ${person.id}`);
-      await expect(exportPerson(stores, person)[Symbol.asyncIterator]().next()).rejects.toThrow(refusal);
-      for (const act of [false, true]) {
-        await expect(deletePerson(stores, person, { act, ...quick })).rejects.toThrow(refusal);
+  ])(
+    "is not what another person has written in a named chat, as %s knows",
+    async (_where, prepare) => {
+      const bobs = "api.of-bob";
+      await talk(direct, "ou_ben");
+      const message = { ...messageFrom(bobs, "api:bob"), app: "api", chatType: "api" } as const;
+      const { wakeGen = 0 } = await stores.store.append(message);
+      const { epoch = "", head } = (await stores.store.claim(bobs, wakeGen, "worker")) ?? {};
+      const history: Message[] = [{ role: "user", content: message.parts }];
+      await stores.store.commit({
+        session: bobs,
+        epoch,
+        seq: head?.seq ?? 0,
+        history,
+        events: [],
+        more: false,
+      });
+      const wrong = [
+        [direct, { ...ann, chats: ["oc_direct"] }],
+        [bobs, { app: "api", id: "api:alice", chats: ["of-bob"] }],
+        [bobs, { app: "api", id: "api", chats: ["of-bob"] }],
+      ] as const;
+      for (const session of [direct, bobs]) await prepare(session);
+      for (const [session, person] of wrong) {
+        const refusal = new RegExp(
+          `^${session} is a conversation of .*(ou_ben|api:bob).* not of ${person.id}`,
+        );
+        await expect(exportPerson(stores, person)[Symbol.asyncIterator]().next()).rejects.toThrow(
+          refusal,
+        );
+        for (const act of [false, true]) {
+          await expect(deletePerson(stores, person, { act, ...quick })).rejects.toThrow(refusal);
+        }
       }
-    }
-    expect(await stores.store.history(direct)).toHaveLength(2);
-    expect(await stores.store.history(bobs)).toHaveLength(1);
-  });
+      expect(await stores.store.history(direct)).toHaveLength(2);
+      expect(await stores.store.history(bobs)).toHaveLength(1);
+    },
+  );
 
   it("is not what others have written in conversations of a group that the operator names", async () => {
     const thread = `${group}.omt_1`;
@@ -641,15 +846,30 @@ describe("the data of one person", () => {
     const parked = messageFrom(thread, "ou_ben");
     await park(parked);
     const named = { ...ann, chats: ["oc_group"] };
-    expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({ sessions: 1, groups: 0 });
+    expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({
+      sessions: 1,
+      groups: 0,
+    });
     expect(await stores.store.history(thread)).toHaveLength(2);
-    expect(await stores.store.parked(parked.session, parked.id)).toMatchObject({ sender: { id: "ou_ben" } });
+    expect(await stores.store.parked(parked.session, parked.id)).toMatchObject({
+      sender: { id: "ou_ben" },
+    });
   });
 });
 
 /** Stores whose owner dies at the step with this number, of those that change something. */
 function mortalStores(alive: PersonStores, steps: number): PersonStores {
-  const changing = new Set(["erase", "redact", "forget", "delete", "revoke", "cancel", "append", "discard", "eraseBy"]);
+  const changing = new Set([
+    "erase",
+    "redact",
+    "forget",
+    "delete",
+    "revoke",
+    "cancel",
+    "append",
+    "discard",
+    "eraseBy",
+  ]);
   let left = steps;
   const mortal = <T extends object>(target: T): T =>
     new Proxy(target, {
@@ -667,7 +887,8 @@ function mortalStores(alive: PersonStores, steps: number): PersonStores {
     });
   // Reads are streams as well; none of them changes anything.
   const { audit } = alive;
-  const { sessions, memories, rules, blobs, lookups, store, letters, archive, runs, usage, names } = alive;
+  const { sessions, memories, rules, blobs, lookups, store, letters, archive, runs, usage, names } =
+    alive;
   return {
     ...alive,
     audit,
@@ -711,13 +932,20 @@ describe("npm run people", () => {
     [["export", "ou_ann", "--app", "a*"], "--app and --chat take ids"],
     [["delete", "ou_ann", "--chat", "oc_1", "--chat", "../x"], "--app and --chat take ids"],
   ])("with %j it ends in words", (words, expected) => {
-    expect(readCommand(["people", ...words], {})).toEqual({ ok: false, error: expect.stringContaining(expected) });
+    expect(readCommand(["people", ...words], {})).toEqual({
+      ok: false,
+      error: expect.stringContaining(expected),
+    });
   });
 
   it("prints what is stored, and deletes it", async () => {
     await talk(direct, "ou_ann");
     const workplace = await openWorkplace();
-    const env = { REDIS_URL: inject("redisUrl"), REDIS_NAMESPACE: namespace, ARCHIVE_URL: postgres.url };
+    const env = {
+      REDIS_URL: inject("redisUrl"),
+      REDIS_NAMESPACE: namespace,
+      ARCHIVE_URL: postgres.url,
+    };
     const ended = async (...args: string[]): Promise<[unknown, string]> => {
       const run = workplace.run(["people", ...args], env);
       return [await run.exitCode(), run.output()];
@@ -730,7 +958,10 @@ describe("npm run people", () => {
         .split("\n")
         .map((line) => (JSON.parse(line) as { type: string }).type),
     ).toEqual(["person", "session", "message", "message"]);
-    expect(await ended("delete", "ou_ann", "--app", app, "--yes")).toEqual([0, expect.stringContaining("Deleted: 1 ")]);
+    expect(await ended("delete", "ou_ann", "--app", app, "--yes")).toEqual([
+      0,
+      expect.stringContaining("Deleted: 1 "),
+    ]);
     expect(await stores.store.history(direct)).toEqual([]);
     await workplace.close();
   });
@@ -738,7 +969,9 @@ describe("npm run people", () => {
   it("ends with an error when the archive does not answer, and deletes nothing of what it may hold", async () => {
     await talk(direct, "ou_ann");
     const dead = createPostgresArchive({ url: "postgres://127.0.0.1:1/x", schema: namespace });
-    await expect(deletePerson({ ...stores, archive: dead }, ann, { act: true, ...quick })).rejects.toThrow();
+    await expect(
+      deletePerson({ ...stores, archive: dead }, ann, { act: true, ...quick }),
+    ).rejects.toThrow();
     expect(await stores.store.history(direct)).toHaveLength(2);
     await dead.close();
   });

@@ -71,9 +71,14 @@ async function print(output: Writable, line: string): Promise<void> {
   if (!output.write(`${line}\n`)) await once(output, "drain");
 }
 
-async function obey(stores: PersonStores, { clock, action, person, yes, language, output }: PeopleTask): Promise<void> {
+async function obey(
+  stores: PersonStores,
+  { clock, action, person, yes, language, output }: PeopleTask,
+): Promise<void> {
   if (action === "export") {
-    for await (const fact of exportPerson(stores, person)) await print(output, JSON.stringify(fact));
+    for await (const fact of exportPerson(stores, person)) {
+      await print(output, JSON.stringify(fact));
+    }
     return;
   }
   const counts = await deletePerson(stores, person, {
@@ -85,7 +90,11 @@ async function obey(stores: PersonStores, { clock, action, person, yes, language
   });
   await print(output, summaryOf({ act: yes, counts })[language]);
   // Shows a wrong --chat before it is too late.
-  if (!yes) for (const session of await sessionsOfPerson(stores, person)) await print(output, `  ${session}`);
+  if (!yes) {
+    for (const session of await sessionsOfPerson(stores, person)) {
+      await print(output, `  ${session}`);
+    }
+  }
 }
 
 /** Exports or deletes what is stored of a person. Rejects when it could not be done to the end. */
@@ -105,15 +114,26 @@ export async function lookAfterPerson(task: PeopleTask): Promise<void> {
 const mostWaiting = 1_000;
 
 /** Everything that is stored of a person, one fact after the other; what they wrote in groups, not what others wrote. */
-export async function* exportPerson(stores: PersonStores, person: Person): AsyncIterable<Record<string, unknown>> {
+export async function* exportPerson(
+  stores: PersonStores,
+  person: Person,
+): AsyncIterable<Record<string, unknown>> {
   const { app, id } = person;
   const sessions = await sessionsOfPerson(stores, person);
   const key = `name:${app}:${id}`;
   const looked = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
   const name = looked ?? (await stores.names.of([id])).get(id);
-  const kept = await Promise.all(languageKeysOf(person).map(async (each) => await stores.lookups.get(each)));
+  const kept = await Promise.all(
+    languageKeysOf(person).map(async (each) => await stores.lookups.get(each)),
+  );
   const language = kept.find((each) => each !== undefined);
-  yield { type: "person", app, id, ...(name === undefined ? {} : { name }), ...(language && { language }) };
+  yield {
+    type: "person",
+    app,
+    id,
+    ...(name === undefined ? {} : { name }),
+    ...(language && { language }),
+  };
   for (const session of sessions) yield* exportSession(stores, session, person);
   for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };
   yield* exportMemories(stores, { kind: "person", app, id });
@@ -127,7 +147,9 @@ async function* exportMemories(
   { by, ...owner }: TheirMemories,
 ): AsyncIterable<Record<string, unknown>> {
   for (const memory of (await memories.everything(owner)).memories) {
-    if (by === undefined || memory.by === by) yield { type: "memory", about: owner.kind, of: owner.id, ...memory };
+    if (by === undefined || memory.by === by) {
+      yield { type: "memory", about: owner.kind, of: owner.id, ...memory };
+    }
   }
 }
 
@@ -151,7 +173,9 @@ async function* exportSession(
     if (whole || message.sender.id === person.id) yield { type: "waiting_message", ...message };
   }
   for (const { approval, state, decisions } of await stores.approvals.pending(session)) {
-    if (whole || approval.requester.id === person.id) yield { type: "approval", ...approval, state, decisions };
+    if (whole || approval.requester.id === person.id) {
+      yield { type: "approval", ...approval, state, decisions };
+    }
   }
 }
 
@@ -182,7 +206,9 @@ interface TheirMemories {
 
 /** Those about a session; of the HTTP API, whose callers without names are the person of their session, all. */
 function memoriesIn(session: SessionKey, { app, id }: Person): TheirMemories[] {
-  if (app !== apiApp) return [{ kind: "chat", app, id: session.slice(app.length + 1).split(".")[0] ?? "", by: id }];
+  if (app !== apiApp) {
+    return [{ kind: "chat", app, id: session.slice(app.length + 1).split(".")[0] ?? "", by: id }];
+  }
   return [
     { kind: "person", app, id: session },
     { kind: "chat", app, id: session },
@@ -227,7 +253,10 @@ class StillRunningError extends Error {
 }
 
 /** Replaces a deleted message: models need a message at its place. */
-const marker: Message = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
+const marker: Message = {
+  role: "user",
+  content: [{ type: "text", text: "[此消息已删除 / message deleted]" }],
+};
 /** Replaces calls and their results in one step, because a call without its result is refused by models. */
 const markerOfCalls: Message = {
   role: "assistant",
@@ -250,14 +279,26 @@ export async function deletePerson(
   person: Person,
   options: DeletionOptions,
 ): Promise<DeletionCounts> {
-  const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0, memories: 0 };
+  const counts = {
+    sessions: 0,
+    groups: 0,
+    messages: 0,
+    archived: 0,
+    files: 0,
+    rules: 0,
+    memories: 0,
+  };
   const deletion: Deletion = { ...options, stores, person, counts };
   if (options.act) {
     // Roots before all: one that is at work might call further helpers when one of them is stopped.
     for (const session of await sessionsOfPerson(stores, person)) {
       if (isChildSession(session)) continue;
       const isTheirs = await isWholly(stores, session, person);
-      await stopRuns(deletion, session, ({ message }) => isTheirs || message.sender.id === person.id);
+      await stopRuns(
+        deletion,
+        session,
+        ({ message }) => isTheirs || message.sender.id === person.id,
+      );
     }
   }
   const sessions = await sessionsOfPerson(stores, person);
@@ -351,7 +392,10 @@ interface Meant {
 const everything: Meant = { isMeant: () => true, isFile: () => true };
 
 function ownOf(person: Person): Meant {
-  return { isMeant: (message) => isOwn(message, person), isFile: ({ by }) => by.includes(person.id) };
+  return {
+    isMeant: (message) => isOwn(message, person),
+    isFile: ({ by }) => by.includes(person.id),
+  };
 }
 
 /** What is kept of a session now; what is meant of it counts. */
@@ -400,7 +444,10 @@ async function answersTo({ stores, person }: Deletion, session: SessionKey) {
     const spoken = message.content.filter(({ type }) => type !== "thinking");
     if (spoken.some(({ type }) => type === "tool_use")) calls.add(number);
     else if (spoken.length < message.content.length) {
-      withoutThoughts.set(number, spoken.length === 0 ? markerOfCalls : { role: "assistant", content: spoken });
+      withoutThoughts.set(
+        number,
+        spoken.length === 0 ? markerOfCalls : { role: "assistant", content: spoken },
+      );
     }
   }
   return { calls, withoutThoughts, results };
@@ -410,9 +457,15 @@ async function deleteBlobs({ stores }: Deletion, blobs: Iterable<string>): Promi
   for (const blob of blobs) await stores.blobs.delete(blob);
 }
 
-async function deleteResults({ stores }: Deletion, session: SessionKey, handles: Iterable<string>): Promise<void> {
+async function deleteResults(
+  { stores }: Deletion,
+  session: SessionKey,
+  handles: Iterable<string>,
+): Promise<void> {
   const { blobs, workerLookups } = stores;
-  for (const handle of handles) await removeResult({ blobs, lookups: workerLookups }, session, handle);
+  for (const handle of handles) {
+    await removeResult({ blobs, lookups: workerLookups }, session, handle);
+  }
 }
 
 async function eraseSession(deletion: Deletion, session: SessionKey): Promise<void> {
@@ -463,12 +516,18 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
       await redactAll(deletion, session, { numbers: [number], marker: message });
     }
     // A bot that reads along in the group reads nothing again that was said before.
-    const what = { person: person.id, numbers: [...numbers], marker: { ...marker, atMs: deletion.clock.now() } };
+    const what = {
+      person: person.id,
+      numbers: [...numbers],
+      marker: { ...marker, atMs: deletion.clock.now() },
+    };
     // A running turn has read the old messages and may be writing a summary of them; another turn may begin meanwhile.
     const before = await runningTurn(stores, session);
     await stores.archive?.redact(session, what);
     await stores.sessions.redact(session, what);
-    const running = [before, await runningTurn(stores, session)].filter((turnId) => turnId !== undefined);
+    const running = [before, await runningTurn(stores, session)].filter(
+      (turnId) => turnId !== undefined,
+    );
     for (const turnId of running) await untilOver(deletion, session, turnId);
     if (running.length > 0) await stores.sessions.redact(session, what);
     if (await stores.sessions.forget(session, person.id, length)) {
@@ -491,7 +550,10 @@ async function redactAll(
   await stores.sessions.redact(session, what);
 }
 
-async function runningTurn({ store }: PersonStores, session: SessionKey): Promise<string | undefined> {
+async function runningTurn(
+  { store }: PersonStores,
+  session: SessionKey,
+): Promise<string | undefined> {
   const { state, head } = await store.summary(session);
   return state === "running" && head !== undefined ? turnIdOf(session, head.seq) : undefined;
 }

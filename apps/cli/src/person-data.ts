@@ -1,4 +1,10 @@
-import { apiApp, isChildSession, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
+import {
+  apiApp,
+  isChildSession,
+  type InboundMessage,
+  type Message,
+  type SessionKey,
+} from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   forgetGrant,
@@ -46,7 +52,10 @@ function hasIndex({ app, id }: Person): boolean {
 }
 
 /** Sessions in which the person has written, as far as they are known. Rejects when a named chat is another person's. */
-export async function sessionsOfPerson(stores: PersonStores, person: Person): Promise<SessionKey[]> {
+export async function sessionsOfPerson(
+  stores: PersonStores,
+  person: Person,
+): Promise<SessionKey[]> {
   const { sessions, archive, lookups } = stores;
   const { app, id, chats: named } = person;
   // Which chat with the bot is theirs is remembered while they write in it.
@@ -64,15 +73,23 @@ export async function sessionsOfPerson(stores: PersonStores, person: Person): Pr
  * The person's sessions of one chat: an operator may name a wrong one. A session that names no person, as older versions
  * have left it, is theirs, and so is one of a caller of the HTTP API without a name.
  */
-async function theirsOfChat(stores: PersonStores, { app, id }: Person, chat: string): Promise<SessionKey[]> {
+async function theirsOfChat(
+  stores: PersonStores,
+  { app, id }: Person,
+  chat: string,
+): Promise<SessionKey[]> {
   const found: SessionKey[] = [];
   for (const session of await stores.sessions.sessionsOfChat(app, chat)) {
     const kinds = await peopleIn(stores, session);
     const people = [...kinds.keys()];
-    const isTheirs = people.length === 0 || people.some((each) => each === id || (app === apiApp && each === apiApp));
+    const isTheirs =
+      people.length === 0 ||
+      people.some((each) => each === id || (app === apiApp && each === apiApp));
     if (isTheirs) found.push(session);
     // In a group others may have threads of their own.
-    else if (![...kinds.values()].includes("group")) throw new ForeignSessionError(session, people, id);
+    else if (![...kinds.values()].includes("group")) {
+      throw new ForeignSessionError(session, people, id);
+    }
   }
   return found;
 }
@@ -82,12 +99,17 @@ class ForeignSessionError extends Error {
   override readonly name = "ForeignSessionError";
 
   constructor(session: SessionKey, people: readonly string[], person: string) {
-    super(`${session} is a conversation of ${people.join(", ")}, not of ${person}. Check --chat, or name that person.`);
+    super(
+      `${session} is a conversation of ${people.join(", ")}, not of ${person}. Check --chat, or name that person.`,
+    );
   }
 }
 
 /** Who has written in a session, and in what kind of chat, as Redis and the archive know. */
-async function peopleIn({ sessions, archive }: PersonStores, session: SessionKey): Promise<Map<string, string>> {
+async function peopleIn(
+  { sessions, archive }: PersonStores,
+  session: SessionKey,
+): Promise<Map<string, string>> {
   const { people } = await sessions.read(session, 0, 0);
   return new Map(Object.entries({ ...(await archive?.peopleOf(session)), ...people }));
 }
@@ -97,7 +119,10 @@ export function languageKeysOf({ app, id, chats }: Person): string[] {
   return (app === apiApp ? chats : [id]).map((name) => `lang:${app}:${name}`);
 }
 
-async function* archivedOf({ archive }: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
+async function* archivedOf(
+  { archive }: PersonStores,
+  session: SessionKey,
+): AsyncIterable<KeptMessage> {
   let next = 0;
   for (let more = archive !== undefined; more;) {
     const kept = (await archive?.read(session, next, page)) ?? [];
@@ -107,18 +132,27 @@ async function* archivedOf({ archive }: PersonStores, session: SessionKey): Asyn
   }
 }
 
-async function* storedOf({ sessions }: PersonStores, session: SessionKey, from: number): AsyncIterable<KeptMessage> {
+async function* storedOf(
+  { sessions }: PersonStores,
+  session: SessionKey,
+  from: number,
+): AsyncIterable<KeptMessage> {
   let next = from;
   for (;;) {
     const { first, messages } = await sessions.read(session, next, page);
-    for (const [at, message] of messages.entries()) yield { number: first + at, message, where: "redis" };
+    for (const [at, message] of messages.entries()) {
+      yield { number: first + at, message, where: "redis" };
+    }
     next = first + messages.length;
     if (messages.length < page) return;
   }
 }
 
 /** All messages of a session that are kept: those of the archive, then those that are in Redis only. */
-export async function* messagesOf(stores: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
+export async function* messagesOf(
+  stores: PersonStores,
+  session: SessionKey,
+): AsyncIterable<KeptMessage> {
   let next = 0;
   for await (const kept of archivedOf(stores, session)) {
     next = kept.number + 1;
@@ -128,7 +162,10 @@ export async function* messagesOf(stores: PersonStores, session: SessionKey): As
 }
 
 /** The same, and what is in both places twice: it may be gone from one of them. */
-export async function* copiesOf(stores: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
+export async function* copiesOf(
+  stores: PersonStores,
+  session: SessionKey,
+): AsyncIterable<KeptMessage> {
   yield* archivedOf(stores, session);
   yield* storedOf(stores, session, 0);
 }
@@ -142,7 +179,11 @@ export function isOwn(message: Message, person: Person): boolean {
  * Whether the session as a whole is the person's: a direct chat, a session of the HTTP API, or a
  * conversation in a group in which only this person has written.
  */
-export async function isWholly(stores: PersonStores, session: SessionKey, person: Person): Promise<boolean> {
+export async function isWholly(
+  stores: PersonStores,
+  session: SessionKey,
+  person: Person,
+): Promise<boolean> {
   const kinds = await peopleIn(stores, session);
   if (![...kinds.values()].includes("group")) return true;
   if (kinds.size > 1) return false;

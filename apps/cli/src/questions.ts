@@ -27,12 +27,18 @@ interface Question {
 
 function checkAppId(value: string): Bilingual | undefined {
   if (/^cli_[0-9a-fA-F]{16}$/.test(value)) return undefined;
-  return { zh: "App ID 应为 cli_ 加 16 位十六进制数字。", en: "An app id is cli_ and 16 hexadecimal digits." };
+  return {
+    zh: "App ID 应为 cli_ 加 16 位十六进制数字。",
+    en: "An app id is cli_ and 16 hexadecimal digits.",
+  };
 }
 
 function checkDomain(value: string): Bilingual | undefined {
   if (domainProblem(value) === undefined) return undefined;
-  return { zh: "应为 feishu、lark 或 http(s) 地址。", en: "It must be feishu, lark or an http(s) address." };
+  return {
+    zh: "应为 feishu、lark 或 http(s) 地址。",
+    en: "It must be feishu, lark or an http(s) address.",
+  };
 }
 
 function checkTransport(value: string): Bilingual | undefined {
@@ -47,7 +53,12 @@ function byWebhook(answers: Answers): boolean {
 
 export const feishuQuestions: readonly Question[] = [
   { name: "FEISHU_APP_ID", ask: { zh: "App ID", en: "App ID" }, required: true, check: checkAppId },
-  { name: "FEISHU_APP_SECRET", ask: { zh: "App Secret", en: "App Secret" }, required: true, secret: true },
+  {
+    name: "FEISHU_APP_SECRET",
+    ask: { zh: "App Secret", en: "App Secret" },
+    required: true,
+    secret: true,
+  },
   {
     name: "FEISHU_DOMAIN",
     ask: { zh: "feishu、lark 或地址", en: "feishu, lark or an address" },
@@ -56,7 +67,10 @@ export const feishuQuestions: readonly Question[] = [
   },
   {
     name: "FEISHU_TRANSPORT",
-    ask: { zh: "事件接收方式：websocket、webhook 或 both", en: "Events by websocket, webhook or both" },
+    ask: {
+      zh: "事件接收方式：websocket、webhook 或 both",
+      en: "Events by websocket, webhook or both",
+    },
     default: "websocket",
     check: checkTransport,
   },
@@ -80,7 +94,11 @@ export const modelQuestions: readonly Question[] = [
     ask: { zh: "Anthropic 密钥（可空）", en: "Anthropic key (may be empty)" },
     secret: true,
   },
-  { name: "OPENAI_API_KEY", ask: { zh: "OpenAI 密钥（可空）", en: "OpenAI key (may be empty)" }, secret: true },
+  {
+    name: "OPENAI_API_KEY",
+    ask: { zh: "OpenAI 密钥（可空）", en: "OpenAI key (may be empty)" },
+    secret: true,
+  },
 ];
 
 export interface Interview {
@@ -132,12 +150,16 @@ function givenAnswer(question: Question, interview: Interview): string | NoAnswe
 
 async function answerTo(question: Question, interview: Interview): Promise<string | NoAnswer> {
   if (interview.options.yes) return givenAnswer(question, interview);
-  const current = given(question, interview) ?? interview.file.values[question.name] ?? question.default;
+  const current =
+    given(question, interview) ?? interview.file.values[question.name] ?? question.default;
   return (await typedAnswer(question, interview, current)) ?? { kind: "left" };
 }
 
 /** Asks the questions in order. Values that are empty are left out. */
-export async function askAll(questions: readonly Question[], interview: Interview): Promise<Answered> {
+export async function askAll(
+  questions: readonly Question[],
+  interview: Interview,
+): Promise<Answered> {
   const answers: Answers = {};
   for (const question of questions) {
     if (question.when?.(answers) === false) continue;
@@ -162,7 +184,10 @@ export function replaced(answers: Answers, file: EnvFile): string[] {
 }
 
 /** Whether the person, or `--overwrite`, allows these names to be replaced. Null: the person left. */
-export async function mayReplace(names: readonly string[], interview: Interview): Promise<boolean | null> {
+export async function mayReplace(
+  names: readonly string[],
+  interview: Interview,
+): Promise<boolean | null> {
   const { options, prompt, file } = interview;
   if (names.length === 0) return true;
   if (options.yes) return options.overwrite;

@@ -2,7 +2,12 @@ import { once } from "node:events";
 import type { Writable } from "node:stream";
 import { type Message, type SessionKey, textOf } from "@larkline/protocol";
 import type { Rating } from "@larkline/store/operations";
-import { messagesOf, openPersonStores, type PersonStores, type PersonStoresOptions } from "./person-data.ts";
+import {
+  messagesOf,
+  openPersonStores,
+  type PersonStores,
+  type PersonStoresOptions,
+} from "./person-data.ts";
 
 interface RatingsTask {
   places: Omit<PersonStoresOptions, "onError">;
@@ -35,7 +40,10 @@ export async function exportRatings({ places, fromMs, toMs, output }: RatingsTas
 }
 
 /** What an evaluation needs of one rating: what was asked and answered, with which tools, and how good that was. */
-async function caseOf(stores: PersonStores, { person: _person, app, ...rating }: Rating): Promise<object> {
+async function caseOf(
+  stores: PersonStores,
+  { person: _person, app, ...rating }: Rating,
+): Promise<object> {
   const { turn, atMs, ...said } = rating;
   const asked = await exchangeOf(stores, turn);
   if (asked !== undefined) {
@@ -66,13 +74,19 @@ async function exchangeOf(stores: PersonStores, turn: string): Promise<Exchange 
 
 /** A message of the turn: what joined it, a step of the model with its calls, or its last words. */
 function withMessage(exchange: Exchange, message: Message): Exchange {
-  if (message.role === "user") return { ...exchange, input: `${exchange.input}\n\n${textOf(message)}` };
+  if (message.role === "user") {
+    return { ...exchange, input: `${exchange.input}\n\n${textOf(message)}` };
+  }
   if (message.role === "tool") return exchange;
   const calls = message.content.flatMap((part) =>
     part.type === "tool_use" ? [{ tool: part.name, arguments: part.arguments }] : [],
   );
   const said = textOf(message);
-  return { ...exchange, calls: [...exchange.calls, ...calls], output: said === "" ? exchange.output : said };
+  return {
+    ...exchange,
+    calls: [...exchange.calls, ...calls],
+    output: said === "" ? exchange.output : said,
+  };
 }
 
 function sessionOf(turn: string): SessionKey {

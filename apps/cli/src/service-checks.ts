@@ -21,7 +21,10 @@ export function unreachableRedis(url: string, reason: string): Finding {
   const shown = shownRedis(url);
   return problem(
     "redis.reach",
-    { zh: `${shown} 上的 Redis 没有应答（${reason}）`, en: `Redis at ${shown} does not answer (${reason})` },
+    {
+      zh: `${shown} 上的 Redis 没有应答（${reason}）`,
+      en: `Redis at ${shown} does not answer (${reason})`,
+    },
     {
       zh: "启动 Redis，或更正 REDIS_URL（地址、端口、密码）；本机试用可取消 REDIS_URL，由 npm start 自己运行。",
       en: "Start it, or correct REDIS_URL (address, port, password); on one machine, unset it and npm start runs its own.",
@@ -40,7 +43,10 @@ function versionFinding({ product, version }: RedisServerFacts): Finding {
 }
 
 function evictionFinding({ evictionPolicy }: RedisServerFacts): Finding {
-  const text = { zh: `maxmemory-policy 为 ${evictionPolicy}`, en: `maxmemory-policy is ${evictionPolicy}` };
+  const text = {
+    zh: `maxmemory-policy 为 ${evictionPolicy}`,
+    en: `maxmemory-policy is ${evictionPolicy}`,
+  };
   if (evictionPolicy === "noeviction") return ok("redis.eviction", text);
   return problem("redis.eviction", text, {
     zh: "内存不足时 Redis 会丢弃消息和会话：运行 CONFIG SET maxmemory-policy noeviction 并写入配置文件。",
@@ -73,7 +79,10 @@ function replicaFindings({ replicas, needsReplica }: RedisServerFacts): Finding[
 
 function latencyFinding({ pingMs }: RedisServerFacts): Finding {
   const shown = pingMs.toFixed(1);
-  const text = { zh: `Redis 往返 ${shown} ms（中位数）`, en: `Redis answers in ${shown} ms (median)` };
+  const text = {
+    zh: `Redis 往返 ${shown} ms（中位数）`,
+    en: `Redis answers in ${shown} ms (median)`,
+  };
   if (pingMs <= slowPingMs) return ok("redis.latency", text);
   return warning("redis.latency", text, {
     zh: "每条消息需要数十次往返：把进程放到 Redis 附近。",
@@ -126,7 +135,9 @@ export async function readyOf(url: string, signal: AbortSignal): Promise<boolean
 }
 
 function ingressFinding(ready: boolean | undefined): Finding {
-  if (ready === true) return ok("running.ingress", { zh: "ingress 已就绪", en: "The ingress is ready" });
+  if (ready === true) {
+    return ok("running.ingress", { zh: "ingress 已就绪", en: "The ingress is ready" });
+  }
   if (ready === undefined) {
     return skipped("running.ingress", {
       zh: "本机没有 ingress，未检查",
@@ -136,20 +147,32 @@ function ingressFinding(ready: boolean | undefined): Finding {
   return problem(
     "running.ingress",
     { zh: "ingress 未就绪", en: "The ingress is not ready" },
-    { zh: "查看它的日志；通常是 Redis 没有应答。", en: "See its log; usually Redis does not answer." },
+    {
+      zh: "查看它的日志；通常是 Redis 没有应答。",
+      en: "See its log; usually Redis does not answer.",
+    },
   );
 }
 
 function workerFinding(workers: number | undefined): Finding {
   if (workers === undefined) {
-    return skipped("running.workers", { zh: "agent-worker 未检查", en: "The agent-workers were not checked" });
+    return skipped("running.workers", {
+      zh: "agent-worker 未检查",
+      en: "The agent-workers were not checked",
+    });
   }
   if (workers > 0) {
-    return ok("running.workers", { zh: `${workers} 个 agent-worker 在运行`, en: `${workers} agent-worker(s) alive` });
+    return ok("running.workers", {
+      zh: `${workers} 个 agent-worker 在运行`,
+      en: `${workers} agent-worker(s) alive`,
+    });
   }
   return problem(
     "running.workers",
-    { zh: "没有运行中的 agent-worker，消息不会得到回答", en: "No agent-worker is alive: messages are not answered" },
+    {
+      zh: "没有运行中的 agent-worker，消息不会得到回答",
+      en: "No agent-worker is alive: messages are not answered",
+    },
     {
       zh: "启动一个 agent-worker，并核对它的 REDIS_URL 和 REDIS_NAMESPACE。",
       en: "Start an agent-worker, with this REDIS_URL and REDIS_NAMESPACE.",
@@ -159,13 +182,21 @@ function workerFinding(workers: number | undefined): Finding {
 
 function runnerFindings(runners: readonly AnnouncedRunner[] | undefined): Finding[] {
   if (runners === undefined) {
-    return [skipped("running.runners", { zh: "tool-runner 未检查", en: "The tool-runners were not checked" })];
+    return [
+      skipped("running.runners", {
+        zh: "tool-runner 未检查",
+        en: "The tool-runners were not checked",
+      }),
+    ];
   }
   if (runners.length === 0) {
     return [
       warning(
         "running.runners",
-        { zh: "没有 tool-runner，机器人无法使用工具", en: "No tool-runner is announced: the bot has no tools" },
+        {
+          zh: "没有 tool-runner，机器人无法使用工具",
+          en: "No tool-runner is announced: the bot has no tools",
+        },
         {
           zh: "启动一个 tool-runner，并核对它的 REDIS_URL 和 REDIS_NAMESPACE。",
           en: "Start a tool-runner, with this REDIS_URL and REDIS_NAMESPACE.",
@@ -175,7 +206,9 @@ function runnerFindings(runners: readonly AnnouncedRunner[] | undefined): Findin
   }
   return runners.map(({ runner, instances, tools }) => {
     const list =
-      tools === undefined ? { zh: "", en: "" } : { zh: `：${tools.join("、")}`, en: `: ${tools.join(", ")}` };
+      tools === undefined
+        ? { zh: "", en: "" }
+        : { zh: `：${tools.join("、")}`, en: `: ${tools.join(", ")}` };
     return ok("running.runners", {
       zh: `tool-runner ${runner}（${instances} 个进程）${list.zh}`,
       en: `tool-runner ${runner} (${instances} process(es))${list.en}`,
@@ -184,18 +217,28 @@ function runnerFindings(runners: readonly AnnouncedRunner[] | undefined): Findin
 }
 
 /** Tools that agents name and no runner offers: a warning, since runners come and go. */
-function toolFindings(tools: readonly string[] | undefined, config: LarklineConfig | undefined): Finding[] {
+function toolFindings(
+  tools: readonly string[] | undefined,
+  config: LarklineConfig | undefined,
+): Finding[] {
   if (config === undefined || tools === undefined) return [];
   const offered = [...tools, readResultName];
   const wanted = new Set(Object.values(config.agents).flatMap(({ tools: names }) => names ?? []));
   const missing = [...wanted].filter((tool) => !offered.includes(tool));
   if (missing.length === 0) return [];
-  const zh = missing.map((tool) => `${tool}${near(tool, offered, (name) => `（是否指 ${name}？）`)}`).join("、");
-  const en = missing.map((tool) => `${tool}${near(tool, offered, (name) => ` (did you mean ${name}?)`)}`).join(", ");
+  const zh = missing
+    .map((tool) => `${tool}${near(tool, offered, (name) => `（是否指 ${name}？）`)}`)
+    .join("、");
+  const en = missing
+    .map((tool) => `${tool}${near(tool, offered, (name) => ` (did you mean ${name}?)`)}`)
+    .join(", ");
   return [
     warning(
       "running.tools",
-      { zh: `配置的工具没有 tool-runner 提供：${zh}`, en: `No tool-runner offers the configured tools: ${en}` },
+      {
+        zh: `配置的工具没有 tool-runner 提供：${zh}`,
+        en: `No tool-runner offers the configured tools: ${en}`,
+      },
       {
         zh: "更正 larkline.config.ts 中的名称，或启动提供它们的 tool-runner（RUNNER_TOOLS）。",
         en: "Correct the names in larkline.config.ts, or start a tool-runner that offers them (RUNNER_TOOLS).",
@@ -206,7 +249,10 @@ function toolFindings(tools: readonly string[] | undefined, config: LarklineConf
 
 /** `why`: in English, as the log has it. */
 function notOfferedFinding({ tool, why }: NotOffered): Finding {
-  const text = { zh: `工具 ${tool} 无法提供给模型：${why}`, en: `No model is offered the tool ${tool}: ${why}` };
+  const text = {
+    zh: `工具 ${tool} 无法提供给模型：${why}`,
+    en: `No model is offered the tool ${tool}: ${why}`,
+  };
   const advice = {
     zh: "工具的参数必须是 JSON 对象：更正它的 schema。",
     en: "The arguments of a tool are a JSON object: correct its schema.",
@@ -274,13 +320,22 @@ interface Difference {
 function differencesOf({ redisMs, feishuMs }: ClockOffsets): Difference[] {
   const differences: Difference[] = [];
   if (redisMs !== undefined) {
-    differences.push({ between: { zh: "本机与 Redis", en: "this machine and Redis" }, ms: redisMs });
+    differences.push({
+      between: { zh: "本机与 Redis", en: "this machine and Redis" },
+      ms: redisMs,
+    });
   }
   if (feishuMs !== undefined) {
-    differences.push({ between: { zh: "本机与飞书", en: "this machine and Feishu" }, ms: feishuMs });
+    differences.push({
+      between: { zh: "本机与飞书", en: "this machine and Feishu" },
+      ms: feishuMs,
+    });
   }
   if (redisMs !== undefined && feishuMs !== undefined) {
-    differences.push({ between: { zh: "Redis 与飞书", en: "Redis and Feishu" }, ms: redisMs - feishuMs });
+    differences.push({
+      between: { zh: "Redis 与飞书", en: "Redis and Feishu" },
+      ms: redisMs - feishuMs,
+    });
   }
   return differences;
 }
@@ -296,7 +351,10 @@ export function clockFindings(offsets: ClockOffsets): Finding[] {
     const seconds = (Math.abs(ms) / 1_000).toFixed(0);
     return problem(
       "clock",
-      { zh: `${between.zh}的时钟相差 ${seconds} 秒`, en: `The clocks of ${between.en} differ by ${seconds} s` },
+      {
+        zh: `${between.zh}的时钟相差 ${seconds} 秒`,
+        en: `The clocks of ${between.en} differ by ${seconds} s`,
+      },
       { zh: "用 NTP 校准时钟。", en: "Set the clocks by NTP." },
     );
   });
@@ -343,11 +401,19 @@ async function statusOf(url: string, init: RequestInit): Promise<number> {
 }
 
 /** Compatible servers often list no models: those are sent a request that they must refuse. */
-async function askVendor({ listUrl, callUrl, headers }: Probe, signal: AbortSignal): Promise<number> {
+async function askVendor(
+  { listUrl, callUrl, headers }: Probe,
+  signal: AbortSignal,
+): Promise<number> {
   const listed = await statusOf(listUrl, { headers, signal });
   if (listed !== 404 && listed !== 405) return listed;
   const type = { "content-type": "application/json" };
-  return await statusOf(callUrl, { method: "POST", headers: { ...headers, ...type }, body: "{}", signal });
+  return await statusOf(callUrl, {
+    method: "POST",
+    headers: { ...headers, ...type },
+    body: "{}",
+    signal,
+  });
 }
 
 function unreachable({ base, baseVariable }: Probe): Finding {
@@ -355,7 +421,10 @@ function unreachable({ base, baseVariable }: Probe): Finding {
   return problem(
     "model.reach",
     { zh: `无法连接 ${host}`, en: `${host} cannot be reached` },
-    { zh: `检查网络、代理和 ${baseVariable}。`, en: `Check the network, the proxy and ${baseVariable}.` },
+    {
+      zh: `检查网络、代理和 ${baseVariable}。`,
+      en: `Check the network, the proxy and ${baseVariable}.`,
+    },
   );
 }
 
@@ -372,7 +441,11 @@ function refused({ key, base }: Probe, status: number): Finding {
 }
 
 /** Whether the vendor takes the key, found out without a model call. */
-export async function checkModelKey(vendor: Vendor, access: VendorAccess, signal: AbortSignal): Promise<Finding> {
+export async function checkModelKey(
+  vendor: Vendor,
+  access: VendorAccess,
+  signal: AbortSignal,
+): Promise<Finding> {
   const probe = probeOf(vendor, access);
   const { host } = new URL(probe.base);
   const status = await askVendor(probe, signal).catch(() => undefined);
@@ -381,7 +454,10 @@ export async function checkModelKey(vendor: Vendor, access: VendorAccess, signal
   if (status === 404 || status === 405) {
     return problem(
       "model.reach",
-      { zh: `${host} 不提供所需的接口（${status}）`, en: `${host} does not have the interface (${status})` },
+      {
+        zh: `${host} 不提供所需的接口（${status}）`,
+        en: `${host} does not have the interface (${status})`,
+      },
       { zh: `检查 ${probe.baseVariable} 的路径。`, en: `Check the path of ${probe.baseVariable}.` },
     );
   }
@@ -392,7 +468,10 @@ export async function checkModelKey(vendor: Vendor, access: VendorAccess, signal
         zh: `${host} 暂时无法确认 ${probe.key}（${status}）`,
         en: `${host} cannot confirm ${probe.key} now (${status})`,
       },
-      { zh: "稍后再试；若持续出现，检查额度。", en: "Try again later; if it stays, check the quota." },
+      {
+        zh: "稍后再试；若持续出现，检查额度。",
+        en: "Try again later; if it stays, check the quota.",
+      },
     );
   }
   return ok("model.key", { zh: `${host} 接受 ${probe.key}`, en: `${host} accepts ${probe.key}` });

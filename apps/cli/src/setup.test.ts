@@ -3,7 +3,11 @@ import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { AppInspector, appManifest } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type SimulatorOptions,
+} from "@larkline/simulator";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openWorkplace, type AdminRun, type Workplace } from "./admin.fixture.ts";
@@ -20,7 +24,10 @@ let workplace: Workplace;
 let file: string;
 
 async function startPlatform(registration: SimulatorOptions["registration"] = {}): Promise<void> {
-  platform = await startFeishuSimulator({ apps: [app], registration: { intervalSeconds: 0.05, ...registration } });
+  platform = await startFeishuSimulator({
+    apps: [app],
+    registration: { intervalSeconds: 0.05, ...registration },
+  });
 }
 
 beforeAll(async () => {
@@ -59,19 +66,31 @@ async function linkOf(run: AdminRun): Promise<string> {
 
 function values(text: string): Record<string, string> {
   return Object.fromEntries(
-    text.split("\n").flatMap((line) => (line.includes("=") ? [line.split("=", 2)] : [])) as [string, string][],
+    text.split("\n").flatMap((line) => (line.includes("=") ? [line.split("=", 2)] : [])) as [
+      string,
+      string,
+    ][],
   ); // two parts each
 }
 
 /** As the program does, but in this process: starting one takes longer than the set-up. */
 function setUpHere(args: readonly string[], env: Record<string, string> = {}): AdminRun {
   const command = readCommand(["setup", "--file", file, ...args], env);
-  if (!command.ok || command.value.command !== "setup") throw new Error("these are no options of setup");
+  if (!command.ok || command.value.command !== "setup") {
+    throw new Error("these are no options of setup");
+  }
   const [input, output, interrupt] = [new PassThrough(), new PassThrough(), new AbortController()];
   const prompt = createPrompt({ input, output, interrupt });
   let printed = "";
   output.setEncoding("utf8").on("data", (data: string) => (printed += data));
-  const code = setUp({ options: command.value, env, prompt, signal: interrupt.signal, columns: 0, clock: systemClock });
+  const code = setUp({
+    options: command.value,
+    env,
+    prompt,
+    signal: interrupt.signal,
+    columns: 0,
+    clock: systemClock,
+  });
   return {
     interrupt: () => interrupt.abort(),
     output: () => printed,
@@ -122,10 +141,14 @@ describe("npm run setup", () => {
     await inspector.setPanel([{ name: "help", description: { zh: "旧", en: "old" } }]);
     inspector.close();
     const write = "application:app_slash_command:write";
-    platform.setConsole(appId, { scopes: appManifest.scopes.map(({ name }) => name).filter((name) => name !== write) });
+    platform.setConsole(appId, {
+      scopes: appManifest.scopes.map(({ name }) => name).filter((name) => name !== write),
+    });
     const later = workplace.run(["doctor"], { ANTHROPIC_BASE_URL: model.url });
     expect(await later.exitCode()).toBe(0);
-    expect(later.output()).toMatch(/^\[warning\] The command panel differs .*missing: \/.*other description: \/help$/m);
+    expect(later.output()).toMatch(
+      /^\[warning\] The command panel differs .*missing: \/.*other description: \/help$/m,
+    );
     expect(later.output()).toContain(`[warning] Recommended scopes are missing: ${write}`);
   });
 
@@ -179,7 +202,9 @@ describe("npm run setup", () => {
     expect(await run.exitCode()).toBe(0);
     const { scopes, events, callbacks } = appManifest;
     for (const { name, purpose } of [...scopes, ...events, ...callbacks]) {
-      expect(run.output()).toMatch(new RegExp(`^  ${name} +${purpose.en.replaceAll(/[()]/g, "\\$&")}$`, "m"));
+      expect(run.output()).toMatch(
+        new RegExp(`^  ${name} +${purpose.en.replaceAll(/[()]/g, "\\$&")}$`, "m"),
+      );
     }
     expect(run.output()).toContain("/feishu/events");
     expect(run.output()).toContain("/feishu/cards");
@@ -202,10 +227,16 @@ describe("npm run setup", () => {
 
   it("writes nothing when Feishu refuses the secret, or the vendor the key", async () => {
     await startPlatform();
-    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: "wrong", FEISHU_DOMAIN: platform.url };
+    const env = {
+      FEISHU_APP_ID: app.appId,
+      FEISHU_APP_SECRET: "wrong",
+      FEISHU_DOMAIN: platform.url,
+    };
     const wrong = setUpHere(["--manual", "--yes"], env);
     expect(await wrong.exitCode()).toBe(1);
-    expect(wrong.output()).toContain("[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)");
+    expect(wrong.output()).toContain(
+      "[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)",
+    );
     const key = setUpHere(["--manual", "--yes"], {
       ...env,
       FEISHU_APP_SECRET: app.appSecret,
@@ -243,35 +274,58 @@ describe("npm run setup", () => {
   it("shows the way to grant what a new app still lacks", async () => {
     await startPlatform();
     platform.setConsole(app.appId, { scopes: ["im:message"] });
-    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
+    const env = {
+      FEISHU_APP_ID: app.appId,
+      FEISHU_APP_SECRET: app.appSecret,
+      FEISHU_DOMAIN: platform.url,
+    };
     const run = setUpHere(["--manual", "--yes"], env);
     expect(await run.exitCode()).toBe(0);
-    expect(run.output()).toMatch(/Grant them: \S+\/auth\?q=im:message\.p2p_msg:readonly,\S*cardkit:card:write/);
+    expect(run.output()).toMatch(
+      /Grant them: \S+\/auth\?q=im:message\.p2p_msg:readonly,\S*cardkit:card:write/,
+    );
   });
 
   it("registers commands in the panel: own ones too, changed ones anew, unknown ones no more", async () => {
     await startPlatform();
     const config = join(workplace.folder, "larkline.config.ts");
     const daily = { description: "每日简报 Daily brief", prompt: "Brief me." };
-    await writeFile(config, `export default ${JSON.stringify({ agents: { default: { commands: { daily } } } })};`);
+    await writeFile(
+      config,
+      `export default ${JSON.stringify({ agents: { default: { commands: { daily } } } })};`,
+    );
     const inspector = new AppInspector({ ...app, domain: platform.url });
     const old = { zh: "旧", en: "old" };
     await inspector.setPanel([
       { name: "help", description: old },
       { name: "retired", description: old },
     ]);
-    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
+    const env = {
+      FEISHU_APP_ID: app.appId,
+      FEISHU_APP_SECRET: app.appSecret,
+      FEISHU_DOMAIN: platform.url,
+    };
     const run = setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config });
     expect(await run.exitCode()).toBe(0);
     expect(run.output()).toContain("The command panel has 13 commands");
     expect(run.output()).toContain("removed, not commands of the bot: /retired");
-    const help = { name: "help", description: { zh: "显示可用的命令", en: "show what you can type" } };
-    const after = await inspector.panelDrift([help, { name: "daily", description: { zh: old.zh, en: old.en } }]);
+    const help = {
+      name: "help",
+      description: { zh: "显示可用的命令", en: "show what you can type" },
+    };
+    const after = await inspector.panelDrift([
+      help,
+      { name: "daily", description: { zh: old.zh, en: old.en } },
+    ]);
     expect(after).toMatchObject({ missing: [], changed: ["daily"] });
     expect(after.unknown).toHaveLength(11);
     const calls = platform.apiCalls.length;
-    expect(await setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config }).exitCode()).toBe(0);
-    const writes = platform.apiCalls.slice(calls).filter(({ path, method }) => /slash/.test(path) && method !== "GET");
+    expect(
+      await setUpHere(["--manual", "--yes"], { ...env, LARKLINE_CONFIG: config }).exitCode(),
+    ).toBe(0);
+    const writes = platform.apiCalls
+      .slice(calls)
+      .filter(({ path, method }) => /slash/.test(path) && method !== "GET");
     expect(writes).toEqual([]);
     inspector.close();
   });
@@ -279,11 +333,17 @@ describe("npm run setup", () => {
   it("sets up a bot without the scopes of the panel, and says which ones those are", async () => {
     await startPlatform();
     platform.setConsole(app.appId, { scopes: ["im:message"] });
-    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
+    const env = {
+      FEISHU_APP_ID: app.appId,
+      FEISHU_APP_SECRET: app.appSecret,
+      FEISHU_DOMAIN: platform.url,
+    };
     const run = setUpHere(["--manual", "--yes"], env);
     expect(await run.exitCode()).toBe(0);
     expect(run.output()).toContain("[warning] The command panel may not be read and written");
-    expect(run.output()).toContain("/auth?q=application:app_slash_command:read,application:app_slash_command:write&");
+    expect(run.output()).toContain(
+      "/auth?q=application:app_slash_command:read,application:app_slash_command:write&",
+    );
     expect(await readFile(file, "utf8")).toContain(app.appId);
   });
 
@@ -291,7 +351,9 @@ describe("npm run setup", () => {
     await startPlatform();
     const old = "FEISHU_APP_ID=cli_old\n";
     await writeFile(file, old);
-    const waiting = workplace.run(["setup", "--yes", "--overwrite"], { FEISHU_DOMAIN: platform.url });
+    const waiting = workplace.run(["setup", "--yes", "--overwrite"], {
+      FEISHU_DOMAIN: platform.url,
+    });
     await linkOf(waiting);
     waiting.interrupt("SIGINT");
     expect(await waiting.exitCode()).toBe(130);
@@ -302,7 +364,11 @@ describe("npm run setup", () => {
         if (path.startsWith("/open-apis")) resolve();
       });
     });
-    const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
+    const env = {
+      FEISHU_APP_ID: app.appId,
+      FEISHU_APP_SECRET: app.appSecret,
+      FEISHU_DOMAIN: platform.url,
+    };
     const verifying = workplace.run(["setup", "--manual", "--yes", "--overwrite"], env);
     await called;
     verifying.interrupt("SIGTERM");
@@ -322,7 +388,9 @@ describe("npm run setup", () => {
     await mkdir(file);
     const { appId } = platform.registrations.confirm(link);
     expect(await run.exitCode()).toBe(1);
-    expect(run.output()).toContain(`copy its credentials from ${platform.url}/app/${appId}/baseinfo`);
+    expect(run.output()).toContain(
+      `copy its credentials from ${platform.url}/app/${appId}/baseinfo`,
+    );
   });
 
   it("ends when its input does", async () => {

@@ -6,7 +6,13 @@ import type { Env } from "@larkline/process/config";
 import { deadline, type Clock } from "@larkline/protocol";
 import { encode, renderUnicodeCompact } from "uqr";
 import type { SetupOptions } from "./command-line.ts";
-import { type Bilingual, domainProblem, readDeployment, readEnvFile, writeEnvFile } from "./config.ts";
+import {
+  type Bilingual,
+  domainProblem,
+  readDeployment,
+  readEnvFile,
+  writeEnvFile,
+} from "./config.ts";
 import {
   botFinding,
   consoleLink,
@@ -16,7 +22,14 @@ import {
   permissionList,
 } from "./feishu-check.ts";
 import { type Finding, linesOf, ok, printable } from "./finding.ts";
-import { checkConfigFile, namedBots, ofBot, panelOf, type CheckedBot, type Vendor } from "./local-checks.ts";
+import {
+  checkConfigFile,
+  namedBots,
+  ofBot,
+  panelOf,
+  type CheckedBot,
+  type Vendor,
+} from "./local-checks.ts";
 import {
   type Answers,
   askAll,
@@ -65,7 +78,11 @@ function unanswered(setup: Setup, why: NoAnswer): number {
   return why.kind === "left" ? leave(setup) : refuse(setup, why.text);
 }
 
-function tellMissing({ say }: Setup, granted: ReadonlySet<string>, app: { appId: string; domain: string }): void {
+function tellMissing(
+  { say }: Setup,
+  granted: ReadonlySet<string>,
+  app: { appId: string; domain: string },
+): void {
   const missing = missingScopes(granted, ["required", "recommended"]).map(({ name }) => name);
   if (missing.length === 0) return;
   const link = permissionLink(app, missing);
@@ -76,7 +93,10 @@ function tellMissing({ say }: Setup, granted: ReadonlySet<string>, app: { appId:
 }
 
 /** Whether the platform takes the credentials and the bot can be talked to. */
-async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; domain: string }): Promise<boolean> {
+async function verifyApp(
+  setup: Setup,
+  app: { appId: string; appSecret: string; domain: string },
+): Promise<boolean> {
   const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000, clock: setup.clock });
   const close = (): void => inspector.close();
   setup.signal.addEventListener("abort", close, { once: true });
@@ -97,15 +117,23 @@ async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; 
 }
 
 /** Whether no vendor refuses its key. */
-async function verifyModels({ answers, setup }: { answers: Answers; setup: Setup }): Promise<boolean> {
+async function verifyModels({
+  answers,
+  setup,
+}: {
+  answers: Answers;
+  setup: Setup;
+}): Promise<boolean> {
   const vendors: readonly Vendor[] = ["anthropic", "openai"];
   const findings = await Promise.all(
     vendors.flatMap((vendor) => {
       const prefix = vendor.toUpperCase();
       const apiKey = answers[`${prefix}_API_KEY`];
       if (apiKey === undefined) return [];
-      const baseUrl = setup.env[`${prefix}_BASE_URL`] || setup.interview.file.values[`${prefix}_BASE_URL`];
-      const vendorAccess = baseUrl === undefined || baseUrl === "" ? { apiKey } : { apiKey, baseUrl };
+      const baseUrl =
+        setup.env[`${prefix}_BASE_URL`] || setup.interview.file.values[`${prefix}_BASE_URL`];
+      const vendorAccess =
+        baseUrl === undefined || baseUrl === "" ? { apiKey } : { apiKey, baseUrl };
       const signal = deadline(setup.clock, checkMs, setup.signal);
       return [checkModelKey(vendor, vendorAccess, signal)];
     }),
@@ -142,7 +170,11 @@ async function registerPanels(setup: Setup): Promise<void> {
   }
 }
 
-async function registerPanel(setup: Setup, { access: app }: CheckedBot, wanted: readonly PanelEntry[]) {
+async function registerPanel(
+  setup: Setup,
+  { access: app }: CheckedBot,
+  wanted: readonly PanelEntry[],
+) {
   const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000, clock: setup.clock });
   try {
     const { unknown } = await inspector.setPanel(wanted, setup.signal);
@@ -175,7 +207,11 @@ async function setUpManually(setup: Setup): Promise<number> {
   const allowed = await mayReplace(replaced(answers, interview.file), interview);
   if (allowed === null) return leave(setup);
   if (!allowed) return keepOld(setup, replaced(answers, interview.file));
-  const { FEISHU_APP_ID: appId = "", FEISHU_APP_SECRET: appSecret = "", FEISHU_DOMAIN: domain = "feishu" } = answers;
+  const {
+    FEISHU_APP_ID: appId = "",
+    FEISHU_APP_SECRET: appSecret = "",
+    FEISHU_DOMAIN: domain = "feishu",
+  } = answers;
   const accepted = await verifyApp(setup, { appId, appSecret, domain });
   const modelsAccepted = accepted && (await verifyModels({ answers, setup }));
   if (signal.aborted) return leave(setup);
@@ -193,7 +229,10 @@ function keepOld(setup: Setup, names: readonly string[]): number {
   });
 }
 
-function showLink({ prompt, columns, say }: Setup, link: { url: string; expiresInMs: number }): void {
+function showLink(
+  { prompt, columns, say }: Setup,
+  link: { url: string; expiresInMs: number },
+): void {
   const code = scanCodeOf(link.url, columns);
   if (code !== undefined) prompt.write(`${code}\n`);
   const minutes = Math.max(1, Math.round(link.expiresInMs / 60_000));
@@ -223,7 +262,10 @@ function notCreated(setup: Setup, outcome: NotCreated): number {
   if (outcome.kind === "cancelled") return leave(setup);
   const texts: Readonly<Record<"denied" | "expired" | "failed", Bilingual>> = {
     denied: { zh: "创建被拒绝。", en: "The app was refused." },
-    expired: { zh: "链接已过期，请重新运行 npm run setup。", en: "The link has expired: run npm run setup again." },
+    expired: {
+      zh: "链接已过期，请重新运行 npm run setup。",
+      en: "The link has expired: run npm run setup again.",
+    },
     failed: {
       zh: `无法创建应用（${"reason" in outcome ? outcome.reason : ""}）：请用 npm run setup -- --manual。`,
       en: `The app cannot be created (${"reason" in outcome ? outcome.reason : ""}): use npm run setup -- --manual.`,
@@ -233,7 +275,10 @@ function notCreated(setup: Setup, outcome: NotCreated): number {
 }
 
 /** The secret is not shown here; the developer console shows it to the app's owner. */
-function notWritten({ say, interview }: Setup, { error, link }: { error: unknown; link: string }): number {
+function notWritten(
+  { say, interview }: Setup,
+  { error, link }: { error: unknown; link: string },
+): number {
   const reason = error instanceof Error ? error.message : String(error);
   say({
     zh: `应用已创建，但无法写入 ${interview.file.path}（${reason}）：请从 ${link} 复制凭证，再运行 npm run setup -- --manual。`,
@@ -247,11 +292,16 @@ async function setUpByLink(setup: Setup): Promise<number> {
   const { interview, options, env } = setup;
   const { values } = interview.file;
   const domain =
-    options.answers["FEISHU_DOMAIN"] || env["FEISHU_DOMAIN"]?.trim() || values["FEISHU_DOMAIN"] || "feishu";
+    options.answers["FEISHU_DOMAIN"] ||
+    env["FEISHU_DOMAIN"]?.trim() ||
+    values["FEISHU_DOMAIN"] ||
+    "feishu";
   if (domainProblem(domain) !== undefined) {
     return refuse(setup, { zh: "FEISHU_DOMAIN 无效。", en: `${domainProblem(domain)}` });
   }
-  const held = appVariables.filter((name) => !["", domain, newTransport].includes(values[name] ?? ""));
+  const held = appVariables.filter(
+    (name) => !["", domain, newTransport].includes(values[name] ?? ""),
+  );
   const allowed = await mayReplace(held, interview);
   if (allowed === null) return leave(setup);
   if (!allowed) return keepOld(setup, held);
@@ -267,7 +317,11 @@ async function setUpByLink(setup: Setup): Promise<number> {
   await access(dirname(interview.file.path), constants.W_OK);
   const created = await register(setup, domain);
   if (created.kind !== "created") return notCreated(setup, created);
-  const app = { FEISHU_APP_ID: created.appId, FEISHU_APP_SECRET: created.appSecret, FEISHU_DOMAIN: created.domain };
+  const app = {
+    FEISHU_APP_ID: created.appId,
+    FEISHU_APP_SECRET: created.appSecret,
+    FEISHU_DOMAIN: created.domain,
+  };
   try {
     await write(setup, { ...app, FEISHU_TRANSPORT: newTransport, ...models.answers });
   } catch (error) {

@@ -57,18 +57,23 @@ describe("npm run runner-key", () => {
 describe("the keys of a deployment", () => {
   const found = async (read: Partial<Parameters<typeof keyFindings>[0]>) =>
     keyFindings({ runner: "local", ...read }, await readStoredKey(workplace.folder)).map(
-      ({ status, text, advice }) => `${status}: ${text.en}${advice === undefined ? "" : ` -> ${advice.en}`}`,
+      ({ status, text, advice }) =>
+        `${status}: ${text.en}${advice === undefined ? "" : ` -> ${advice.en}`}`,
     );
 
   it("may be left to npm start", async () => {
     expect(await found({})).toEqual(["skipped: CALL_SIGNING_KEY is not set: npm start makes one"]);
     await store();
-    expect(await found({})).toEqual([expect.stringMatching(/^ok: Calls are signed with .*signing-key$/)]);
+    expect(await found({})).toEqual([
+      expect.stringMatching(/^ok: Calls are signed with .*signing-key$/),
+    ]);
   });
 
   it("are a warning when others may read them", async () => {
     await store(0o644);
-    expect(await found({})).toEqual([expect.stringMatching(/^warning: Others .* -> Run chmod 600 /)]);
+    expect(await found({})).toEqual([
+      expect.stringMatching(/^warning: Others .* -> Run chmod 600 /),
+    ]);
   });
 
   it("are a problem when they are short, or the runner's is that of another one", async () => {

@@ -24,13 +24,20 @@ afterEach(async () => {
   await world.close();
 });
 
-async function start(given?: typeof passwords | null, proxies?: readonly string[]): Promise<TestConsole> {
+async function start(
+  given?: typeof passwords | null,
+  proxies?: readonly string[],
+): Promise<TestConsole> {
   const started = await startTestConsole(world, given, { proxies: proxies ?? [] });
   running.push(started);
   return started;
 }
 
-async function tryPassword({ url }: TestConsole, password: string, headers: Record<string, string> = {}) {
+async function tryPassword(
+  { url }: TestConsole,
+  password: string,
+  headers: Record<string, string> = {},
+) {
   const body = new URLSearchParams({ password, next: "/rules" });
   return await fetch(`${url}/sign-in`, { method: "POST", body, headers, redirect: "manual" });
 }
@@ -57,9 +64,19 @@ async function locationOf(url: string, path: string): Promise<string | undefined
 describe("signing in", () => {
   it("no page opens without it", async () => {
     const { url } = await start();
-    for (const path of ["/", "/rules", `/sessions/${session}`, "/jobs/turns/1", "/queues", "/nowhere"]) {
+    for (const path of [
+      "/",
+      "/rules",
+      `/sessions/${session}`,
+      "/jobs/turns/1",
+      "/queues",
+      "/nowhere",
+    ]) {
       const { status, headers } = await fetch(`${url}${path}`, { redirect: "manual" });
-      expect([status, headers.get("location")]).toEqual([303, `/sign-in?next=${encodeURIComponent(path)}`]);
+      expect([status, headers.get("location")]).toEqual([
+        303,
+        `/sign-in?next=${encodeURIComponent(path)}`,
+      ]);
     }
     expect((await fetch(`${url}/queues/api/queues`)).status).toBe(401);
     expect((await fetch(`${url}/health`)).status).toBe(200);
@@ -72,10 +89,16 @@ describe("signing in", () => {
     const signedIn = await tryPassword(here, passwords.operator);
     expect([signedIn.status, signedIn.headers.get("location")]).toEqual([303, "/rules"]);
     expect(signedIn.headers.getSetCookie()).toEqual([
-      expect.stringMatching(/^larkline_console=[0-9a-f]{64}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/),
-      expect.stringMatching(/^larkline_browser=[0-9a-f]{64}; Max-Age=2592000; Path=\/; HttpOnly; SameSite=Strict$/),
+      expect.stringMatching(
+        /^larkline_console=[0-9a-f]{64}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/,
+      ),
+      expect.stringMatching(
+        /^larkline_browser=[0-9a-f]{64}; Max-Age=2592000; Path=\/; HttpOnly; SameSite=Strict$/,
+      ),
     ]);
-    const behindProxy = await tryPassword(here, passwords.operator, { "x-forwarded-proto": "https" });
+    const behindProxy = await tryPassword(here, passwords.operator, {
+      "x-forwarded-proto": "https",
+    });
     for (const cookie of behindProxy.headers.getSetCookie()) expect(cookie).toMatch(/; Secure;/);
   });
 
@@ -83,7 +106,11 @@ describe("signing in", () => {
     const { url } = await start();
     for (const next of ["https://evil.example", "//evil.example", "/\\evil.example", "/\r\nx: y"]) {
       const body = new URLSearchParams({ password: passwords.operator, next });
-      const { headers } = await fetch(`${url}/sign-in`, { method: "POST", body, redirect: "manual" });
+      const { headers } = await fetch(`${url}/sign-in`, {
+        method: "POST",
+        body,
+        redirect: "manual",
+      });
       expect(headers.get("location")).toBe("/");
     }
   });
@@ -106,7 +133,9 @@ describe("signing in", () => {
     const { status } = await fetch(`${other.url}/rules`, { headers: { cookie: client.cookie } });
     expect(status).toBe(200);
     const token = client.cookie.split("=")[1] ?? "";
-    const keys = (await world.redis.keys(`*${world.namespace}*`)).filter((key) => key.includes(":look:"));
+    const keys = (await world.redis.keys(`*${world.namespace}*`)).filter((key) =>
+      key.includes(":look:"),
+    );
     const values = await Promise.all(keys.map(async (key) => await world.redis.get(key)));
     expect(values).toHaveLength(2);
     expect(JSON.stringify([keys, values])).not.toContain(token);
@@ -123,16 +152,21 @@ describe("signing in", () => {
 
   it("a changed password ends the sign-ins of its role, and of no other", async () => {
     const here = await start();
-    const [operator, viewer] = [await signIn(here, passwords.operator), await signIn(here, passwords.viewer ?? "")];
+    const [operator, viewer] = [
+      await signIn(here, passwords.operator),
+      await signIn(here, passwords.viewer ?? ""),
+    ];
     const { url } = await start({ ...passwords, operator: "another" });
-    const statusOf = async (cookie: string) => (await fetch(url, { headers: { cookie }, redirect: "manual" })).status;
+    const statusOf = async (cookie: string) =>
+      (await fetch(url, { headers: { cookie }, redirect: "manual" })).status;
     expect([await statusOf(operator.cookie), await statusOf(viewer.cookie)]).toEqual([303, 200]);
   });
 });
 
 describe("guessing a password", () => {
   /** What a limit of so many tries in any minute allows since `sinceMs`. */
-  const most = (perMinute: number, sinceMs: number) => perMinute * (Math.floor((Date.now() - sinceMs) / 60_000) + 1);
+  const most = (perMinute: number, sinceMs: number) =>
+    perMinute * (Math.floor((Date.now() - sinceMs) / 60_000) + 1);
 
   /** Sends wrong passwords, fifty at a time, as long as it is asked to; resolves with how many were checked. */
   async function attack(
@@ -145,7 +179,9 @@ describe("guessing a password", () => {
     const guess = async () => {
       while (goesOn(next)) {
         const index = next++;
-        statuses.push((await tryPassword({ url } as TestConsole, `guess-${index}`, headersOf(index))).status);
+        statuses.push(
+          (await tryPassword({ url } as TestConsole, `guess-${index}`, headersOf(index))).status,
+        );
       }
     };
     await Promise.all(Array.from({ length: 50 }, guess));
@@ -173,7 +209,9 @@ describe("guessing a password", () => {
       }),
       (sent) => sent < 1_000 || outcomes.length < replicas.length,
     );
-    for (const here of replicas) outcomes.push((await tryPassword(here, passwords.operator, { cookie })).status);
+    for (const here of replicas) {
+      outcomes.push((await tryPassword(here, passwords.operator, { cookie })).status);
+    }
     expect(outcomes).toEqual([303, 303, 303, 303]);
     expect(await attacking).toBeLessThanOrEqual(most(30, sinceMs));
     expect((await tryPassword(other, passwords.operator, { cookie })).status).toBe(303);
@@ -183,10 +221,14 @@ describe("guessing a password", () => {
     const here = await start(undefined, ["127.0.0.1"]);
     const sinceMs = Date.now();
     // What a client says itself stands before what the proxy adds, and is not believed.
-    const attacked = await attack(here, (index) => ({ "x-forwarded-for": `198.51.100.${index % 250}, 203.0.113.9` }));
+    const attacked = await attack(here, (index) => ({
+      "x-forwarded-for": `198.51.100.${index % 250}, 203.0.113.9`,
+    }));
     expect(attacked).toBeLessThanOrEqual(most(7, sinceMs));
     expect(attacked).toBeGreaterThan(0);
-    const another = await tryPassword(here, passwords.operator, { "x-forwarded-for": "203.0.113.10" });
+    const another = await tryPassword(here, passwords.operator, {
+      "x-forwarded-for": "203.0.113.10",
+    });
     expect(another.status).toBe(303);
     const inNetwork = (last: string) => ({ "x-forwarded-for": `2001:db8:1:2:${last}` });
     const judged = await attack(
@@ -195,13 +237,18 @@ describe("guessing a password", () => {
       (sent) => sent < 40,
     );
     expect(judged).toBeLessThanOrEqual(most(7, sinceMs));
-    expect((await tryPassword(here, passwords.operator, { "x-forwarded-for": "2001:db8:1:3::1" })).status).toBe(303);
+    expect(
+      (await tryPassword(here, passwords.operator, { "x-forwarded-for": "2001:db8:1:3::1" }))
+        .status,
+    ).toBe(303);
   });
 
   it("a browser that is known has few tries of its own, and its cookie opens nothing", async () => {
     const here = await start();
     const cookie = browserOf(await tryPassword(here, passwords.operator));
-    expect((await fetch(`${here.url}/`, { headers: { cookie }, redirect: "manual" })).status).toBe(303);
+    expect((await fetch(`${here.url}/`, { headers: { cookie }, redirect: "manual" })).status).toBe(
+      303,
+    );
     const sinceMs = Date.now();
     const judged = await attack(
       here,
@@ -255,7 +302,10 @@ describe("without passwords", () => {
   it("a request through a proxy on this machine gets nothing", async () => {
     const { url } = await start(null);
     for (const name of ["forwarded", "x-forwarded-for", "x-forwarded-proto", "via", "x-real-ip"]) {
-      expect([name, (await fetch(url, { headers: { [name]: "127.0.0.1" } })).status]).toEqual([name, 403]);
+      expect([name, (await fetch(url, { headers: { [name]: "127.0.0.1" } })).status]).toEqual([
+        name,
+        403,
+      ]);
     }
   });
 
@@ -263,7 +313,9 @@ describe("without passwords", () => {
     const { url } = await start(null);
     const body = new URLSearchParams({ app: "api", rule: "x" });
     expect((await fetch(`${url}/rules/revoke`, { method: "POST", body })).status).toBe(403);
-    expect((await fetch(`${url}/queues/api/queues/turns/pause`, { method: "PUT" })).status).toBe(403);
+    expect((await fetch(`${url}/queues/api/queues/turns/pause`, { method: "PUT" })).status).toBe(
+      403,
+    );
   });
 });
 
@@ -285,7 +337,11 @@ describe("changes", () => {
     const viewer = await signIn(await start(), passwords.viewer ?? "");
     expect(viewer.csrf).not.toBe("");
     for (const path of paths) expect((await viewer.put(path)).status, path).toBe(403);
-    for (const path of ["/rules/revoke", `/sessions/${session}/content`, `/sessions/${session}/cancel`]) {
+    for (const path of [
+      "/rules/revoke",
+      `/sessions/${session}/content`,
+      `/sessions/${session}/cancel`,
+    ]) {
       expect((await viewer.post(path)).status, path).toBe(403);
     }
     expect((await viewer.post(`/jobs/tools-local/${jobId}/content`)).status).toBe(403);
@@ -295,7 +351,9 @@ describe("changes", () => {
     const here = await start();
     const listed = async (password: string) => {
       const client = await signIn(here, password);
-      return (await (await client.get("/queues/api/queues?activeQueue=tools-local&page=1&jobsPerPage=10")).json()) as {
+      return (await (
+        await client.get("/queues/api/queues?activeQueue=tools-local&page=1&jobsPerPage=10")
+      ).json()) as {
         queues: Record<string, unknown>[];
       };
     };
@@ -304,7 +362,10 @@ describe("changes", () => {
       { name: "turns", readOnlyMode: true, allowRetries: false },
       { name: "tools-local", readOnlyMode: true, allowRetries: false },
     ]);
-    expect((await listed(passwords.operator)).queues).toMatchObject([{ readOnlyMode: false }, { readOnlyMode: false }]);
+    expect((await listed(passwords.operator)).queues).toMatchObject([
+      { readOnlyMode: false },
+      { readOnlyMode: false },
+    ]);
   });
 
   it("operators are refused without the token, with a wrong one, and from pages of other sites", async () => {
@@ -312,9 +373,15 @@ describe("changes", () => {
     const token = { "x-xsrf-token": operator.csrf };
     const path = "/queues/api/queues/tools-local/pause";
     expect((await operator.put(path, {})).status).toBe(403);
-    expect((await operator.put(path, { "x-xsrf-token": `${operator.csrf.slice(1)}0` })).status).toBe(403);
-    expect((await operator.put(path, { ...token, "sec-fetch-site": "cross-site" })).status).toBe(403);
-    expect((await operator.put(path, { ...token, origin: "https://evil.example" })).status).toBe(403);
+    expect(
+      (await operator.put(path, { "x-xsrf-token": `${operator.csrf.slice(1)}0` })).status,
+    ).toBe(403);
+    expect((await operator.put(path, { ...token, "sec-fetch-site": "cross-site" })).status).toBe(
+      403,
+    );
+    expect((await operator.put(path, { ...token, origin: "https://evil.example" })).status).toBe(
+      403,
+    );
     expect((await operator.post("/rules/revoke", { csrf: "" })).status).toBe(403);
     const other = await signIn(await start(), passwords.operator);
     expect((await operator.put(path, { "x-xsrf-token": other.csrf })).status).toBe(403);
@@ -333,7 +400,11 @@ describe("changes", () => {
   it("visitors cannot add jobs, change their data, or take a queue's settings away", async () => {
     const { url } = await start();
     const operator = await signIn({ url }, passwords.operator);
-    const headers = { cookie: operator.cookie, "x-xsrf-token": operator.csrf, "content-type": "application/json" };
+    const headers = {
+      cookie: operator.cookie,
+      "x-xsrf-token": operator.csrf,
+      "content-type": "application/json",
+    };
     const tries = [
       ["POST", "add"],
       ["PATCH", `${jobId}/update-data`],
@@ -344,7 +415,11 @@ describe("changes", () => {
     ] as const;
     for (const [method, end] of tries) {
       const body = JSON.stringify({ name: "x", data: {}, jobData: {}, concurrency: 1 });
-      const refused = await fetch(`${url}/queues/api/queues/tools-local/${end}`, { method, headers, body });
+      const refused = await fetch(`${url}/queues/api/queues/tools-local/${end}`, {
+        method,
+        headers,
+        body,
+      });
       expect([end, refused.status]).toEqual([end, 403]);
     }
   });
@@ -352,7 +427,8 @@ describe("changes", () => {
 
 it("says exactly what our pages and those of Bull Board may do", async () => {
   const operator = await signIn(await start(), passwords.operator);
-  const policyOf = async (path: string) => (await operator.get(path)).headers.get("content-security-policy");
+  const policyOf = async (path: string) =>
+    (await operator.get(path)).headers.get("content-security-policy");
   expect(await policyOf("/rules")).toBe(
     "default-src 'none';style-src 'self';img-src 'self' data:;form-action 'self';base-uri 'none';frame-ancestors 'none'",
   );
@@ -383,5 +459,7 @@ it("pages are not cached, fit into no frame, and load nothing from elsewhere", a
     expect(headers.get("x-content-type-options")).toBe("nosniff");
     expect(headers.get("cache-control")).toBe("no-store");
   }
-  expect(await (await operator.get("/queues")).text()).not.toMatch(/(?:src|href)="(?:https?:)?\/\//);
+  expect(await (await operator.get("/queues")).text()).not.toMatch(
+    /(?:src|href)="(?:https?:)?\/\//,
+  );
 });

@@ -22,7 +22,11 @@ export interface Refusal {
 }
 
 /** Says no in a way that a person can read. */
-export type Refuse = (request: FastifyRequest, reply: FastifyReply, refusal: Refusal) => Promise<unknown>;
+export type Refuse = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  refusal: Refusal,
+) => Promise<unknown>;
 
 /** For programs that watch the process, and what the sign-in page itself needs. */
 const openPaths = new Set(["/health", "/ready", "/metrics", "/style.css", "/sign-in"]);
@@ -34,8 +38,14 @@ const ownPaths = new Set(["/sign-out"]);
  * Admits only visitors who have signed in, lets only operators change something, and only with the token of a
  * page of ours. To be called before routes are added: it holds for all of them.
  */
-export async function guard(server: FastifyInstance, services: Services, refuse: Refuse): Promise<void> {
-  await server.register(cookie, { parseOptions: { path: "/", sameSite: "strict", httpOnly: true } });
+export async function guard(
+  server: FastifyInstance,
+  services: Services,
+  refuse: Refuse,
+): Promise<void> {
+  await server.register(cookie, {
+    parseOptions: { path: "/", sameSite: "strict", httpOnly: true },
+  });
   await sendSecurityHeaders(server);
   // The secret belongs to the sign-in: `@fastify/session` here only means that it is read from `request.session`.
   await server.register(csrfProtection, { sessionPlugin: "@fastify/session", getToken: sentToken });
@@ -49,7 +59,9 @@ export async function guard(server: FastifyInstance, services: Services, refuse:
     }
     if (openPaths.has(path)) return undefined;
     const visitor = services.signIns === undefined ? local : await signedIn(services, request);
-    if (visitor === undefined) return await refuse(request, reply, { status: 401, reason: "sign_in" });
+    if (visitor === undefined) {
+      return await refuse(request, reply, { status: 401, reason: "sign_in" });
+    }
     request.session = visitor;
     return undefined;
   });
@@ -61,8 +73,9 @@ export async function guard(server: FastifyInstance, services: Services, refuse:
       : undefined,
   );
   server.addHook("preHandler", (request, reply, done) => {
-    if (isChange(request) && !openPaths.has(pathOf(request))) server.csrfProtection(request, reply, done);
-    else done();
+    if (isChange(request) && !openPaths.has(pathOf(request))) {
+      server.csrfProtection(request, reply, done);
+    } else done();
   });
   server.addHook("preHandler", async (request, reply) => {
     const isAllowed = request.session?.role === "operator" || ownPaths.has(pathOf(request));
@@ -71,9 +84,14 @@ export async function guard(server: FastifyInstance, services: Services, refuse:
   });
 }
 
-async function signedIn({ clock, signIns }: Services, { cookies }: FastifyRequest): Promise<Visitor | undefined> {
+async function signedIn(
+  { clock, signIns }: Services,
+  { cookies }: FastifyRequest,
+): Promise<Visitor | undefined> {
   const token = cookies[tokenCookie];
-  return token === undefined ? undefined : await withDeadline(clock, signIns?.find(token) ?? none, redisDeadlineMs);
+  return token === undefined
+    ? undefined
+    : await withDeadline(clock, signIns?.find(token) ?? none, redisDeadlineMs);
 }
 
 const none = Promise.resolve(undefined);
@@ -94,7 +112,9 @@ const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
  */
 function isLocal({ socket, headers }: FastifyRequest): boolean {
   if (Object.keys(headers).some((name) => proxyHeader.test(name))) return false;
-  const host = URL.canParse(`http://${headers.host ?? ""}`) ? new URL(`http://${headers.host ?? ""}`).hostname : "";
+  const host = URL.canParse(`http://${headers.host ?? ""}`)
+    ? new URL(`http://${headers.host ?? ""}`).hostname
+    : "";
   return isLoopbackAddress(socket.remoteAddress ?? "") && isLoopbackHost(host);
 }
 
@@ -161,7 +181,8 @@ async function sendSecurityHeaders(server: FastifyInstance): Promise<void> {
   await server.register(helmet, headers);
   server.addHook("onRequest", async ({ url }, reply) => {
     reply.header("cache-control", "no-store");
-    const isBoard = url === boardPath || url.startsWith(`${boardPath}/`) || url.startsWith(`${boardPath}?`);
+    const isBoard =
+      url === boardPath || url.startsWith(`${boardPath}/`) || url.startsWith(`${boardPath}?`);
     if (isBoard) reply.helmet({ ...headers, contentSecurityPolicy: boardPolicy });
   });
 }

@@ -26,7 +26,10 @@ export const agentWords = {
   allowedTools: { zh: "可用的工具", en: "Tools that it may use" },
   toolsHint: { zh: "全部勾选表示与配置文件相同。", en: "All of them: as in the file." },
   everyTool: { zh: "所有工具", en: "every tool" },
-  laterTools: { zh: "与配置文件相同：所有工具，包括以后新增的", en: "As in the file: every tool, later ones too" },
+  laterTools: {
+    zh: "与配置文件相同：所有工具，包括以后新增的",
+    en: "As in the file: every tool, later ones too",
+  },
   limitsHint: {
     zh: "留空表示与配置文件相同；不能超过括号里配置文件的值。",
     en: "Empty: as in the file; at most the file's number, in brackets.",
@@ -44,7 +47,10 @@ export const agentWords = {
   preview: { zh: "预览差异", en: "Preview" },
   apply: { zh: "应用为新版本", en: "Apply as a new version" },
   changesToApply: { zh: "将要修改", en: "What changes" },
-  noDifference: { zh: "与现在的版本没有差异。", en: "There is no difference to the present version." },
+  noDifference: {
+    zh: "与现在的版本没有差异。",
+    en: "There is no difference to the present version.",
+  },
   isApplied: {
     zh: "已应用。各 worker 几秒内采用。",
     en: "It is applied. Every worker takes it up within seconds.",
@@ -64,7 +70,10 @@ export const agentWords = {
   asInFile: { zh: "配置文件", en: "The file" },
   versions: { zh: "版本", en: "Versions" },
   noVersions: { zh: "没有修改过。", en: "Never changed." },
-  versionBeforeIsGone: { zh: "前一个版本已不再保存。", en: "The version before is not kept any more." },
+  versionBeforeIsGone: {
+    zh: "前一个版本已不再保存。",
+    en: "The version before is not kept any more.",
+  },
   goBackTo: { zh: "恢复到此版本", en: "Go back to this" },
   versionIsRefused: {
     zh: "已损坏，或不是本部署的 worker 签署的：不生效。",

@@ -61,7 +61,11 @@ async function change(base: number, changes: AgentChange, agent = "sales"): Prom
 }
 
 async function stored(agent = "sales"): Promise<unknown[]> {
-  return (await world.versions.list()).versions.get(agent)?.map(({ number, change: what }) => [number, what]) ?? [];
+  return (
+    (await world.versions.list()).versions
+      .get(agent)
+      ?.map(({ number, change: what }) => [number, what]) ?? []
+  );
 }
 
 /** What the preview shows as removed. */
@@ -70,7 +74,8 @@ async function removedIn(page: Page): Promise<string[]> {
   return (await preview.locator("del").allInnerTexts()).map((line) => line.trim());
 }
 
-const press = async (page: Page, name: string): Promise<void> => await page.getByRole("button", { name }).click();
+const press = async (page: Page, name: string): Promise<void> =>
+  await page.getByRole("button", { name }).click();
 
 it("an operator changes an agent: wrong fields are named, the difference is shown, and then it is applied", async () => {
   const page = await visit("/agents");
@@ -83,7 +88,9 @@ it("an operator changes an agent: wrong fields are named, the difference is show
   await page.getByLabel("pay").uncheck();
   await press(page, "Preview");
   await untilShown(page.getByText("Some fields are wrong"));
-  expect(await page.locator("#limits\\.maxIterations-problem").innerText()).toBe("More than the file allows: 10");
+  expect(await page.locator("#limits\\.maxIterations-problem").innerText()).toBe(
+    "More than the file allows: 10",
+  );
   expect(await page.locator("#budgets\\.day\\.tokens-problem").innerText()).toBe("Give a number.");
   expect(await steps.getAttribute("aria-invalid")).toBe("true");
   expect(await page.getByLabel("pay").isChecked()).toBe(false);
@@ -115,7 +122,9 @@ it("an operator changes an agent: wrong fields are named, the difference is show
   expect(await auditOf(world, "agent_changed")).toMatchObject([
     { agent: "sales", userId: "console:Ann", from: 0, to: 1 },
   ]);
-  expect(await page.locator("summary").innerText()).toMatch(/^Version 1, Ann, .*: complaints\s+in force$/);
+  expect(await page.locator("summary").innerText()).toMatch(
+    /^Version 1, Ann, .*: complaints\s+in force$/,
+  );
   await page.goto(`${running.url}/agents`);
   await page.getByText("Works, Version 1").waitFor();
   await page.goto(`${running.url}/budgets?id=sales`);
@@ -125,7 +134,9 @@ it("an operator changes an agent: wrong fields are named, the difference is show
 it("of an agent with every tool, keeps others away only where that is not ticked any more", async () => {
   const operator = await signIn(running, passwords.operator);
   const wanted = async (fields: Record<string, string>): Promise<string> => {
-    const page = await (await operator.post("/agents/default/preview", { instructions: "x", ...fields })).text();
+    const page = await (
+      await operator.post("/agents/default/preview", { instructions: "x", ...fields })
+    ).text();
     return /name="change" value="([^"]*)"/.exec(page)?.[1]?.replaceAll("&quot;", '"') ?? "";
   };
   expect(await wanted({ everyTool: "on", shown: "a", tool: "a" })).toBe('{"instructions":"x"}');
@@ -190,9 +201,14 @@ it("shows viewers who changed what, but no instructions; they change nothing", a
   expect(shown).toContain("Viewers do not see instructions.");
   expect(shown).toMatch(/Version 1,\s+Bo/);
   expect(shown).toContain("+ 3");
-  for (const secret of ["confidential words", "Sell wine", "<textarea"]) expect(shown).not.toContain(secret);
+  for (const secret of ["confidential words", "Sell wine", "<textarea"]) {
+    expect(shown).not.toContain(secret);
+  }
   for (const deed of ["preview", "apply", "back"]) {
-    expect((await viewer.post(`/agents/sales/${deed}`, { version: "1", base: "1", change: "{}" })).status).toBe(403);
+    expect(
+      (await viewer.post(`/agents/sales/${deed}`, { version: "1", base: "1", change: "{}" }))
+        .status,
+    ).toBe(403);
   }
   expect(await stored()).toHaveLength(1);
 });
@@ -202,11 +218,18 @@ it("takes nothing without the token of its forms, that is no change, or that the
   const apply = async (fields: Record<string, string>, agent = "sales") =>
     await operator.post(`/agents/${agent}/apply`, { base: "0", change: "{}", ...fields });
   expect((await apply({ csrf: "x" })).status).toBe(403);
-  for (const wrong of [{ change: "x" }, { change: '{"people":["ou_1"]}' }, { base: "-1" }, { base: "x" }]) {
+  for (const wrong of [
+    { change: "x" },
+    { change: '{"people":["ou_1"]}' },
+    { base: "-1" },
+    { base: "x" },
+  ]) {
     expect((await apply(wrong)).status).toBe(404);
   }
   const over = JSON.stringify({ limits: { maxIterations: 11 } });
-  expect(await (await apply({ change: over })).text()).toContain("The file does not allow this version.");
+  expect(await (await apply({ change: over })).text()).toContain(
+    "The file does not allow this version.",
+  );
   const preview = async (instructions: string) =>
     await (await operator.post("/agents/sales/preview", { instructions })).text();
   expect(await preview("长".repeat(20_001))).toContain("Too long: at most 20,000 characters.");
@@ -223,11 +246,16 @@ it("says what of a version does not count after the file has changed, and which 
   await change(1, { instructions: "forged" });
   const key = `{${world.namespace}}:agent-versions`;
   await world.redis.hset(key, { "refused:sales:2": "1", "version:sales:3": "garbage" });
-  const later = { ...config, agents: { sales: { ...sales, models: [], tools: ["search"], maxIterations: 6 } } };
+  const later = {
+    ...config,
+    agents: { sales: { ...sales, models: [], tools: ["search"], maxIterations: 6 } },
+  };
   const console = await startTestConsole(world, passwords, later);
   closing.push(async () => await console.close());
   const operator = await signIn(console, passwords.operator);
-  const text = (await (await operator.get("/agents/sales")).text()).replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " ");
+  const text = (await (await operator.get("/agents/sales")).text())
+    .replaceAll(/<[^>]*>/g, " ")
+    .replaceAll(/\s+/g, " ");
   expect(text).toContain("The agent has changed in the file since this version was made.");
   expect(text).toContain("Model: Not offered by the file: openai/b");
   expect(text).toContain("Tools: Not offered by the file: pay");

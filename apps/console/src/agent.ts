@@ -1,4 +1,10 @@
-import { agentBounds, agentHash, narrowChange, type AgentBounds, type ChangeProblem } from "@larkline/process/config";
+import {
+  agentBounds,
+  agentHash,
+  narrowChange,
+  type AgentBounds,
+  type ChangeProblem,
+} from "@larkline/process/config";
 import { AgentChange, jsonParserOf, parserOf } from "@larkline/protocol";
 import type { AgentVersion } from "@larkline/store/operations";
 import type { FastifyInstance, FastifyRequest } from "fastify";
@@ -6,7 +12,15 @@ import { isDeepStrictEqual } from "node:util";
 import { agentPath, operatorIn } from "./agents.ts";
 import { diffBlock, diffOf } from "./diff.ts";
 import { facts, html, type Html, type HtmlValue, moment } from "./html.ts";
-import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
+import {
+  actionForm,
+  answerPage,
+  countAction,
+  fieldOf,
+  order,
+  type Page,
+  type View,
+} from "./page.ts";
 import { select } from "./runs.ts";
 import type { Services } from "./services.ts";
 import type { Word } from "./words.ts";
@@ -14,7 +28,12 @@ import type { Word } from "./words.ts";
 // The page of one agent: its versions, and the form that makes the next one. Nothing is applied before its differences
 // were shown. The checks of the form are those of the worker that makes the version.
 
-const limitNames = ["maxIterations", "maxOutputTokens", "maxCallsPerStep", "toolTimeoutMs"] as const;
+const limitNames = [
+  "maxIterations",
+  "maxOutputTokens",
+  "maxCallsPerStep",
+  "toolTimeoutMs",
+] as const;
 const budgetNames = ["day.tokens", "day.usd", "month.tokens", "month.usd"] as const;
 
 /** A form with instructions in Chinese, percent-encoded. */
@@ -30,7 +49,9 @@ interface OfAgent {
 export function registerAgent(server: FastifyInstance, services: Services): void {
   const path = agentPath(":agent");
   server.get<OfAgent>(path, async (request, reply) =>
-    answerPage(services, request, reply, async (view) => agentPage(view, await shownAgent(services, request))),
+    answerPage(services, request, reply, async (view) =>
+      agentPage(view, await shownAgent(services, request)),
+    ),
   );
   server.post<OfAgent>(`${path}/preview`, { bodyLimit }, async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
@@ -42,10 +63,14 @@ export function registerAgent(server: FastifyInstance, services: Services): void
     answerPage(services, request, reply, async (view) => {
       const shown = await shownAgent(services, request);
       const number = Number(fieldOf(request, "version"));
-      const change = number === 0 ? {} : shown?.versions.find((version) => version.number === number)?.change;
+      const change =
+        number === 0 ? {} : shown?.versions.find((version) => version.number === number)?.change;
       if (shown?.bounds === undefined || change === undefined) return undefined;
       const { counts } = narrowChange(shown.bounds, change);
-      return agentPage(ownView(view, shown), shown, { ...draftOf(shown.bounds, counts), wanted: counts });
+      return agentPage(ownView(view, shown), shown, {
+        ...draftOf(shown.bounds, counts),
+        wanted: counts,
+      });
     }),
   );
   server.post<OfAgent>(`${path}/apply`, { bodyLimit }, async (request, reply) =>
@@ -55,12 +80,20 @@ export function registerAgent(server: FastifyInstance, services: Services): void
       const note = fieldOf(request, "note", maxNote) ?? "";
       const { agent } = request.params;
       if (!change.ok || !Number.isSafeInteger(base) || base < 0) return undefined;
-      const act = { do: "change_agent", agent, base, change: change.value, ...(note === "" ? {} : { note }) } as const;
+      const act = {
+        do: "change_agent",
+        agent,
+        base,
+        change: change.value,
+        ...(note === "" ? {} : { note }),
+      } as const;
       const { word, isDone } = await order(services, view, act, orderWords);
       if (isDone) countAction(services, "agent_changed", agentPath(agent));
       const shown = await shownAgent(services, request);
       if (shown?.bounds === undefined) return undefined;
-      const draft = isDone ? undefined : { ...draftOf(shown.bounds, change.value, note), wanted: change.value };
+      const draft = isDone
+        ? undefined
+        : { ...draftOf(shown.bounds, change.value, note), wanted: change.value };
       return agentPage(ownView(view, shown), shown, draft, word);
     }),
   );
@@ -104,14 +137,18 @@ async function shownAgent(
   if (config === undefined ? versions.length === 0 : config.team !== null) return undefined;
   const bounds = config && agentBounds(settings, config);
   const known = new Set(bounds?.tools ?? tools.keys());
-  for (const tool of bounds?.tools === null ? (stored.inForce.get(name)?.change.tools ?? []) : []) known.add(tool);
+  for (const tool of bounds?.tools === null ? (stored.inForce.get(name)?.change.tools ?? []) : []) {
+    known.add(tool);
+  }
   return {
     name,
     bounds,
     isChangeable: settings.changesAgents && bounds !== undefined,
     tools: [...known].toSorted(),
     versions,
-    refused: new Set(stored.refused.filter(({ agent }) => agent === name).map(({ number }) => number)),
+    refused: new Set(
+      stored.refused.filter(({ agent }) => agent === name).map(({ number }) => number),
+    ),
     present: stored.inForce.get(name),
     head: stored.heads.get(name) ?? 0,
   };
@@ -136,7 +173,13 @@ type Problem = { word: Word; detail?: string };
 
 /** The form of a change. */
 function draftOf(bounds: AgentBounds, change: AgentChange, note = ""): Draft {
-  const { instructions = bounds.instructions, model = "", tools, limits = {}, budgets = {} } = change;
+  const {
+    instructions = bounds.instructions,
+    model = "",
+    tools,
+    limits = {},
+    budgets = {},
+  } = change;
   const values: Record<string, string> = { instructions, model, note };
   for (const name of limitNames) values[`limits.${name}`] = textOf(limits[name]);
   for (const name of budgetNames) values[`budgets.${name}`] = textOf(budgetAt(budgets, name));
@@ -173,7 +216,9 @@ function draftIn({ body }: FastifyRequest, { bounds }: Shown): Draft | undefined
   ];
   const [chosen, offered] = [body.getAll("tool"), body.getAll("shown")];
   // Of runners that are away no tools are shown: that all are ticked says nothing of those.
-  const isEvery = offered.every((tool) => chosen.includes(tool)) && (bounds.tools !== null || body.has("everyTool"));
+  const isEvery =
+    offered.every((tool) => chosen.includes(tool)) &&
+    (bounds.tools !== null || body.has("everyTool"));
   const isOther = instructions.trim() !== "" && instructions !== bounds.instructions;
   const numbers = numbersIn(body);
   const problems = new Map(numbers.problems);
@@ -183,10 +228,16 @@ function draftIn({ body }: FastifyRequest, { bounds }: Shown): Draft | undefined
     ...(isEvery ? {} : { tools: chosen }),
     ...numbers.change,
   };
-  if (isOther && instructions.length > maxInstructions) problems.set("instructions", { word: "isTooLong" });
-  for (const problem of narrowChange(bounds, change).problems) problems.set(problem.field, problemOf(problem));
+  if (isOther && instructions.length > maxInstructions) {
+    problems.set("instructions", { word: "isTooLong" });
+  }
+  for (const problem of narrowChange(bounds, change).problems) {
+    problems.set(problem.field, problemOf(problem));
+  }
   const checked = checkChange(change);
-  if (!checked.ok && problems.size === 0) problems.set("", { word: "badRequest", detail: ` ${checked.error}` });
+  if (!checked.ok && problems.size === 0) {
+    problems.set("", { word: "badRequest", detail: ` ${checked.error}` });
+  }
   const values = { instructions, model, note, ...numbers.values };
   const tools = new Set(isEvery ? [anyTool] : chosen);
   return { values, tools, problems, ...(problems.size === 0 ? { wanted: change } : {}) };
@@ -214,7 +265,10 @@ function numbersIn(body: URLSearchParams) {
     const isAmount = unit === "tokens" ? Number.isSafeInteger : Number.isFinite;
     const wanted = numberAt(`budgets.${name}`, (value) => isAmount(value) && value >= 0);
     if (wanted === undefined) continue;
-    change.budgets = { ...change.budgets, [period]: { ...change.budgets?.[period], [unit]: wanted } };
+    change.budgets = {
+      ...change.budgets,
+      [period]: { ...change.budgets?.[period], [unit]: wanted },
+    };
   }
   return { change, problems, values };
 }
@@ -223,12 +277,21 @@ function problemOf({ kind, detail }: ChangeProblem): Problem {
   return { word: kind === "above_file" ? "isAboveFile" : "isNotOffered", detail };
 }
 
-function agentPage(view: View, shown: Shown | undefined, draft?: Draft, note?: Word): Page | undefined {
+function agentPage(
+  view: View,
+  shown: Shown | undefined,
+  draft?: Draft,
+  note?: Word,
+): Page | undefined {
   if (shown === undefined) return undefined;
   const { say } = view;
   const { bounds, name, isChangeable, present } = shown;
   const isOperator = view.visitor?.role === "operator";
-  const state = isChangeable ? "changesAre" : bounds === undefined ? "agentIsGone" : "changesAreOff";
+  const state = isChangeable
+    ? "changesAre"
+    : bounds === undefined
+      ? "agentIsGone"
+      : "changesAreOff";
   const body = html`<p class="quiet">${say(state)}</p>
     ${present !== undefined && bounds !== undefined && warnings(view, present, bounds)}
     ${draft !== undefined && bounds !== undefined && previewOf(view, { ...shown, bounds }, draft)}
@@ -236,7 +299,11 @@ function agentPage(view: View, shown: Shown | undefined, draft?: Draft, note?: W
       isChangeable &&
       isOperator &&
       bounds !== undefined &&
-      formOf(view, { ...shown, bounds }, draft ?? draftOf(bounds, narrowChange(bounds, present?.change ?? {}).counts))
+      formOf(
+        view,
+        { ...shown, bounds },
+        draft ?? draftOf(bounds, narrowChange(bounds, present?.change ?? {}).counts),
+      )
     }
     ${versionList(view, shown)}`;
   const problem = draft !== undefined && draft.problems.size > 0 ? "fieldsAreWrong" : undefined;
@@ -261,7 +328,9 @@ function warnings({ say }: View, version: AgentVersion, bounds: AgentBounds): Ht
 }
 
 function labelOf({ say }: Pick<View, "say">, field: string): string {
-  return field === "instructions" || field === "model" || field === "tools" ? say(field) : say(field as Word); // of agentWords
+  return field === "instructions" || field === "model" || field === "tools"
+    ? say(field)
+    : say(field as Word); // of agentWords
 }
 
 type Bounded = Shown & { bounds: AgentBounds };
@@ -272,7 +341,11 @@ function previewOf(view: View, shown: Bounded, { wanted, values }: Draft): HtmlV
   if (wanted === undefined) return undefined;
   const now = narrowChange(shown.bounds, shown.present?.change ?? {}).counts;
   const isSame = isDeepStrictEqual(now, wanted);
-  const fields = { base: String(shown.head), change: JSON.stringify(wanted), note: values["note"] ?? "" };
+  const fields = {
+    base: String(shown.head),
+    change: JSON.stringify(wanted),
+    note: values["note"] ?? "",
+  };
   return html`<section>
     <h2>${say("changesToApply")}</h2>
     ${isSame ? html`<p role="status">${say("noDifference")}</p>` : differences(view, shown.bounds, now, wanted)}
@@ -281,7 +354,12 @@ function previewOf(view: View, shown: Bounded, { wanted, values }: Draft): HtmlV
 }
 
 /** The fields in which two changes of the file differ. */
-function differences(view: View, bounds: AgentBounds, before: AgentChange, after: AgentChange): HtmlValue {
+function differences(
+  view: View,
+  bounds: AgentBounds,
+  before: AgentChange,
+  after: AgentChange,
+): HtmlValue {
   const { say, visitor } = view;
   const [old, fresh] = [linesOf(view, bounds, before), linesOf(view, bounds, after)];
   const rows = [...fresh].flatMap(([field, lines]): [string, HtmlValue][] => {
@@ -290,18 +368,26 @@ function differences(view: View, bounds: AgentBounds, before: AgentChange, after
     const isHidden = field === "instructions" && visitor?.role !== "operator";
     return [[labelOf(view, field), isHidden ? say("instructionsHidden") : diffBlock(diff)]];
   });
-  return rows.length === 0 ? html`<p>${say("noDifference")}</p>` : html`<div class="changes">${facts(rows)}</div>`;
+  return rows.length === 0
+    ? html`<p>${say("noDifference")}</p>`
+    : html`<div class="changes">${facts(rows)}</div>`;
 }
 
 /** What an agent is with a change, by field, as lines. */
 function linesOf({ say }: View, bounds: AgentBounds, change: AgentChange): Map<string, string[]> {
-  const { instructions = bounds.instructions, model = say("modelOfFile"), tools = bounds.tools } = change;
+  const {
+    instructions = bounds.instructions,
+    model = say("modelOfFile"),
+    tools = bounds.tools,
+  } = change;
   const lines = new Map([
     ["instructions", instructions.split("\n")],
     ["model", [model]],
     ["tools", tools === null ? [say("everyTool")] : tools.toSorted()],
   ]);
-  for (const name of limitNames) lines.set(`limits.${name}`, [String(change.limits?.[name] ?? bounds.limits[name])]);
+  for (const name of limitNames) {
+    lines.set(`limits.${name}`, [String(change.limits?.[name] ?? bounds.limits[name])]);
+  }
   for (const name of budgetNames) {
     const limit = budgetAt(change.budgets ?? {}, name) ?? budgetAt(bounds.budgets, name);
     lines.set(`budgets.${name}`, [limit === undefined ? say("noLimit") : String(limit)]);
@@ -364,7 +450,8 @@ function toolBoxes(
       ${
         !isBounded &&
         html`<label
-          ><input type="checkbox" name="everyTool" ${isEvery && html`checked`} /> ${say("laterTools")}</label
+          ><input type="checkbox" name="everyTool" ${isEvery && html`checked`} />
+          ${say("laterTools")}</label
         > `
       }
       ${tools.map(
@@ -384,7 +471,12 @@ function toolBoxes(
   </fieldset>`;
 }
 
-function numberField(view: View, field: string, most: number | undefined, { values, problems }: Draft): Html {
+function numberField(
+  view: View,
+  field: string,
+  most: number | undefined,
+  { values, problems }: Draft,
+): Html {
   const { say } = view;
   return html`<div class="field">
     <label for="${field}">${labelOf(view, field)} (${most ?? say("noLimit")})</label>
@@ -406,25 +498,37 @@ function describedBy(field: string, problems: Draft["problems"]): HtmlValue {
 
 function problemBeside({ say }: View, field: string, problems: Draft["problems"]): HtmlValue {
   const problem = problems.get(field);
-  return problem && html`<span class="wrong" id="${field}-problem">${say(problem.word)}${problem.detail ?? ""}</span>`;
+  return (
+    problem &&
+    html`<span class="wrong" id="${field}-problem"
+      >${say(problem.word)}${problem.detail ?? ""}</span
+    >`
+  );
 }
 
 /** Every version with its differences to the one before; the newest first. */
 function versionList(view: View, shown: Shown): Html {
   const { say } = view;
   const { versions, refused, present, bounds, name, isChangeable } = shown;
-  const unreadable = [...refused].filter((number) => versions.every((version) => version.number !== number));
+  const unreadable = [...refused].filter((number) =>
+    versions.every((version) => version.number !== number),
+  );
   const back = (number: number): HtmlValue =>
     isChangeable &&
     view.visitor?.role === "operator" &&
-    actionForm(view, { path: `${agentPath(name)}/back`, label: "goBackTo", fields: { version: String(number) } });
+    actionForm(view, {
+      path: `${agentPath(name)}/back`,
+      label: "goBackTo",
+      fields: { version: String(number) },
+    });
   const rows = versions.map((version) => {
     const { number, by, atMs, note = "" } = version;
     const isPresent = version === present;
     return html`<li>
       <details>
         <summary>
-          ${say("version")} ${number}, ${operatorIn(by)}, ${moment(view, atMs)}${note !== "" && `: ${note}`}
+          ${say("version")} ${number}, ${operatorIn(by)},
+          ${moment(view, atMs)}${note !== "" && `: ${note}`}
           ${isPresent && html`<span class="pill answered">${say("presentVersion")}</span>`}
         </summary>
         ${refused.has(number) && html`<p class="wrong">${say("versionIsRefused")}</p>`}
@@ -447,7 +551,11 @@ function versionList(view: View, shown: Shown): Html {
   </section>`;
 }
 
-function toTheOneBefore(view: View, { bounds, versions }: Bounded, { number, change }: AgentVersion): HtmlValue {
+function toTheOneBefore(
+  view: View,
+  { bounds, versions }: Bounded,
+  { number, change }: AgentVersion,
+): HtmlValue {
   const before = number === 1 ? {} : versions.find((one) => one.number === number - 1)?.change;
   if (before === undefined) return html`<p class="quiet">${view.say("versionBeforeIsGone")}</p>`;
   return differences(view, bounds, before, change);

@@ -3,7 +3,15 @@ import type { Pause } from "@larkline/store/operations";
 import { toolProblem } from "@larkline/process/config";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, table, toolText } from "./html.ts";
-import { actionForm, answerPage, countAction, fieldOf, order, type Page, type View } from "./page.ts";
+import {
+  actionForm,
+  answerPage,
+  countAction,
+  fieldOf,
+  order,
+  type Page,
+  type View,
+} from "./page.ts";
 import type { Services } from "./services.ts";
 import type { Word } from "./words.ts";
 
@@ -18,14 +26,23 @@ export function agentPath(name: string): string {
 /** Adds the page of agents and tools, with pausing them and letting them work again. */
 export function registerAgents(server: FastifyInstance, services: Services): void {
   server.get(agentsPath, async (request, reply) =>
-    answerPage(services, request, reply, async (view) => agentsPage(view, await shownAgents(services))),
+    answerPage(services, request, reply, async (view) =>
+      agentsPage(view, await shownAgents(services)),
+    ),
   );
   for (const deed of ["pause", "resume"] as const) {
     server.post(`${agentsPath}/${deed}`, async (request, reply) =>
       answerPage(services, request, reply, async (view) => {
         const [what, name] = [fieldOf(request, "what"), fieldOf(request, "name")];
-        if ((what !== "agent" && what !== "tool") || name === undefined || name === "") return undefined;
-        const { word, isDone } = await order(services, view, { do: deed, what, name }, wordsOf[deed]);
+        if ((what !== "agent" && what !== "tool") || name === undefined || name === "") {
+          return undefined;
+        }
+        const { word, isDone } = await order(
+          services,
+          view,
+          { do: deed, what, name },
+          wordsOf[deed],
+        );
         if (isDone) countAction(services, `${what}_${deed}d`, agentsPath);
         return agentsPage({ ...view, url: agentsPath }, await shownAgents(services), word);
       }),
@@ -34,7 +51,12 @@ export function registerAgents(server: FastifyInstance, services: Services): voi
 }
 
 const wordsOf = {
-  pause: { done: "nowPaused", nothing: "isPausedAlready", not_possible: "nothingToPause", full: "tooManyPauses" },
+  pause: {
+    done: "nowPaused",
+    nothing: "isPausedAlready",
+    not_possible: "nothingToPause",
+    full: "tooManyPauses",
+  },
   resume: { done: "nowResumed", nothing: "isNotPaused" },
 } as const;
 
@@ -61,14 +83,27 @@ async function shownAgents({
   pauses,
   agentVersions,
 }: Services): Promise<Record<Pausable, Shown[]>> {
-  const [paused, tools, stored] = await Promise.all([pauses.list(), directory.tools(), agentVersions.list()]);
-  const rowsOf = (what: Pausable, known: ReadonlyMap<string, Omit<Shown, "name" | "pause">>): Shown[] => {
-    const its = new Map(paused.filter((pause) => pause.what === what).map((pause) => [pause.name, pause]));
+  const [paused, tools, stored] = await Promise.all([
+    pauses.list(),
+    directory.tools(),
+    agentVersions.list(),
+  ]);
+  const rowsOf = (
+    what: Pausable,
+    known: ReadonlyMap<string, Omit<Shown, "name" | "pause">>,
+  ): Shown[] => {
+    const its = new Map(
+      paused.filter((pause) => pause.what === what).map((pause) => [pause.name, pause]),
+    );
     const names = [...new Set([...known.keys(), ...its.keys()])].sort();
     return names.map((name) => ({ about: "", ...known.get(name), name, pause: its.get(name) }));
   };
   const agents = Object.values(settings.agents);
-  const offered = [...tools].map(([name, { runner, announcement }]) => ({ name, runner, announcement }));
+  const offered = [...tools].map(([name, { runner, announcement }]) => ({
+    name,
+    runner,
+    announcement,
+  }));
   return {
     agent: rowsOf(
       "agent",
@@ -112,7 +147,12 @@ function tableOf(
   return table({
     caption,
     columns: [say(what), about, say("state"), say("action")],
-    rows: shown.map((one) => [nameOf(one, language), one.about || "–", stateOf(view, one), actOf(view, what, one)]),
+    rows: shown.map((one) => [
+      nameOf(one, language),
+      one.about || "–",
+      stateOf(view, one),
+      actOf(view, what, one),
+    ]),
   });
 }
 
@@ -129,9 +169,12 @@ function stateOf(view: View, shown: Shown): HtmlValue {
 
 function workOf(view: View, { pause, version }: Shown): HtmlValue {
   const { say } = view;
-  if (pause === undefined && version !== undefined) return `${say("works")}, ${say("version")} ${version}`;
+  if (pause === undefined && version !== undefined) {
+    return `${say("works")}, ${say("version")} ${version}`;
+  }
   if (pause === undefined) return say("works");
-  return html`<strong>${say("paused")}</strong>, ${operatorIn(pause.by)}, ${moment(view, pause.sinceMs)}`;
+  return html`<strong>${say("paused")}</strong>, ${operatorIn(pause.by)},
+    ${moment(view, pause.sinceMs)}`;
 }
 
 /** The name that an operator gave when they signed in; of one without it, where the order came from. */

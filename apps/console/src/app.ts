@@ -1,4 +1,10 @@
-import { accept, openApp, startError, type AppOptions, type RunningApp } from "@larkline/process/app";
+import {
+  accept,
+  openApp,
+  startError,
+  type AppOptions,
+  type RunningApp,
+} from "@larkline/process/app";
 import { loadConfigFile, type Env } from "@larkline/process/config";
 import { createLogger, Metrics } from "@larkline/process/telemetry";
 import { systemClock, systemRandom } from "@larkline/protocol";
@@ -20,7 +26,10 @@ export async function startConsoleApp(env: Env, options: AppOptions = {}): Promi
     const { host, passwords } = config;
     log.info({ host, port: started.port }, "console ready");
     if (passwords === undefined) {
-      log.info({ host }, "CONSOLE_PASSWORD is not set: only this machine is served, without sign-in");
+      log.info(
+        { host },
+        "CONSOLE_PASSWORD is not set: only this machine is served, without sign-in",
+      );
     }
     return { port: started.port, log, ready: started.ready, closeMs: 8_000 };
   });

@@ -25,12 +25,17 @@ interface OfApproval {
 
 /** Adds the page of questions that wait for people, and deciding those that operators may decide. */
 export function registerApprovals(server: FastifyInstance, services: Services): void {
-  const openOne = async ({ session, id }: OfApproval["Params"]): Promise<ApprovalStatus | undefined> =>
+  const openOne = async ({
+    session,
+    id,
+  }: OfApproval["Params"]): Promise<ApprovalStatus | undefined> =>
     (await openApprovals(services.approvals)).approvals.find(
       ({ approval }) => approval.session === session && approval.id === id,
     );
   server.get("/approvals", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => approvalsPage(view, await openApprovals(services.approvals))),
+    answerPage(services, request, reply, async (view) =>
+      approvalsPage(view, await openApprovals(services.approvals)),
+    ),
   );
   server.post<OfApproval>("/approvals/:session/:id/content", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
@@ -54,29 +59,51 @@ export function registerApprovals(server: FastifyInstance, services: Services): 
   );
   server.post<OfApproval>("/approvals/:session/:id/decide", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
-      const [word, argumentsHash, app] = ["word", "hash", "app"].map((name) => fieldOf(request, name));
+      const [word, argumentsHash, app] = ["word", "hash", "app"].map((name) =>
+        fieldOf(request, name),
+      );
       if (word !== "approve" && word !== "reject") return undefined;
       if (argumentsHash === undefined || app === undefined) return undefined;
-      const act = { do: "decide", app, approvalId: request.params.id, word, argumentsHash } as const;
+      const act = {
+        do: "decide",
+        app,
+        approvalId: request.params.id,
+        word,
+        argumentsHash,
+      } as const;
       const decided = await order(services, view, act, decideWords);
-      if (decided.isDone) countAction(services, `call_${word === "approve" ? "approved" : "rejected"}`, "/approvals");
-      return approvalsPage({ ...view, url: "/approvals" }, await openApprovals(services.approvals), decided.word);
+      if (decided.isDone) {
+        countAction(services, `call_${word === "approve" ? "approved" : "rejected"}`, "/approvals");
+      }
+      return approvalsPage(
+        { ...view, url: "/approvals" },
+        await openApprovals(services.approvals),
+        decided.word,
+      );
     }),
   );
 }
 
-const decideWords = { done: "wasDecided", nothing: "isDecidedAlready", not_possible: "notForOperators" } as const;
+const decideWords = {
+  done: "wasDecided",
+  nothing: "isDecidedAlready",
+  not_possible: "notForOperators",
+} as const;
 
 /** One call with what it would do, and the two words that an operator may say. */
 function approvalPage(view: View, { approval }: ApprovalStatus): Page {
   const { say, language } = view;
-  const { app, session, kind, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } = approval;
+  const { app, session, kind, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } =
+    approval;
   const path = `${approvalPath(approval)}/decide`;
   const answer = (word: "approve" | "reject"): Html =>
     actionForm(view, { path, label: word, fields: { word, hash: argumentsHash, app } });
   const body = html`${facts([
       [say("tool"), toolIn(approval, language)],
-      [say("description"), words?.summary === undefined ? undefined : textIn(words.summary, language)],
+      [
+        say("description"),
+        words?.summary === undefined ? undefined : textIn(words.summary, language),
+      ],
       [say("requester"), requester.name ?? who(requester.id)],
       [say("chat"), who(chatId)],
       // Of a consent it is what the person has written, for that person's card alone.
@@ -85,8 +112,11 @@ function approvalPage(view: View, { approval }: ApprovalStatus): Page {
       [say("session"), sessionLink(session)],
       [say("expires"), moment(view, expiresAtMs)],
     ])}
-    <pre>${JSON.stringify(maskedArguments(approval.arguments, approval.secrets), undefined, 2)}</pre>
-    <div class="row">${answer("approve")} ${answer("reject")} <a href="/approvals">${say("back")}</a></div>`;
+    <pre>
+${JSON.stringify(maskedArguments(approval.arguments, approval.secrets), undefined, 2)}</pre>
+    <div class="row">
+      ${answer("approve")} ${answer("reject")} <a href="/approvals">${say("back")}</a>
+    </div>`;
   return { title: `${say("approvals")}: ${toolIn(approval, language)}`, body };
 }
 
@@ -107,7 +137,9 @@ export interface OpenApprovals {
 export async function openApprovals(store: ApprovalStore): Promise<OpenApprovals> {
   const due = await store.dueExpiries(endOfTime, maxListed + 1);
   const sessions = [...new Set(due.map(({ session }) => session))];
-  const pending = (await Promise.all(sessions.map(async (session) => await store.pending(session)))).flat();
+  const pending = (
+    await Promise.all(sessions.map(async (session) => await store.pending(session)))
+  ).flat();
   const byId = new Map(pending.map((status) => [status.approval.id, status]));
   // One that was settled meanwhile is not pending any more.
   const approvals = due.slice(0, maxListed).flatMap(({ approvalId }) => byId.get(approvalId) ?? []);
@@ -120,7 +152,17 @@ const endOfTime = Number.MAX_SAFE_INTEGER;
 /** What people are being asked; the arguments are on their cards, not here. */
 function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals, note?: Word): Page {
   const { say } = view;
-  const columns = ["tool", "kind", "risk", "requester", "deciders", "decided", "session", "asked", "expires"] as const;
+  const columns = [
+    "tool",
+    "kind",
+    "risk",
+    "requester",
+    "deciders",
+    "decided",
+    "session",
+    "asked",
+    "expires",
+  ] as const;
   const body =
     approvals.length === 0
       ? html`<p>${say("noApprovals")}</p>`

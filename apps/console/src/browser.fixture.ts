@@ -3,7 +3,12 @@ import { chromium, type Browser, type Locator, type Page } from "playwright-core
 // For tests: Debian's Chromium, without anything that reaches for the network.
 
 export function launchBrowser(executablePath: string): Promise<Browser> {
-  const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"];
+  const quiet = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+  ];
   return chromium.launch({
     executablePath,
     args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", ...quiet],

@@ -32,13 +32,21 @@ const budgets = {
   ],
 };
 
-async function spend(per: string, id: string, spent: { tokens: number; usd: number }): Promise<void> {
+async function spend(
+  per: string,
+  id: string,
+  spent: { tokens: number; usd: number },
+): Promise<void> {
   const bucket = new Date().toISOString().slice(0, 7);
   const account = { per, id, bucket, endsAtMs: Date.now() + 86_400_000 };
   await world.budgets.charge([account], { id: `${per} ${id}`, ...spent });
 }
 
-async function visit(config: Record<string, unknown>, path = "/budgets", locale = "en-US"): Promise<Page> {
+async function visit(
+  config: Record<string, unknown>,
+  path = "/budgets",
+  locale = "en-US",
+): Promise<Page> {
   const running = await startTestConsole(world, passwords, config);
   onTestFinished(running.close);
   const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);
@@ -50,7 +58,9 @@ async function visit(config: Record<string, unknown>, path = "/budgets", locale 
 }
 
 const rowsOf = async (page: Page, title: string): Promise<string[]> => {
-  const rows = page.locator("section", { has: page.getByRole("heading", { name: title }) }).locator("tbody tr");
+  const rows = page
+    .locator("section", { has: page.getByRole("heading", { name: title }) })
+    .locator("tbody tr");
   return (await rows.allInnerTexts()).map((text) => text.replaceAll(/\s+/g, " ").trim());
 };
 
@@ -69,11 +79,17 @@ it("shows every budget with its period and limits, and who has spent most of the
     "ou_boss 450,000 $3.00 none –",
   ]);
   expect(await rowsOf(page, "Per chat, a month")).toEqual(["oc_<b> 5 $0.0020 $10.00 0%"]);
-  expect(await rowsOf(page, "The whole deployment, a month")).toEqual(["everybody 662,005 $4.65 $100.00 4%"]);
+  expect(await rowsOf(page, "The whole deployment, a month")).toEqual([
+    "everybody 662,005 $4.65 $100.00 4%",
+  ]);
   expect(await rowsOf(page, "Per agent, a day")).toEqual([]);
   const facts = await page.locator("dl").first().innerText();
-  expect(facts.replaceAll(/\s+/g, " ")).toMatch(/^Present period \d{4}-\d\d Renews in \d+ \w+ General limit .+ own 2$/);
-  expect(await page.getByRole("meter", { name: "Used" }).first().getAttribute("value")).toBe("1.000");
+  expect(facts.replaceAll(/\s+/g, " ")).toMatch(
+    /^Present period \d{4}-\d\d Renews in \d+ \w+ General limit .+ own 2$/,
+  );
+  expect(await page.getByRole("meter", { name: "Used" }).first().getAttribute("value")).toBe(
+    "1.000",
+  );
 });
 
 it("looks one id up among all kinds", async () => {
@@ -82,11 +98,16 @@ it("looks one id up among all kinds", async () => {
   await page.getByRole("button", { name: "Look up" }).click();
   await untilShown(page.getByRole("table", { name: "ou_ann" }));
   expect(await rowsOf(page, "Look up an id")).toEqual([
-    expect.stringMatching(/^Per person, a month 82,000 \$0\.40 100,000 tokens \/ \$2\.00 82% in \d+ \w+$/),
+    expect.stringMatching(
+      /^Per person, a month 82,000 \$0\.40 100,000 tokens \/ \$2\.00 82% in \d+ \w+$/,
+    ),
   ]);
   await page.getByLabel("Id of a person").fill("ou_nobody");
   await page.getByRole("button", { name: "Look up" }).click();
-  await page.getByRole("status").getByText("Nothing of any budget has been spent by that id").waitFor();
+  await page
+    .getByRole("status")
+    .getByText("Nothing of any budget has been spent by that id")
+    .waitFor();
 });
 
 it("says so, in the reader's language, when there is no budget", async () => {

@@ -16,7 +16,17 @@ import {
 import { budgetsWith } from "@larkline/process/config";
 import type { FastifyInstance } from "fastify";
 import { answerPage, type Page, type View } from "./page.ts";
-import { html, type Html, type HtmlValue, facts, moment, nameOf, nameText, table, who } from "./html.ts";
+import {
+  html,
+  type Html,
+  type HtmlValue,
+  facts,
+  moment,
+  nameOf,
+  nameText,
+  table,
+  who,
+} from "./html.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
@@ -37,7 +47,11 @@ export function registerBudgets(server: FastifyInstance, services: Services): vo
 }
 
 /** With what operators have changed of agents. */
-async function budgetBookOf({ settings, budgetBook, agentVersions }: Services): Promise<BudgetBook> {
+async function budgetBookOf({
+  settings,
+  budgetBook,
+  agentVersions,
+}: Services): Promise<BudgetBook> {
   if (!settings.changesAgents) return budgetBook;
   return createBudgetBook(budgetsWith(settings, await agentVersions.list()));
 }
@@ -70,7 +84,8 @@ async function spendingOf(services: Services, group: BudgetGroup): Promise<Group
     budgets.biggest(group, "tokens", maxSpenders),
     budgets.biggest(group, "usd", maxSpenders),
   ]);
-  const named = group.per === "deployment" ? [everybody] : [...group.named.keys()].slice(0, maxNamed);
+  const named =
+    group.per === "deployment" ? [everybody] : [...group.named.keys()].slice(0, maxNamed);
   const ids = new Set([...byTokens.map(({ id }) => id), ...byMoney.map(({ id }) => id), ...named]);
   const uses = await usesOf(
     services,
@@ -84,18 +99,27 @@ async function spendingOf(services: Services, group: BudgetGroup): Promise<Group
 }
 
 /** What one id has spent, and what it may: it is looked for among all kinds. */
-async function lookUp(services: Services, groups: readonly BudgetGroup[], id: string): Promise<Lookup> {
+async function lookUp(
+  services: Services,
+  groups: readonly BudgetGroup[],
+  id: string,
+): Promise<Lookup> {
   const own = groups.filter(({ per }) => per !== "deployment" || id === everybody);
   const uses = await usesOf(
     services,
     own.flatMap((group) => accountIn(group, id) ?? []),
   );
   const isKnown = ({ account, spent }: BudgetUse): boolean =>
-    spent.tokens > 0 || spent.usd > 0 || groups.some(({ per, named }) => per === account.per && named.has(account.id));
+    spent.tokens > 0 ||
+    spent.usd > 0 ||
+    groups.some(({ per, named }) => per === account.per && named.has(account.id));
   return { id, uses: uses.filter(isKnown) };
 }
 
-async function usesOf({ budgets }: Services, accounts: readonly BudgetAccount[]): Promise<BudgetUse[]> {
+async function usesOf(
+  { budgets }: Services,
+  accounts: readonly BudgetAccount[],
+): Promise<BudgetUse[]> {
   const spent = accounts.length === 0 ? [] : await budgets.spent(accounts);
   return accounts.map((account, at) => budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }));
 }
@@ -116,7 +140,15 @@ function lookupForm(view: View, lookup: Lookup | undefined): Html {
     <h2>${say("lookUpSpender")}</h2>
     <form action="/budgets" class="row">
       <label for="id">${say("spenderId")}</label>
-      <input id="id" name="id" required maxlength="240" size="40" placeholder="ou_…" value="${lookup?.id ?? ""}" />
+      <input
+        id="id"
+        name="id"
+        required
+        maxlength="240"
+        size="40"
+        placeholder="ou_…"
+        value="${lookup?.id ?? ""}"
+      />
       <button>${say("lookUp")}</button>
     </form>
     ${lookup && lookupResult(view, lookup)}
@@ -130,7 +162,11 @@ function lookupResult(view: View, { id, uses }: Lookup): Html {
     ${table({
       caption: nameText(id),
       columns: [say("budget"), ...figureColumns.map(say), say("renews")],
-      rows: uses.map((use) => [titleOf(view, use.account), ...figures(view, use), moment(view, use.account.endsAtMs)]),
+      rows: uses.map((use) => [
+        titleOf(view, use.account),
+        ...figures(view, use),
+        moment(view, use.account.endsAtMs),
+      ]),
     })}`;
 }
 
@@ -143,7 +179,10 @@ function section(view: View, { group, biggest }: GroupSpending): Html {
     ${facts([
       [say("period"), bucket],
       [say("renews"), moment(view, endsAtMs)],
-      [say(group.per === "deployment" ? "limit" : "generalLimit"), general && limitText(view, general)],
+      [
+        say(group.per === "deployment" ? "limit" : "generalLimit"),
+        general && limitText(view, general),
+      ],
       [say("ownLimits"), named.size === 0 ? undefined : named.size],
     ])}
     ${
@@ -189,13 +228,26 @@ function shareOf({ say }: View, use: BudgetUse): HtmlValue {
   if (tokens === undefined && usd === undefined) return "–";
   const percent = percentText(use);
   const value = Math.min(1, use.share).toFixed(3);
-  return html`<meter aria-label="${say("share")}" low="0.8" high="0.999" optimum="0" value="${value}">${percent}</meter>
+  return html`<meter
+      aria-label="${say("share")}"
+      low="0.8"
+      high="0.999"
+      optimum="0"
+      value="${value}"
+    >
+      ${percent}
+    </meter>
     ${percent}`;
 }
 
 function figures(view: View, use: BudgetUse): HtmlValue[] {
   const { spent, account } = use;
-  return [tokenCount(spent.tokens), usdText(spent.usd), limitText(view, account), shareOf(view, use)];
+  return [
+    tokenCount(spent.tokens),
+    usdText(spent.usd),
+    limitText(view, account),
+    shareOf(view, use),
+  ];
 }
 
 const figureColumns = ["tokens", "money", "limit", "share"] as const satisfies readonly Word[];

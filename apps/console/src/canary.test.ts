@@ -70,7 +70,10 @@ const patience = { timeout: 60_000, interval: 10 };
 describe("startCanary", () => {
   it("sends an order that no model sees, into its own session, with the token of the API", async () => {
     const { canary, text } = deployment(60_000)();
-    await vi.waitFor(async () => expect(await text()).toMatch(/^larkline_canary_seconds_count\{.*\} 1$/m), patience);
+    await vi.waitFor(
+      async () => expect(await text()).toMatch(/^larkline_canary_seconds_count\{.*\} 1$/m),
+      patience,
+    );
     expect(asked).toEqual([
       {
         authorization: "Bearer s3cret",
@@ -78,25 +81,34 @@ describe("startCanary", () => {
       },
     ]);
     expect(await canary.isAlive()).toBe(true);
-    const [, seconds] = /^larkline_canary_success_timestamp_seconds\{.*\} ([\d.]+)$/m.exec(await text()) ?? [];
+    const [, seconds] =
+      /^larkline_canary_success_timestamp_seconds\{.*\} ([\d.]+)$/m.exec(await text()) ?? [];
     expect(Math.abs(Number(seconds) - Date.now() / 1_000)).toBeLessThan(60);
   });
 
   it.each([
     ["the run fails", { status: 200, body: 'data: {"type":"error","message":"ERROR: x"}\n\n' }],
     ["ingress refuses", { status: 401, body: '{"error":"no"}' }],
-    ["the run breaks off", { status: 200, body: 'data: {"type":"user_message","content":"/new"}\n\n' }],
+    [
+      "the run breaks off",
+      { status: 200, body: 'data: {"type":"user_message","content":"/new"}\n\n' },
+    ],
     ["there is no answer", undefined],
-  ])("counts three misses as dead when %s, and one that comes through as alive again", async (_title, trouble) => {
-    answer = trouble;
-    const begun = Promise.withResolvers<void>();
-    const { canary, text } = deployment(500, begun.promise)();
-    expect(await canary.isAlive().finally(begun.resolve)).toBe(true);
-    await vi.waitFor(async () => expect(await canary.isAlive()).toBe(false), patience);
-    expect(Number(/^larkline_canary_failures_total\{.*\} (\d+)$/m.exec(await text())?.[1])).toBeGreaterThanOrEqual(3);
-    answer = done;
-    await vi.waitFor(async () => expect(await canary.isAlive()).toBe(true), patience);
-  });
+  ])(
+    "counts three misses as dead when %s, and one that comes through as alive again",
+    async (_title, trouble) => {
+      answer = trouble;
+      const begun = Promise.withResolvers<void>();
+      const { canary, text } = deployment(500, begun.promise)();
+      expect(await canary.isAlive().finally(begun.resolve)).toBe(true);
+      await vi.waitFor(async () => expect(await canary.isAlive()).toBe(false), patience);
+      expect(
+        Number(/^larkline_canary_failures_total\{.*\} (\d+)$/m.exec(await text())?.[1]),
+      ).toBeGreaterThanOrEqual(3);
+      answer = done;
+      await vi.waitFor(async () => expect(await canary.isAlive()).toBe(true), patience);
+    },
+  );
 
   it("of several consoles one sends, and all know what became of it", async () => {
     answer = undefined;
@@ -111,7 +123,8 @@ describe("startCanary", () => {
   it("continues when Redis is away for a while, which is no miss", async () => {
     let isAway = true;
     const { lookups } = openTestStores();
-    const takeDuty = async (): Promise<boolean> => (isAway ? await Promise.reject(new Error("away")) : true);
+    const takeDuty = async (): Promise<boolean> =>
+      isAway ? await Promise.reject(new Error("away")) : true;
     // A message may take as long as its interval; the next one is tried sooner here.
     const after = (ms: number, work: () => void) => systemClock.after(Math.min(ms, 20), work);
     const deps = {

@@ -51,7 +51,8 @@ export function startCanary(deps: CanaryDeps): Canary {
     const parsed = parseReport((await lookups.get(reportKey)) ?? "");
     return parsed.ok ? parsed.value : nothingKnown;
   };
-  const keep = async (news: Report): Promise<void> => await lookups.set(reportKey, JSON.stringify(news), reportTtlMs);
+  const keep = async (news: Report): Promise<void> =>
+    await lookups.set(reportKey, JSON.stringify(news), reportTtlMs);
 
   const comesThrough = async (): Promise<boolean> => {
     const startedMs = clock.monotonic();
@@ -94,7 +95,9 @@ export function startCanary(deps: CanaryDeps): Canary {
   start();
 
   aliveAt.addCallback(async (result) => {
-    const { aliveAtMs } = await withDeadline(clock, report(), scrapeDeadlineMs).catch(() => nothingKnown);
+    const { aliveAtMs } = await withDeadline(clock, report(), scrapeDeadlineMs).catch(
+      () => nothingKnown,
+    );
     if (aliveAtMs > 0) result.observe(aliveAtMs / 1_000);
   });
   return {
@@ -179,7 +182,11 @@ async function takeCanaryPath({ url, token }: CanaryTarget, signal: AbortSignal)
       "content-type": "application/json",
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     },
-    body: JSON.stringify({ message: canaryMessage, session_id: canarySessionId, on_disconnect: "cancel" }),
+    body: JSON.stringify({
+      message: canaryMessage,
+      session_id: canarySessionId,
+      on_disconnect: "cancel",
+    }),
     signal,
   });
   const text = await textOf(response);

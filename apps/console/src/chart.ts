@@ -59,11 +59,15 @@ export function lineChart(options: ChartOptions): Html {
   const { series, times, format } = options;
   const most = Math.max(0, ...series.flatMap(({ values }) => values.map((value) => value ?? 0)));
   const y = (value: number): number => rounded(height - (value / most) * (height - 4) - 2);
-  const place = ({ value, at }: { value: number; at: number }): string => `${at * step + step / 2} ${y(value)}`;
+  const place = ({ value, at }: { value: number; at: number }): string =>
+    `${at * step + step / 2} ${y(value)}`;
   const lines = series.map(({ tone, values }) => {
     const points = values.flatMap((value, at) => (value === undefined ? [] : [{ value, at }]));
-    const isAlone = ({ at }: { at: number }): boolean => values[at - 1] === undefined && values[at + 1] === undefined;
-    const drawn = points.map((point) => `${values[point.at - 1] === undefined ? "M" : "L"}${place(point)}`);
+    const isAlone = ({ at }: { at: number }): boolean =>
+      values[at - 1] === undefined && values[at + 1] === undefined;
+    const drawn = points.map(
+      (point) => `${values[point.at - 1] === undefined ? "M" : "L"}${place(point)}`,
+    );
     const dots = points.filter(isAlone).map((point) => `M${place(point)}h.01`);
     return html`<path class="${tone}" d="${drawn.join("")}" />${
         dots.length > 0 && html`<path class="${tone} dot" d="${dots.join("")}" />`
@@ -73,7 +77,12 @@ export function lineChart(options: ChartOptions): Html {
     (time, at) =>
       series.some(({ values }) => values[at] !== undefined) &&
       html`<g
-        >${tooltip(time, options, at)}<rect class="sense" x="${at * step}" y="0" width="${step}" height="${height}"
+        >${tooltip(time, options, at)}<rect
+          class="sense"
+          x="${at * step}"
+          y="0"
+          width="${step}"
+          height="${height}"
       /></g>`,
   );
   return figureOf(options, most, most === 0 ? undefined : [...lines, ...areas], format);
@@ -81,7 +90,9 @@ export function lineChart(options: ChartOptions): Html {
 
 function tooltip(time: string, { series, format }: ChartOptions, at: number): Html {
   const shown = series.filter(({ values }) => (values[at] ?? 0) !== 0);
-  const figures = shown.map(({ name, values }, place) => html`${place > 0 && ", "}${name} ${format(values[at] ?? 0)}`);
+  const figures = shown.map(
+    ({ name, values }, place) => html`${place > 0 && ", "}${name} ${format(values[at] ?? 0)}`,
+  );
   return html`<title>${time}: ${figures}</title>`;
 }
 
@@ -99,7 +110,9 @@ function figureOf(
       ${figure !== undefined && html`<span class="figure">${figure}</span>`}
       ${
         series.length > 1 &&
-        html`<span class="legend">${series.map(({ name, tone }) => html`<span class="${tone}">${name}</span> `)}</span>`
+        html`<span class="legend"
+          >${series.map(({ name, tone }) => html`<span class="${tone}">${name}</span> `)}</span
+        >`
       }
     </figcaption>
     ${
@@ -107,13 +120,19 @@ function figureOf(
         ? html`<p class="quiet plot none">${empty}</p>`
         : html`<div class="plot">
             <span class="most">${format(most)}</span>
-            <svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img" aria-label="${title}">
+            <svg
+              viewBox="0 0 ${width} ${height}"
+              preserveAspectRatio="none"
+              role="img"
+              aria-label="${title}"
+            >
               ${shapes}
             </svg>
           </div>`
     }
     <div class="times">
-      <span>${first}</span><span>${times[Math.floor(times.length / 2)] ?? ""}</span><span>${last}</span>
+      <span>${first}</span><span>${times[Math.floor(times.length / 2)] ?? ""}</span
+      ><span>${last}</span>
     </div>
   </figure>`;
 }

@@ -38,7 +38,10 @@ it.each(["127.0.0.1", "127.1.2.3", "::1", "localhost", "console.localhost"])(
 );
 
 it("with a password it listens everywhere, unless an address is set", () => {
-  const loaded = loadConfig({ CONSOLE_PASSWORD: "one of the two", CONSOLE_VIEWER_PASSWORD: "two of the two" });
+  const loaded = loadConfig({
+    CONSOLE_PASSWORD: "one of the two",
+    CONSOLE_VIEWER_PASSWORD: "two of the two",
+  });
   expect(loaded).toMatchObject({
     ok: true,
     value: { host: "0.0.0.0", passwords: { operator: "one of the two", viewer: "two of the two" } },
@@ -55,13 +58,19 @@ it("takes no password that is shorter than twelve characters", () => {
 });
 
 it("reports every problem at once, without the passwords", () => {
-  const same = loadConfig({ CONSOLE_PASSWORD: "hunter2hunter2", CONSOLE_VIEWER_PASSWORD: "hunter2hunter2", PORT: "x" });
+  const same = loadConfig({
+    CONSOLE_PASSWORD: "hunter2hunter2",
+    CONSOLE_VIEWER_PASSWORD: "hunter2hunter2",
+    PORT: "x",
+  });
   const alone = loadConfig({ CONSOLE_VIEWER_PASSWORD: "hunter2hunter2" });
   expect(same.ok ? "" : same.error.split("\n")).toEqual([
     "CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.",
     expect.stringContaining("PORT"),
   ]);
-  expect(alone.ok ? "" : alone.error).toBe("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
+  expect(alone.ok ? "" : alone.error).toBe(
+    "CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.",
+  );
   expect(JSON.stringify([same, alone])).not.toContain("hunter2hunter2");
 });
 
@@ -71,8 +80,19 @@ it("believes proxies that are named by address or network, and no others", () =>
     return read.ok ? read.value.proxies : read.error;
   };
   expect(proxiesOf("")).toEqual([]);
-  expect(proxiesOf(" 10.0.0.7, 10.1.0.0/16,fd00::/8")).toEqual(["10.0.0.7", "10.1.0.0/16", "fd00::/8"]);
-  for (const wrong of ["true", "10.0.0.0/33", "0.0.0.0/0", "10.0.0.0/8/8", "proxy.internal", "10.0.0.1/"]) {
+  expect(proxiesOf(" 10.0.0.7, 10.1.0.0/16,fd00::/8")).toEqual([
+    "10.0.0.7",
+    "10.1.0.0/16",
+    "fd00::/8",
+  ]);
+  for (const wrong of [
+    "true",
+    "10.0.0.0/33",
+    "0.0.0.0/0",
+    "10.0.0.0/8/8",
+    "proxy.internal",
+    "10.0.0.1/",
+  ]) {
     expect(proxiesOf(`10.0.0.7,${wrong}`)).toContain("CONSOLE_TRUST_PROXY must list addresses");
   }
 });

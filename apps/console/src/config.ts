@@ -1,5 +1,11 @@
 import { BlockList, isIP, isIPv6 } from "node:net";
-import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/process/config";
+import {
+  checkNamespace,
+  createEnvReader,
+  redisProtocols,
+  type Env,
+  type EnvReader,
+} from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
@@ -37,7 +43,9 @@ function readPasswords(reader: EnvReader): Passwords | undefined {
   const operator = reader.secret("CONSOLE_PASSWORD", { minLength: shortestPassword });
   const viewer = reader.secret("CONSOLE_VIEWER_PASSWORD", { minLength: shortestPassword });
   if (operator === undefined) {
-    if (viewer !== undefined) reader.problem("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
+    if (viewer !== undefined) {
+      reader.problem("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
+    }
     return undefined;
   }
   if (operator !== "" && operator === viewer) {
@@ -49,7 +57,9 @@ function readPasswords(reader: EnvReader): Passwords | undefined {
 function readHost(reader: EnvReader, hasPassword: boolean): string {
   const host = reader.text("HOST") ?? (hasPassword ? "0.0.0.0" : "127.0.0.1");
   if (!hasPassword && !isLoopbackHost(host)) {
-    reader.problem(`HOST is ${host}, which others can reach: set CONSOLE_PASSWORD, or HOST=127.0.0.1.`);
+    reader.problem(
+      `HOST is ${host}, which others can reach: set CONSOLE_PASSWORD, or HOST=127.0.0.1.`,
+    );
   }
   return host;
 }
@@ -59,7 +69,8 @@ function isAddressOrNetwork(text: string): boolean {
   const family = isIP(address);
   if (family === 0 || rest.length > 0) return false;
   return (
-    bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) >= 1 && Number(bits) <= (family === 4 ? 32 : 128))
+    bits === undefined ||
+    (/^\d{1,3}$/.test(bits) && Number(bits) >= 1 && Number(bits) <= (family === 4 ? 32 : 128))
   );
 }
 
@@ -68,7 +79,9 @@ function readProxies(reader: EnvReader): string[] {
   const proxies = named.filter((one) => one !== "");
   for (const proxy of proxies) {
     if (!isAddressOrNetwork(proxy)) {
-      reader.problem(`CONSOLE_TRUST_PROXY must list addresses such as 10.0.0.7 or 10.0.0.0/8, but has "${proxy}".`);
+      reader.problem(
+        `CONSOLE_TRUST_PROXY must list addresses such as 10.0.0.7 or 10.0.0.0/8, but has "${proxy}".`,
+      );
     }
   }
   return proxies;
@@ -95,7 +108,10 @@ export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
   const reader = createEnvReader(env);
   const passwords = readPasswords(reader);
   return reader.finish({
-    redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
+    redisUrl: reader.url("REDIS_URL", {
+      default: "redis://127.0.0.1:6379",
+      protocols: redisProtocols,
+    }),
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: readHost(reader, passwords !== undefined),
     port: reader.port("PORT", { default: 8_003 }),

@@ -1,6 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { agentBounds, agentHash, narrowChange, resolveConfig, type LarklineConfig } from "@larkline/process/config";
+import {
+  agentBounds,
+  agentHash,
+  narrowChange,
+  resolveConfig,
+  type LarklineConfig,
+} from "@larkline/process/config";
 import {
   systemRandom,
   systemClock,
@@ -46,7 +52,10 @@ declare module "vitest" {
 
 export const appId = "cli_0123456789abcdef";
 export const session = `${appId}.oc_chat`;
-export const passwords: Passwords = { operator: "operator's password", viewer: "viewer's password" };
+export const passwords: Passwords = {
+  operator: "operator's password",
+  viewer: "viewer's password",
+};
 
 /**
  * Everything that other processes have put into Redis, in a namespace of its own. `config`: of the worker that carries
@@ -87,11 +96,22 @@ export function openWorld(config: object = {}) {
     if (act.do === "change_agent") {
       const { agent, base, change, note } = act;
       const file = settings.agents[agent];
-      if (file === undefined || narrowChange(agentBounds(settings, file), change).problems.length > 0) {
+      if (
+        file === undefined ||
+        narrowChange(agentBounds(settings, file), change).problems.length > 0
+      ) {
         return { result: "not_possible" };
       }
       const about = { by, atMs: Date.now(), file: agentHash(agentBounds(settings, file)) };
-      return { result: await versions.add({ agent, base, change, ...(note === undefined ? {} : { note }), ...about }) };
+      return {
+        result: await versions.add({
+          agent,
+          base,
+          change,
+          ...(note === undefined ? {} : { note }),
+          ...about,
+        }),
+      };
     }
     return { result: "done" };
   });
@@ -193,7 +213,11 @@ export interface Client {
   readonly csrf: string;
 }
 
-export async function signIn({ url }: Pick<TestConsole, "url">, password: string, name = ""): Promise<Client> {
+export async function signIn(
+  { url }: Pick<TestConsole, "url">,
+  password: string,
+  name = "",
+): Promise<Client> {
   const body = new URLSearchParams({ name, password });
   const signedIn = await fetch(`${url}/sign-in`, { method: "POST", body, redirect: "manual" });
   const [cookie = ""] = (signedIn.headers.get("set-cookie") ?? "").split(";");
@@ -212,7 +236,11 @@ export async function signIn({ url }: Pick<TestConsole, "url">, password: string
         redirect: "manual",
       }),
     put: async (path, extra = { "x-xsrf-token": csrf }) =>
-      await fetch(`${url}${path}`, { method: "PUT", headers: { ...headers, ...extra }, redirect: "manual" }),
+      await fetch(`${url}${path}`, {
+        method: "PUT",
+        headers: { ...headers, ...extra },
+        redirect: "manual",
+      }),
   };
 }
 
@@ -299,6 +327,8 @@ export async function answerOne({ store }: Pick<World, "store">): Promise<void> 
 
 export async function auditOf({ audit }: Pick<World, "audit">, kind: string) {
   const records = [];
-  for await (const record of audit.export(0, Date.now() + 60_000)) if (record.kind === kind) records.push(record);
+  for await (const record of audit.export(0, Date.now() + 60_000)) {
+    if (record.kind === kind) records.push(record);
+  }
   return records;
 }

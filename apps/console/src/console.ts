@@ -2,7 +2,13 @@ import { readFile } from "node:fs/promises";
 import { StartError } from "@larkline/process/app";
 import { botOfApp } from "@larkline/process/config";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
-import { fastify, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import {
+  fastify,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from "fastify";
 import { guard, type Refusal } from "./access.ts";
 import { registerAgent } from "./agent.ts";
 import { registerAgents } from "./agents.ts";
@@ -75,7 +81,11 @@ export async function startConsole(options: ServiceOptions): Promise<Console> {
     throw error;
   }
   const address = server.server.address();
-  return { port: typeof address === "object" && address !== null ? address.port : config.port, ready, close };
+  return {
+    port: typeof address === "object" && address !== null ? address.port : config.port,
+    ready,
+    close,
+  };
 }
 
 /** Forms and what Bull Board sends stay far below. */
@@ -89,8 +99,13 @@ type ReadyChecks = Parameters<typeof registerOpsRoutes>[1]["ready"];
 /** The HTTP server with all routes, not yet listening. */
 async function createServer(services: Services, ready: ReadyChecks): Promise<FastifyInstance> {
   const { config, log, metrics, signIns } = services;
-  const sheets = [new URL(import.meta.resolve("@larkline/process/theme.css")), new URL("style.css", import.meta.url)];
-  const style = (await Promise.all(sheets.map(async (sheet) => await readFile(sheet, "utf8")))).join("\n");
+  const sheets = [
+    new URL(import.meta.resolve("@larkline/process/theme.css")),
+    new URL("style.css", import.meta.url),
+  ];
+  const style = (
+    await Promise.all(sheets.map(async (sheet) => await readFile(sheet, "utf8")))
+  ).join("\n");
   const server = fastify({
     logger: false,
     bodyLimit,
@@ -132,7 +147,9 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
 
 function handleErrors(server: FastifyInstance, log: Logger): void {
   server.setErrorHandler(async (error: FastifyError, request, reply) => {
-    if (error.code?.startsWith("FST_CSRF_")) return await refuse(request, reply, { status: 403, reason: "foreign" });
+    if (error.code?.startsWith("FST_CSRF_")) {
+      return await refuse(request, reply, { status: 403, reason: "foreign" });
+    }
     const status = error.statusCode ?? 503;
     const facts = { error, path: request.routeOptions.url, status };
     if (status < 500) log.warn(facts, "request refused");
@@ -142,7 +159,11 @@ function handleErrors(server: FastifyInstance, log: Logger): void {
   server.setNotFoundHandler(async (_request, reply) => await sendProblem(reply, 404, "notFound"));
 }
 
-async function sendProblem(reply: FastifyReply, status: number, problem: Word): Promise<FastifyReply> {
+async function sendProblem(
+  reply: FastifyReply,
+  status: number,
+  problem: Word,
+): Promise<FastifyReply> {
   const view = strangersView(reply.request, false);
   return await sendPage(reply.code(status), view, problemPage(view, problem));
 }
@@ -154,7 +175,11 @@ const refusals: Readonly<Record<Exclude<Refusal["reason"], "sign_in">, Word>> = 
 };
 
 /** Pages send people to the sign-in; Bull Board's scripts get an answer that they can tell. */
-async function refuse(request: FastifyRequest, reply: FastifyReply, { status, reason }: Refusal): Promise<unknown> {
+async function refuse(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { status, reason }: Refusal,
+): Promise<unknown> {
   if (request.url.startsWith(`${boardPath}/api/`)) {
     return await reply.code(status).send({ error: { key: "ERRORS.FORBIDDEN", reason } });
   }
@@ -164,8 +189,10 @@ async function refuse(request: FastifyRequest, reply: FastifyReply, { status, re
 }
 
 function readForms(server: FastifyInstance): void {
-  server.addContentTypeParser("application/x-www-form-urlencoded", { parseAs: "string" }, (_request, body, done) =>
-    done(null, new URLSearchParams(String(body))),
+  server.addContentTypeParser(
+    "application/x-www-form-urlencoded",
+    { parseAs: "string" },
+    (_request, body, done) => done(null, new URLSearchParams(String(body))),
   );
 }
 

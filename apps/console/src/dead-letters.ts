@@ -29,7 +29,9 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
     parseKey(session).ok ? await services.letters.find(session, id) : undefined;
 
   server.get("/dead-letters", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => deadLettersPage(view, await givenUp(services))),
+    answerPage(services, request, reply, async (view) =>
+      deadLettersPage(view, await givenUp(services)),
+    ),
   );
   registerJobActs(server, services);
   server.get<OfLetter>("/dead-letters/:session/:id", async (request, reply) =>
@@ -45,7 +47,13 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
       if (letter?.kind !== "message") return undefined;
       const back = letterPath(letter.session, letter.id);
       const texts = ["againRuns", "againEffects"] as const;
-      return confirmPage(view, { title: view.say("runAgain"), texts, path: `${back}/retry`, label: "runAgain", back });
+      return confirmPage(view, {
+        title: view.say("runAgain"),
+        texts,
+        path: `${back}/retry`,
+        label: "runAgain",
+        back,
+      });
     }),
   );
   server.post<OfLetter>("/dead-letters/:session/:id/content", async (request, reply) =>
@@ -67,7 +75,12 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
     const again = kind === "message" ? "runsAgain" : "isSentAgain";
     const { word, result } =
       name === "retry"
-        ? await order(services, view, { do: "retry_letter", session, letterId }, { ...retryWords, done: again })
+        ? await order(
+            services,
+            view,
+            { do: "retry_letter", session, letterId },
+            { ...retryWords, done: again },
+          )
         : await order(services, view, { do: "discard_letter", session, letterId }, discardWords);
     const action = name === "retry" ? "letter_retried" : "letter_discarded";
     if (result !== undefined) countAction(services, action, "/dead-letters");
@@ -89,17 +102,25 @@ function registerJobActs(server: FastifyInstance, services: Services): void {
   for (const name of ["retry", "discard"] as const) {
     const kind = name === "retry" ? "letter_retried" : "letter_discarded";
     const act = async (queue: string, job: string): Promise<Word> => {
-      if (name === "retry") return (await catalog.retryFailed(queue, job)) ? "jobRetried" : "jobGone";
+      if (name === "retry") {
+        return (await catalog.retryFailed(queue, job)) ? "jobRetried" : "jobGone";
+      }
       return (await catalog.discardFailed(queue, job)) ? "jobDiscarded" : "jobGone";
     };
     server.post(`/dead-letters/jobs/${name}`, async (request, reply) =>
       answerPage(services, request, reply, async (view) => {
         const [queue, job] = [fieldOf(request, "queue"), fieldOf(request, "job")];
-        if (queue === undefined || job === undefined || !(await queues.names()).includes(queue)) return undefined;
+        if (queue === undefined || job === undefined || !(await queues.names()).includes(queue)) {
+          return undefined;
+        }
         // The audit log has a deed before it is done: whatever fails in the middle, it has a record.
         const problem = await noted(services, view, { kind, letterId: `${queue}/${job}` });
         if (problem !== undefined) {
-          return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(services), problem);
+          return deadLettersPage(
+            { ...view, url: "/dead-letters" },
+            await givenUp(services),
+            problem,
+          );
         }
         countAction(services, kind, "/dead-letters");
         const word = await act(queue, job);
@@ -109,7 +130,11 @@ function registerJobActs(server: FastifyInstance, services: Services): void {
   }
 }
 
-const retryWords = { nothing: "letterGone", full: "inboxFull", not_possible: "approvalIsOver" } as const;
+const retryWords = {
+  nothing: "letterGone",
+  full: "inboxFull",
+  not_possible: "approvalIsOver",
+} as const;
 
 const discardWords = { done: "letterDiscarded", nothing: "letterGone" } as const;
 
@@ -153,7 +178,9 @@ async function givenUp({ letters, catalog, queues }: Services): Promise<GivenUp>
   ]);
   return {
     letters: listed.slice(0, maxLetters),
-    jobs: jobs.flatMap((ofQueue) => ofQueue.slice(0, maxJobs)).sort((one, other) => other.failedAtMs - one.failedAtMs),
+    jobs: jobs
+      .flatMap((ofQueue) => ofQueue.slice(0, maxJobs))
+      .sort((one, other) => other.failedAtMs - one.failedAtMs),
     hasMore: listed.length > maxLetters || jobs.some((ofQueue) => ofQueue.length > maxJobs),
   };
 }
@@ -187,7 +214,8 @@ function letterRow(view: View, letter: DeadLetterFacts) {
     html`<a href="${letterPath(session, id)}">${say(letterKinds[kind])}</a>`,
     shortSessionLink(session),
     reason,
-    traceId !== undefined && html`<a href="${whyPath(traceId)}"><code>${traceId.slice(0, 8)}</code></a>`,
+    traceId !== undefined &&
+      html`<a href="${whyPath(traceId)}"><code>${traceId.slice(0, 8)}</code></a>`,
     moment(view, atMs),
   ];
 }
@@ -228,7 +256,8 @@ function jobRow(view: View, { queue, id, reason, tries, failedAtMs, isRepeatable
 /** One thing that was given up: why, and what can be done about it. `isShown`: an operator has asked for its content. */
 function deadLetterPage(view: View, letter: DeadLetter, isShown: boolean): Page {
   const { say, visitor } = view;
-  const body = html`${factsOf(view, letter)} ${letter.kind === "approval" && html`<p>${say("approvalIsOver")}</p>`}
+  const body = html`${factsOf(view, letter)}
+  ${letter.kind === "approval" && html`<p>${say("approvalIsOver")}</p>`}
   ${visitor?.role === "operator" && actsOf(view, letter)} ${shownContent(view, letter, isShown)}`;
   return { title: say("deadLetter"), body, ...(isShown ? { note: "shown" as const } : {}) };
 }
@@ -236,7 +265,9 @@ function deadLetterPage(view: View, letter: DeadLetter, isShown: boolean): Page 
 function contentOf(letter: DeadLetter): string | undefined {
   if (letter.kind === "reply") return letter.record.view?.answer ?? letter.record.text;
   if (letter.kind === "approval") return undefined;
-  return letter.message.parts.map((part) => (part.type === "text" ? part.text : `[${part.type}]`)).join("\n");
+  return letter.message.parts
+    .map((part) => (part.type === "text" ? part.text : `[${part.type}]`))
+    .join("\n");
 }
 
 function factsOf(view: View, letter: DeadLetter): Html {
@@ -250,10 +281,15 @@ function factsOf(view: View, letter: DeadLetter): Html {
     [say("app"), app],
     [say("letterTurn"), turnId],
     [say("message"), messageId],
-    [say("trace"), traceId === undefined ? undefined : html`<a href="${whyPath(traceId)}">${traceId}</a>`],
+    [
+      say("trace"),
+      traceId === undefined ? undefined : html`<a href="${whyPath(traceId)}">${traceId}</a>`,
+    ],
     [
       say("sender"),
-      letter.kind === "message" ? (letter.message.sender.name ?? who(letter.message.sender.id)) : undefined,
+      letter.kind === "message"
+        ? (letter.message.sender.name ?? who(letter.message.sender.id))
+        : undefined,
     ],
     [say("tries"), letter.kind === "reply" ? letter.record.attempts : undefined],
     [say("cards"), letter.kind === "reply" ? letter.cards?.cards.length : undefined],
@@ -278,10 +314,15 @@ function shownContent(view: View, letter: DeadLetter, isShown: boolean): Html | 
     ${
       isShown
         ? html`<pre>${content}</pre>`
-        : html`<p class="quiet">${content.length} ${say("characters")}, ${say("hidden")}. ${say("hiddenContent")}</p>
+        : html`<p class="quiet">
+              ${content.length} ${say("characters")}, ${say("hidden")}. ${say("hiddenContent")}
+            </p>
             ${
               visitor?.role === "operator" &&
-              actionForm(view, { path: `${letterPath(letter.session, letter.id)}/content`, label: "showContent" })
+              actionForm(view, {
+                path: `${letterPath(letter.session, letter.id)}/content`,
+                label: "showContent",
+              })
             }`
     }`;
 }

@@ -1,5 +1,13 @@
 import { describe, expect, it } from "vitest";
-import { diagnose, refusalOf, toneOf, traceOutcome, type Diagnosis, type Standing, type TreeRow } from "./diagnosis.ts";
+import {
+  diagnose,
+  refusalOf,
+  toneOf,
+  traceOutcome,
+  type Diagnosis,
+  type Standing,
+  type TreeRow,
+} from "./diagnosis.ts";
 import type { MessageTrace } from "./message-trace.ts";
 import {
   afterwards,
@@ -32,7 +40,8 @@ const ended = (outcome: string) => entry("turn.ended", { at: 3_100, data: { outc
 
 describe("a message that is in no session", () => {
   it("was not mentioned, or refused for another reason", () => {
-    const refused = (reason: string) => traceOf(entry("message.refused", { at: 2, data: { reason } }));
+    const refused = (reason: string) =>
+      traceOf(entry("message.refused", { at: 2, data: { reason } }));
     expect(said(refused("not_mentioned"))).toEqual([
       "refused",
       "Ignored: the bot was not mentioned in this group message.",
@@ -51,7 +60,9 @@ describe("a message that is in no session", () => {
   });
 
   it("a repeated delivery of a refused one changes nothing", () => {
-    const reasons = ["too_long", "duplicate"].map((reason, at) => entry("message.refused", { at, data: { reason } }));
+    const reasons = ["too_long", "duplicate"].map((reason, at) =>
+      entry("message.refused", { at, data: { reason } }),
+    );
     expect(diagnose(traceOf(...reasons), undefined)).toEqual({ is: "refused", reason: "too_long" });
   });
 });
@@ -75,7 +86,9 @@ describe("a message that waits in its session", () => {
       "Queued for 40.0 s: no worker is alive.",
     ]);
     expect(said(trace, standing("queued", { job, isPaused: true }))[0]).toBe("paused");
-    expect(said(trace, standing("queued", { job }))[1]).toBe("Queued for 40.0 s, until one of 2 workers is free.");
+    expect(said(trace, standing("queued", { job }))[1]).toBe(
+      "Queued for 40.0 s, until one of 2 workers is free.",
+    );
     expect(said(trace, standing("queued", { job: undefined }))[0]).toBe("wake_lost");
     expect(said(trace, standing("idle"))[0]).toBe("wake_lost");
   });
@@ -92,7 +105,14 @@ describe("a message that is being answered", () => {
 
   const retried = entry("model.retried", {
     at: 2_000,
-    data: { model: "m-1", code: "api_overloaded", attempt: 2, waitMs: 900, problem: "Overloaded", requestId: "req_1" },
+    data: {
+      model: "m-1",
+      code: "api_overloaded",
+      attempt: 2,
+      waitMs: 900,
+      problem: "Overloaded",
+      requestId: "req_1",
+    },
   });
 
   it("has a model at work that has failed before in this step", () => {
@@ -101,12 +121,23 @@ describe("a message that is being answered", () => {
       "model",
       "The model m-1 has been answering for 40.0 s; this is try 2, after api_overloaded.",
     ]);
-    const earlier = entry("model.retried", { at: 900, data: { model: "m-1", code: "api_overloaded", attempt: 2 } });
-    expect(said(traceOf(appended, claimed, earlier, step), standing("running"))[1]).not.toContain("try");
+    const earlier = entry("model.retried", {
+      at: 900,
+      data: { model: "m-1", code: "api_overloaded", attempt: 2 },
+    });
+    expect(said(traceOf(appended, claimed, earlier, step), standing("running"))[1]).not.toContain(
+      "try",
+    );
   });
 
   it("waits for its next try, without a worker", () => {
-    const used = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+    const used = {
+      inputTokens: 0,
+      outputTokens: 0,
+      cacheReadTokens: 0,
+      cacheCreationTokens: 0,
+      costUsd: 0,
+    };
     const putOffBy = (model: string, code: string) => ({
       atMs: nowMs + 20_000,
       sinceMs: startMs + 1_000,
@@ -141,23 +172,42 @@ describe("a message that is being answered", () => {
   });
 
   it("waits for people, and for whom", () => {
-    const calls = [callState({ id: "c0" }), callState({ state: "waiting_approval", approvalId: "a1" })];
-    const approvals: Standing["approvals"] = [{ approval: approval(), state: "pending", decisions: [] }];
+    const calls = [
+      callState({ id: "c0" }),
+      callState({ state: "waiting_approval", approvalId: "a1" }),
+    ];
+    const approvals: Standing["approvals"] = [
+      { approval: approval(), state: "pending", decisions: [] },
+    ];
     expect(said(traceOf(appended), standing("suspended", { calls, approvals }))).toEqual([
       "approval",
       "The call deploy has waited for the approval of ou_boss, admins for 40.0 s; it expires in 59 min.",
     ]);
     // The wake-up is for another person, or for the decision.
     const job = { state: "waiting", addedAtMs: startMs };
-    expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1), approvals }))[0]).toBe("approval");
-    expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1) }))[0]).toBe("queued");
+    expect(
+      said(traceOf(appended), standing("queued", { job, calls: calls.slice(1), approvals }))[0],
+    ).toBe("approval");
+    expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1) }))[0]).toBe(
+      "queued",
+    );
   });
 
   it("waits for its helper, and what that one does", () => {
-    const call = callState({ runner: "(worker)", helper: { agent: "researcher", session: "cli_1.oc_1~a" } });
+    const call = callState({
+      runner: "(worker)",
+      helper: { agent: "researcher", session: "cli_1.oc_1~a" },
+    });
     const row = (level: number, session: string, more: Partial<TreeRow> = {}): TreeRow => ({
       level,
-      child: { session, parentRunId: turnId, callId: "c1", as: "research", agent: "researcher", beganAtMs: startMs },
+      child: {
+        session,
+        parentRunId: turnId,
+        callId: "c1",
+        as: "research",
+        agent: "researcher",
+        beganAtMs: startMs,
+      },
       summary: standing("suspended").summary,
       approvals: [],
       below: 0,
@@ -174,12 +224,18 @@ describe("a message that is being answered", () => {
       return words;
     };
     expect(text()).toBe("It has waited for its helper researcher for 40.0 s: it is at work.");
-    expect(text(row(1, "cli_1.oc_1~b", { approvals: asks("call") }), own)).toContain("it is at work");
-    expect(text({ ...own, summary: standing("queued").summary })).toContain("it is in the queue for a worker.");
+    expect(text(row(1, "cli_1.oc_1~b", { approvals: asks("call") }), own)).toContain(
+      "it is at work",
+    );
+    expect(text({ ...own, summary: standing("queued").summary })).toContain(
+      "it is in the queue for a worker.",
+    );
     expect(text(own, row(2, "cli_1.oc_1~b", { approvals: asks("call") }))).toContain(
       "it waits for a person: approval of deploy.",
     );
-    expect(text(own, row(1, "cli_1.oc_1~b", { approvals: asks("call") }))).toContain("it is at work");
+    expect(text(own, row(1, "cli_1.oc_1~b", { approvals: asks("call") }))).toContain(
+      "it is at work",
+    );
     const question = waits({ ...own, approvals: asks("question") });
     expect(said(traceOf(appended), question)[1]).toContain("it waits for a person: a question.");
     expect(sentenceOf("zh", diagnose(traceOf(appended), question), nowMs)).toBe(
@@ -193,9 +249,15 @@ describe("a message that is being answered", () => {
     if (head === undefined) throw new Error("no head");
     const calls = [callState({ state: "waiting_approval", approvalId: "a1" })];
     const other = { ...head, seq: 5 };
-    const stands = { ...rest, summary: { ...summary, head: other, setAside: [{ head, turn: turnWith(calls) }] } };
-    const approvals: Standing["approvals"] = [{ approval: approval(), state: "pending", decisions: [] }];
-    const asked = "The call deploy has waited for the approval of ou_boss, admins for 40.0 s; it expires in 59 min.";
+    const stands = {
+      ...rest,
+      summary: { ...summary, head: other, setAside: [{ head, turn: turnWith(calls) }] },
+    };
+    const approvals: Standing["approvals"] = [
+      { approval: approval(), state: "pending", decisions: [] },
+    ];
+    const asked =
+      "The call deploy has waited for the approval of ou_boss, admins for 40.0 s; it expires in 59 min.";
     expect(said(traceOf(appended), { ...stands, approvals })).toEqual([
       "approval",
       `${asked} Others of the group are answered meanwhile.`,
@@ -222,7 +284,12 @@ describe("a message that is being answered", () => {
     const started = { calls: new Map([["c1", "started"]] as const), unsent: [] };
     expect(said(trace, standing("suspended", { calls, ledger: started }))[0]).toBe("call_running");
     // The ledger gets nothing about the start of a pure call.
-    const ran = entry("tool.run", { at: 31_000, kind: "begin", span: "1", data: { call: "c1", tool: "deploy" } });
+    const ran = entry("tool.run", {
+      at: 31_000,
+      kind: "begin",
+      span: "1",
+      data: { call: "c1", tool: "deploy" },
+    });
     expect(said(traceOf(appended, ran), standing("suspended", { calls }))).toEqual([
       "call_running",
       "The tool deploy has been running in the runner ops for 10.0 s.",
@@ -250,20 +317,30 @@ describe("a message whose turn is over", () => {
       "reply_refused",
       "The answer is there, but Feishu refuses it (target_gone 230011, tried 2 times); next try in 5.0 s.",
     ]);
-    expect(said(trace, afterwards({ ledger: ledgerOf(unsent("other-3", "forbidden"), unsent(turnId)) }))[1]).toBe(
+    expect(
+      said(
+        trace,
+        afterwards({ ledger: ledgerOf(unsent("other-3", "forbidden"), unsent(turnId)) }),
+      )[1],
+    ).toBe(
       "The answer is there and waits behind 1 reply (forbidden) not delivered yet; next try in 5.0 s.",
     );
     expect(said(trace, afterwards({ ledger: ledgerOf(unsent(turnId)) }))[0]).toBe("reply_waiting");
   });
 
   it("was given up at its delivery, unless it was sent again and arrived", () => {
-    const gone = entry("reply.failed", { at: 4_000, data: { reason: "forbidden 230013", givenUp: true } });
+    const gone = entry("reply.failed", {
+      at: 4_000,
+      data: { reason: "forbidden 230013", givenUp: true },
+    });
     expect(said(traceOf(appended, ended("answered"), gone), afterwards())).toEqual([
       "given_up",
       "The answer is there, but its delivery was given up: forbidden 230013.",
     ]);
     const sent = entry("reply.sent", { at: 9_000 });
-    expect(said(traceOf(appended, ended("answered"), gone, sent), afterwards())[0]).toBe("answered");
+    expect(said(traceOf(appended, ended("answered"), gone, sent), afterwards())[0]).toBe(
+      "answered",
+    );
   });
 
   it("is answered, has failed, or was ended by a person", () => {
@@ -272,15 +349,25 @@ describe("a message whose turn is over", () => {
       "answered",
       "Answered after 3.2 s.",
     ]);
-    expect(said(traceOf(appended, ended("api_overloaded")), afterwards())[1]).toContain("failed after 3.1 s with api_");
+    expect(said(traceOf(appended, ended("api_overloaded")), afterwards())[1]).toContain(
+      "failed after 3.1 s with api_",
+    );
     expect(said(traceOf(appended, ended("superseded")), afterwards())[1]).toBe(
       "Over after 3.1 s: a later message took its place.",
     );
   });
 
   it("says who has paused its agent, and since when, or that it was paused then", () => {
-    const over = entry("turn.ended", { at: 3_100, data: { outcome: "agent_paused", agent: "sales" } });
-    const pause = { what: "agent", name: "sales", by: "console:Ann", sinceMs: startMs - 19_000 } as const;
+    const over = entry("turn.ended", {
+      at: 3_100,
+      data: { outcome: "agent_paused", agent: "sales" },
+    });
+    const pause = {
+      what: "agent",
+      name: "sales",
+      by: "console:Ann",
+      sinceMs: startMs - 19_000,
+    } as const;
     const tool = { ...pause, what: "tool" } as const;
     expect(said(traceOf(appended, over), afterwards({ pauses: [tool, pause] }))).toEqual([
       "agent_paused",
@@ -294,9 +381,17 @@ describe("a message whose turn is over", () => {
   });
 
   it("is known by its events where its trace lost the end, and by nothing after a reset", () => {
-    const done = { totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0, turnCount: 1, final: "" };
+    const done = {
+      totalInputTokens: 0,
+      totalOutputTokens: 0,
+      totalCostUsd: 0,
+      turnCount: 1,
+      final: "",
+    };
     const end = { type: "done", reason: "recalled", ...done } as const;
-    expect(said(traceOf(appended), afterwards({ end }))[1]).toContain("its sender took the message back");
+    expect(said(traceOf(appended), afterwards({ end }))[1]).toContain(
+      "its sender took the message back",
+    );
     expect(said(traceOf(appended), afterwards())[0]).toBe("forgotten");
   });
 });
@@ -312,14 +407,20 @@ describe("what a vendor said", () => {
     data: { model: "m-1", outcome: "api_auth_error", ...words },
   });
   const retry = (data: Record<string, string>) =>
-    entry("model.retried", { at: 3_000, data: { model: "m-1", code: "api_overloaded", attempt: 1, ...data } });
+    entry("model.retried", {
+      at: 3_000,
+      data: { model: "m-1", code: "api_overloaded", attempt: 1, ...data },
+    });
 
   function refusal(trace: MessageTrace, stands: Standing) {
     return refusalOf(trace, diagnose(trace, stands));
   }
 
   it("stands beside a turn that has failed by it, with the id of the request", () => {
-    const found = refusal(traceOf(appended, claimed, step, failedStep, ended("api_auth_error")), afterwards());
+    const found = refusal(
+      traceOf(appended, claimed, step, failedStep, ended("api_auth_error")),
+      afterwards(),
+    );
     expect(found).toEqual({ model: "m-1", ...words });
     if (found === undefined) return;
     expect(refusalText("en", found)).toBe(
@@ -342,9 +443,18 @@ describe("what a vendor said", () => {
   it("is left out where a turn has failed by something else, or is answered", () => {
     const trace = traceOf(appended, claimed, step, failedStep, ended("internal_error"));
     expect(refusal(trace, afterwards())).toBeUndefined();
-    const answered = traceOf(appended, claimed, step, retry({ problem: "Overloaded" }), stepEnd, ended("answered"));
+    const answered = traceOf(
+      appended,
+      claimed,
+      step,
+      retry({ problem: "Overloaded" }),
+      stepEnd,
+      ended("answered"),
+    );
     expect(refusal(answered, afterwards())).toBeUndefined();
-    expect(refusal(traceOf(appended, claimed, step, retry({})), standing("running"))).toBeUndefined();
+    expect(
+      refusal(traceOf(appended, claimed, step, retry({})), standing("running")),
+    ).toBeUndefined();
   });
 });
 

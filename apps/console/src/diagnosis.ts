@@ -30,7 +30,14 @@ export type Diagnosis =
   | { is: "wake_lost"; sinceMs: number }
   | { is: "model"; sinceMs: number; model: string; again?: { attempt: number; code: string } }
   /** No model has answered: the turn waits without a worker until `nextMs`, epoch ms, then comes try `attempt`. */
-  | { is: "model_waits"; sinceMs: number; model: string; code: string; attempt: number; nextMs: number }
+  | {
+      is: "model_waits";
+      sinceMs: number;
+      model: string;
+      code: string;
+      attempt: number;
+      nextMs: number;
+    }
   | { is: "working"; sinceMs: number }
   | { is: "worker_died"; sinceMs: number; during: string }
   | Asked
@@ -146,13 +153,19 @@ function lastOf(entries: readonly TraceEntry[], name: string): TraceEntry | unde
 
 /** Spans that began and did not end, newest last. */
 function openSpans(entries: readonly TraceEntry[]): TraceEntry[] {
-  const ended = new Set(entries.flatMap(({ kind, instance, span }) => (kind === "end" ? [`${instance} ${span}`] : [])));
-  return entries.filter(({ kind, instance, span }) => kind === "begin" && !ended.has(`${instance} ${span}`));
+  const ended = new Set(
+    entries.flatMap(({ kind, instance, span }) => (kind === "end" ? [`${instance} ${span}`] : [])),
+  );
+  return entries.filter(
+    ({ kind, instance, span }) => kind === "begin" && !ended.has(`${instance} ${span}`),
+  );
 }
 
 /** A message that no session knows of. */
 function withoutSession({ entries, atMs }: MessageTrace): Diagnosis {
-  const refusals = entries.filter(({ name, data }) => name === "message.refused" && data["reason"] !== "duplicate");
+  const refusals = entries.filter(
+    ({ name, data }) => name === "message.refused" && data["reason"] !== "duplicate",
+  );
   const last = refusals.at(-1);
   if (last !== undefined) {
     const reason = textIn(last.data, "reason");
@@ -183,28 +196,53 @@ function whileRunning({ job, workers }: Standing, { entries, atMs }: MessageTrac
   }
   if (step === undefined) return { is: "working", sinceMs };
   const again = retryWithin(entries, step);
-  return { is: "model", sinceMs, model: textIn(step.data, "model"), ...(again === undefined ? {} : { again }) };
+  return {
+    is: "model",
+    sinceMs,
+    model: textIn(step.data, "model"),
+    ...(again === undefined ? {} : { again }),
+  };
 }
 
 /** The try that a model step is at, when it is not the first. */
-function retryWithin(entries: readonly TraceEntry[], step: TraceEntry): { attempt: number; code: string } | undefined {
-  const retries = entries.slice(entries.indexOf(step)).filter(({ name }) => name === "model.retried");
+function retryWithin(
+  entries: readonly TraceEntry[],
+  step: TraceEntry,
+): { attempt: number; code: string } | undefined {
+  const retries = entries
+    .slice(entries.indexOf(step))
+    .filter(({ name }) => name === "model.retried");
   const last = retries.at(-1);
-  return last === undefined ? undefined : { attempt: retries.length + 1, code: textIn(last.data, "code") };
+  return last === undefined
+    ? undefined
+    : { attempt: retries.length + 1, code: textIn(last.data, "code") };
 }
 
 function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Asked | undefined {
-  const asked = new Set(calls.flatMap(({ approvalId, state }) => (state.startsWith("waiting") ? [approvalId] : [])));
-  const found = approvals.find(({ approval, state }) => state === "pending" && asked.has(approval.id));
+  const asked = new Set(
+    calls.flatMap(({ approvalId, state }) => (state.startsWith("waiting") ? [approvalId] : [])),
+  );
+  const found = approvals.find(
+    ({ approval, state }) => state === "pending" && asked.has(approval.id),
+  );
   if (found === undefined) return undefined;
   const { tool, deciders, requester, createdAtMs, expiresAtMs } = found.approval;
   const operators = deciders.operators === true ? ["operators"] : [];
-  const people = [...(deciders.requester ? [requester.id] : []), ...deciders.people, ...deciders.roles, ...operators];
+  const people = [
+    ...(deciders.requester ? [requester.id] : []),
+    ...deciders.people,
+    ...deciders.roles,
+    ...operators,
+  ];
   return { is: "approval", tool, deciders: people, sinceMs: createdAtMs, untilMs: expiresAtMs };
 }
 
 /** What a helper does that has not answered its call. */
-function helperOf({ helpers = [] }: Standing, { helper, startedAtMs }: CallState, fallbackMs: number): Diagnosis {
+function helperOf(
+  { helpers = [] }: Standing,
+  { helper, startedAtMs }: CallState,
+  fallbackMs: number,
+): Diagnosis {
   const { agent = "", session = "" } = helper ?? {};
   const at = helpers.findIndex(({ child }) => child.session === session);
   const own = helpers[at];
@@ -212,7 +250,9 @@ function helperOf({ helpers = [] }: Standing, { helper, startedAtMs }: CallState
   if (own === undefined) return { ...is, does: "works" };
   const after = helpers.slice(at + 1);
   const end = after.findIndex(({ level }) => level <= own.level);
-  const [asked] = [own, ...after.slice(0, end === -1 ? undefined : end)].flatMap(({ approvals }) => approvals);
+  const [asked] = [own, ...after.slice(0, end === -1 ? undefined : end)].flatMap(
+    ({ approvals }) => approvals,
+  );
   if (asked !== undefined) {
     const { kind, tool } = asked.approval;
     return { ...is, does: "asks", asked: kind === "question" ? "" : tool };
@@ -223,7 +263,14 @@ function helperOf({ helpers = [] }: Standing, { helper, startedAtMs }: CallState
 function callOf(standing: Standing, call: CallState, fallbackMs: number): Diagnosis {
   if (call.helper !== undefined) return helperOf(standing, call, fallbackMs);
   const { ledger, runners } = standing;
-  const { id, name: tool, runner = "", attempt = 1, startedAtMs: sinceMs = fallbackMs, deadlineMs } = call;
+  const {
+    id,
+    name: tool,
+    runner = "",
+    attempt = 1,
+    startedAtMs: sinceMs = fallbackMs,
+    deadlineMs,
+  } = call;
   const mark = ledger.calls.get(attemptIdOf({ callId: id, attempt }));
   if (mark === "started") return { is: "call_running", tool, runner, sinceMs };
   // Tools of the worker itself have no runner; its name is in brackets.
@@ -248,15 +295,24 @@ function whileSuspended(standing: Standing, { entries, atMs }: MessageTrace): Di
   const running = open.find(({ id }) => ran !== undefined && textIn(ran.data, "call") === id);
   if (running !== undefined && ran !== undefined) {
     const { name: tool, runner = "" } = running;
-    if (standing.runners.has(runner)) return { is: "call_running", tool, runner, sinceMs: ran.atMs };
+    if (standing.runners.has(runner)) {
+      return { is: "call_running", tool, runner, sinceMs: ran.atMs };
+    }
   }
   const found = open.map((call) => callOf(standing, call, turn?.startedAtMs ?? atMs));
   const needsPeople = found.find((one) => one.is === "helper" && one.does === "asks");
-  return found.find(({ is }) => is === "no_runner") ?? needsPeople ?? found[0] ?? { is: "working", sinceMs: atMs };
+  return (
+    found.find(({ is }) => is === "no_runner") ??
+    needsPeople ??
+    found[0] ?? { is: "working", sinceMs: atMs }
+  );
 }
 
 /** A turn that waits for people while others of its group are answered. */
-function whileAside(standing: Standing, { turn, head }: SetAside): Asked | Extract<Diagnosis, { is: "set_aside" }> {
+function whileAside(
+  standing: Standing,
+  { turn, head }: SetAside,
+): Asked | Extract<Diagnosis, { is: "set_aside" }> {
   const asked = approvalOf(standing, turn?.calls ?? []);
   return asked === undefined
     ? { is: "set_aside", sinceMs: turn?.startedAtMs ?? head.message.createdAtMs }
@@ -265,7 +321,9 @@ function whileAside(standing: Standing, { turn, head }: SetAside): Asked | Extra
 
 /** Messages wait for the turns of their own sender, and for those before them in the inbox. */
 function whileBehind(standing: Standing, { person }: MessageTrace, ahead: number): Diagnosis {
-  const own = standing.summary.setAside.find(({ head }) => person !== "" && head.message.sender.id === person);
+  const own = standing.summary.setAside.find(
+    ({ head }) => person !== "" && head.message.sender.id === person,
+  );
   if (own === undefined) return { is: "behind", ahead };
   const asked = whileAside(standing, own);
   return asked.is === "approval" ? { is: "behind_own", asked } : { is: "behind_own" };
@@ -281,7 +339,9 @@ function atHead(standing: Standing, trace: MessageTrace): Diagnosis {
   switch (standing.summary.state) {
     case "queued":
       // Where it waits for people, the wake-up is for others of the group.
-      return waitingForPeople(standing) ?? whileQueued(standing, standing.job?.addedAtMs ?? sinceMs);
+      return (
+        waitingForPeople(standing) ?? whileQueued(standing, standing.job?.addedAtMs ?? sinceMs)
+      );
     case "running":
       return whileRunning(standing, trace);
     case "suspended":
@@ -310,7 +370,10 @@ function endedWith(outcome: string, ms: number): Diagnosis {
   return kind === "stopped" ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
 }
 
-function outcomeIn(entries: readonly TraceEntry[], end: EngineEvent | undefined): string | undefined {
+function outcomeIn(
+  entries: readonly TraceEntry[],
+  end: EngineEvent | undefined,
+): string | undefined {
   const ended = lastOf(entries, "turn.ended");
   if (ended !== undefined) return textIn(ended.data, "outcome");
   if (end === undefined || !isTerminal(end)) return undefined;
@@ -327,11 +390,15 @@ function afterTurn(standing: Standing, { entries, atMs }: MessageTrace): Diagnos
     return { is: "given_up", reason: textIn(failure.data, "reason") };
   }
   const outcome = outcomeIn(entries, standing.end);
-  if (outcome === undefined) return sent === undefined ? { is: "forgotten" } : { is: "answered", ms: sent.atMs - atMs };
+  if (outcome === undefined) {
+    return sent === undefined ? { is: "forgotten" } : { is: "answered", ms: sent.atMs - atMs };
+  }
   if (outcome === "agent_paused") {
     const agent = textIn(lastOf(entries, "turn.ended")?.data ?? {}, "agent");
     const pause = standing.pauses.find(({ what, name }) => what === "agent" && name === agent);
-    if (pause !== undefined) return { is: "agent_paused", agent, by: operatorIn(pause.by), sinceMs: pause.sinceMs };
+    if (pause !== undefined) {
+      return { is: "agent_paused", agent, by: operatorIn(pause.by), sinceMs: pause.sinceMs };
+    }
   }
   const overAtMs = (sent ?? lastOf(entries, "turn.ended") ?? entries.at(-1))?.atMs ?? atMs;
   const ms = Math.max(0, overAtMs - atMs);
@@ -355,7 +422,10 @@ export function traceOutcome(trace: MessageTrace): Diagnosis | undefined {
   const sent = lastOf(trace.entries, "reply.sent");
   const outcome = outcomeIn(trace.entries, undefined);
   if (outcome === undefined) return undefined;
-  const ms = Math.max(0, ((sent ?? lastOf(trace.entries, "turn.ended"))?.atMs ?? trace.atMs) - trace.atMs);
+  const ms = Math.max(
+    0,
+    ((sent ?? lastOf(trace.entries, "turn.ended"))?.atMs ?? trace.atMs) - trace.atMs,
+  );
   return endedWith(outcome, ms);
 }
 
@@ -389,7 +459,9 @@ export function refusalOf({ entries }: MessageTrace, diagnosis: Diagnosis): Refu
   };
   const data = found()?.data ?? {};
   const problem = textIn(data, "problem");
-  return problem === "" ? undefined : { model: textIn(data, "model"), problem, requestId: textIn(data, "requestId") };
+  return problem === ""
+    ? undefined
+    : { model: textIn(data, "model"), problem, requestId: textIn(data, "requestId") };
 }
 
 /** Messages behind the head that are looked at: as many as a session takes. */
@@ -414,7 +486,11 @@ async function placeOf(
 }
 
 /** The last event of a run, as far as its events are kept. */
-export async function endOf(log: EventLog, session: SessionKey, runId: string): Promise<EngineEvent | undefined> {
+export async function endOf(
+  log: EventLog,
+  session: SessionKey,
+  runId: string,
+): Promise<EngineEvent | undefined> {
   let after = 0;
   for (let read = 0; read < maxEvents; read += pageSize) {
     const page = await log.read(session, after, pageSize);
@@ -427,13 +503,20 @@ export async function endOf(log: EventLog, session: SessionKey, runId: string): 
   return undefined;
 }
 
-async function jobOf({ catalog }: Services, session: SessionKey, gen: number): Promise<Standing["job"]> {
+async function jobOf(
+  { catalog }: Services,
+  session: SessionKey,
+  gen: number,
+): Promise<Standing["job"]> {
   const job = await catalog.job(turnsQueue, turnJobId(session, gen));
   return job === undefined ? undefined : { state: job.state, addedAtMs: job.addedAtMs };
 }
 
 /** Reads from the ledgers how things stand around a message; undefined when no session knows it. */
-export async function standingOf(services: Services, trace: MessageTrace): Promise<Standing | undefined> {
+export async function standingOf(
+  services: Services,
+  trace: MessageTrace,
+): Promise<Standing | undefined> {
   const place = await placeOf(services, trace);
   if (place === undefined) return undefined;
   const { store, approvals, index, presence, directory, catalog, eventLog } = services;

@@ -22,7 +22,8 @@ it("either side comes out of what it shows, whatever changed", () => {
     const [before, after] = [seeded(seed), seeded(seed * 7 + 1)];
     const lines = diffOf(before, after);
     if (lines.some(({ kind }) => kind === "gap")) continue;
-    const side = (without: string): string[] => lines.filter(({ kind }) => kind !== without).map(({ text }) => text);
+    const side = (without: string): string[] =>
+      lines.filter(({ kind }) => kind !== without).map(({ text }) => text);
     if (lines.length === 0) expect(before).toEqual(after);
     else expect([side("added"), side("removed")]).toEqual([before, after]);
   }
@@ -37,5 +38,7 @@ it("long texts that differ in everything are compared as a whole, at once", () =
 });
 
 it("escapes what it shows", () => {
-  expect(diffBlock(diffOf(["<b>"], ["<script>"])).markup).toContain("<ins>+ &lt;script&gt;\n</ins>");
+  expect(diffBlock(diffOf(["<b>"], ["<script>"])).markup).toContain(
+    "<ins>+ &lt;script&gt;\n</ins>",
+  );
 });

@@ -18,11 +18,16 @@ const maxSteps = 250_000;
 /** What is removed and added between two lists of lines, with a little of what surrounds it; empty where they are equal. */
 export function diffOf(before: readonly string[], after: readonly string[]): DiffLine[] {
   let start = 0;
-  while (start < before.length && start < after.length && before[start] === after[start]) start += 1;
+  while (start < before.length && start < after.length && before[start] === after[start]) {
+    start += 1;
+  }
   let end = 0;
   const most = Math.min(before.length, after.length) - start;
   while (end < most && before[before.length - 1 - end] === after[after.length - 1 - end]) end += 1;
-  const [old, fresh] = [before.slice(start, before.length - end), after.slice(start, after.length - end)];
+  const [old, fresh] = [
+    before.slice(start, before.length - end),
+    after.slice(start, after.length - end),
+  ];
   if (old.length === 0 && fresh.length === 0) return [];
   return withoutFar([
     ...before.slice(0, start).map(same),
@@ -53,7 +58,10 @@ function changedLines(old: readonly string[], fresh: readonly string[]): DiffLin
       lines.push({ kind: "same", text });
       row += 1;
       column += 1;
-    } else if (text !== undefined && (other === undefined || at(row + 1, column) >= at(row, column + 1))) {
+    } else if (
+      text !== undefined &&
+      (other === undefined || at(row + 1, column) >= at(row, column + 1))
+    ) {
       lines.push(removed(text));
       row += 1;
     } else {
@@ -84,5 +92,6 @@ const elements = {
 
 /** A comparison as people read it: signs and colours say what is removed and added. */
 export function diffBlock(lines: readonly DiffLine[]): Html {
-  return html`<pre class="diff">${lines.map(({ kind, text }) => elements[kind](`${signs[kind]}${text}\n`))}</pre>`;
+  return html`<pre class="diff">
+${lines.map(({ kind, text }) => elements[kind](`${signs[kind]}${text}\n`))}</pre>`;
 }

@@ -1,7 +1,14 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
-import { auditOf, openWorld, passwords, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+import {
+  auditOf,
+  openWorld,
+  passwords,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
 
 let browser: Browser;
 let world: World;
@@ -20,13 +27,25 @@ beforeEach(async () => {
   const run = { app: "cli_1", agent: "default", model: "scripted/small", tools: ["search"] };
   const expert = { ...run, agent: "expert", model: "scripted/large", tools: [] };
   const ttlMs = 90 * 86_400_000;
-  await world.ratings.rate({ ...run, turn: "cli_1.oc_1-1", person: "ou_ann" }, { rating: "up" }, ttlMs);
-  await world.ratings.rate({ ...run, turn: "cli_1.oc_1-2", person: "ou_ann" }, { rating: "up" }, ttlMs);
+  await world.ratings.rate(
+    { ...run, turn: "cli_1.oc_1-1", person: "ou_ann" },
+    { rating: "up" },
+    ttlMs,
+  );
+  await world.ratings.rate(
+    { ...run, turn: "cli_1.oc_1-2", person: "ou_ann" },
+    { rating: "up" },
+    ttlMs,
+  );
   await untilLater();
   const bob = { ...run, turn: "cli_1.oc_1-1", person: "ou_bob" };
   await world.ratings.rate(bob, { rating: "down", reason: "it <b>forgot</b> me" }, ttlMs);
   await untilLater();
-  await world.ratings.rate({ ...expert, turn: "cli_1.oc_2-1", person: "ou_bob" }, { reason: "slow" }, ttlMs);
+  await world.ratings.rate(
+    { ...expert, turn: "cli_1.oc_2-1", person: "ou_bob" },
+    { reason: "slow" },
+    ttlMs,
+  );
   await world.names.keep(new Map([["ou_ann", "Ann"]]), Date.now());
 });
 afterEach(async () => {
@@ -38,10 +57,16 @@ afterEach(async () => {
 /** Ratings of one millisecond are in no order. */
 async function untilLater(): Promise<void> {
   const nowMs = Date.now();
-  await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(nowMs), { timeout: 60_000, interval: 1 });
+  await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(nowMs), {
+    timeout: 60_000,
+    interval: 1,
+  });
 }
 
-async function visit(path: string, { locale = "en-US", role = "viewer" as "viewer" | "operator" } = {}): Promise<Page> {
+async function visit(
+  path: string,
+  { locale = "en-US", role = "viewer" as "viewer" | "operator" } = {},
+): Promise<Page> {
   const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);
   closing.push(close, async () => expect(problems).toEqual([]));
   await signInAs(page, passwords[role] ?? "");
@@ -49,7 +74,10 @@ async function visit(path: string, { locale = "en-US", role = "viewer" as "viewe
 }
 
 async function rowsOf(page: Page, caption: string): Promise<string[]> {
-  const rows = await page.getByRole("region", { name: caption, exact: true }).locator("tbody tr").allInnerTexts();
+  const rows = await page
+    .getByRole("region", { name: caption, exact: true })
+    .locator("tbody tr")
+    .allInnerTexts();
   return rows.map((row) => row.replaceAll(/\s+/g, " "));
 }
 
@@ -58,7 +86,9 @@ it("counts ratings by agent, model and tool, and lists them, the newest first, w
   expect(await rowsOf(page, "Agent")).toEqual(["default 2 1 67 %", "expert 0 0 –"]);
   expect(await rowsOf(page, "Model")).toEqual(["scripted/small 2 1 67 %", "scripted/large 0 0 –"]);
   expect(await rowsOf(page, "Tool")).toEqual(["search 2 1 67 %"]);
-  expect((await rowsOf(page, "Feedback")).map((row) => row.replace(/^.*?(?=Reason only|Good|Bad)/, ""))).toEqual([
+  expect(
+    (await rowsOf(page, "Feedback")).map((row) => row.replace(/^.*?(?=Reason only|Good|Bad)/, "")),
+  ).toEqual([
     "Reason only ou_bob expert scripted/large – given, not shown",
     "Bad ou_bob default scripted/small search given, not shown",
     "Good Ann default scripted/small search –",

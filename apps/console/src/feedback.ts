@@ -1,7 +1,25 @@
 import { placeOfRun, type Rating, type RatingWord, ratingWords } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, type HtmlValue, moment, nameOf, nameText, table, toolNamed, who } from "./html.ts";
-import { actionForm, answerPage, countAction, noted, type Page, problemPage, type View } from "./page.ts";
+import {
+  html,
+  type Html,
+  type HtmlValue,
+  moment,
+  nameOf,
+  nameText,
+  table,
+  toolNamed,
+  who,
+} from "./html.ts";
+import {
+  actionForm,
+  answerPage,
+  countAction,
+  noted,
+  type Page,
+  problemPage,
+  type View,
+} from "./page.ts";
 import { type Choice, field, runsPath, select } from "./runs.ts";
 import type { Services } from "./services.ts";
 import type { Word } from "./words.ts";
@@ -9,7 +27,9 @@ import type { Word } from "./words.ts";
 /** Adds the page of what people say of answers. Reasons are content: operators see them, and each look has a record. */
 export function registerFeedback(server: FastifyInstance, services: Services): void {
   server.get<Query>("/feedback", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => feedbackPage(view, await shownOf(services, request.query))),
+    answerPage(services, request, reply, async (view) =>
+      feedbackPage(view, await shownOf(services, request.query)),
+    ),
   );
   server.post<Query>("/feedback/reasons", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
@@ -32,7 +52,11 @@ const perPage = 50;
 const maxLooked = 20_000;
 const longestFilter = 240;
 const spans = { day: 86_400_000, week: 7 * 86_400_000, month: 30 * 86_400_000 } as const;
-const spanWords = { day: "lastDay", week: "lastWeek", month: "lastMonth" } as const satisfies Record<string, Word>;
+const spanWords = {
+  day: "lastDay",
+  week: "lastWeek",
+  month: "lastMonth",
+} as const satisfies Record<string, Word>;
 
 /** What a visitor has asked for, as it is in the address. */
 const filterNames = ["rating", "agent", "model", "tool", "person", "span", "from"] as const;
@@ -41,7 +65,9 @@ type Filters = Partial<Record<(typeof filterNames)[number], string>>;
 function filtersIn(query: Query["Querystring"]): Filters {
   const given = filterNames.map((name) => [name, query[name]] as const);
   const texts = given.flatMap(([name, value]) =>
-    typeof value === "string" && value.trim() !== "" ? [[name, value.trim().slice(0, longestFilter)] as const] : [],
+    typeof value === "string" && value.trim() !== ""
+      ? [[name, value.trim().slice(0, longestFilter)] as const]
+      : [],
   );
   return Object.fromEntries(texts);
 }
@@ -61,7 +87,10 @@ interface Shown {
   hasReasons: boolean;
 }
 
-async function shownOf({ clock, ratings: store, settings }: Services, query: Query["Querystring"]): Promise<Shown> {
+async function shownOf(
+  { clock, ratings: store, settings }: Services,
+  query: Query["Querystring"],
+): Promise<Shown> {
   const filters = filtersIn(query);
   const spanMs = Object.entries(spans).find(([name]) => name === filters.span)?.[1];
   const sinceMs = spanMs === undefined ? 0 : clock.now() - spanMs;
@@ -72,7 +101,13 @@ async function shownOf({ clock, ratings: store, settings }: Services, query: Que
     if (rating.atMs < sinceMs) break;
     if (fits(rating, filters)) ratings.push(rating);
   }
-  return { filters, ratings, isCut: looked >= maxLooked, agents: Object.keys(settings.agents), hasReasons: false };
+  return {
+    filters,
+    ratings,
+    isCut: looked >= maxLooked,
+    agents: Object.keys(settings.agents),
+    hasReasons: false,
+  };
 }
 
 function fits(given: Rating, { rating, agent, model, tool, person }: Filters): boolean {
@@ -89,10 +124,13 @@ function feedbackPage(view: View, shown: Shown): Page {
   const { say } = view;
   const { filters, ratings, isCut } = shown;
   const isFiltered = Object.keys(filters).length > 0;
-  const body = html`${filterForm(view, shown)} ${isCut && html`<p class="note">${say("lookedFarEnough")}</p>`}
+  const body = html`${filterForm(view, shown)}
+  ${isCut && html`<p class="note">${say("lookedFarEnough")}</p>`}
   ${
     ratings.length === 0
-      ? html`<p class="quiet" role="status">${say(isFiltered ? "noFeedbackFits" : "noFeedback")}</p>`
+      ? html`<p class="quiet" role="status">
+          ${say(isFiltered ? "noFeedbackFits" : "noFeedback")}
+        </p>`
       : html`${totalsTable(
           view,
           "agent",
@@ -130,14 +168,24 @@ function filterForm({ say }: View, { filters, agents }: Shown): Html {
   </form>`;
 }
 
-const kindWords = { up: "ratedUp", down: "ratedDown", none: "ratedNone" } as const satisfies Record<RatingWord, Word>;
+const kindWords = { up: "ratedUp", down: "ratedDown", none: "ratedNone" } as const satisfies Record<
+  RatingWord,
+  Word
+>;
 /** As the list of runs colours its outcomes. */
-const kindClasses: Readonly<Record<RatingWord, string>> = { up: "answered", down: "failed", none: "stopped" };
+const kindClasses: Readonly<Record<RatingWord, string>> = {
+  up: "answered",
+  down: "failed",
+  none: "stopped",
+};
 
 type Counts = Readonly<Record<RatingWord, number>>;
 
 /** How often each name was rated, those with most ratings first. */
-function countsBy(ratings: readonly Rating[], namesOf: (rating: Rating) => readonly string[]): [string, Counts][] {
+function countsBy(
+  ratings: readonly Rating[],
+  namesOf: (rating: Rating) => readonly string[],
+): [string, Counts][] {
   const counts = new Map<string, Record<RatingWord, number>>();
   for (const rating of ratings) {
     for (const name of namesOf(rating)) {
@@ -153,7 +201,11 @@ function countsBy(ratings: readonly Rating[], namesOf: (rating: Rating) => reado
 
 const maxTotals = 20;
 
-function totalsTable({ say }: View, name: "agent" | "model" | "tool", counts: readonly [string, Counts][]): HtmlValue {
+function totalsTable(
+  { say }: View,
+  name: "agent" | "model" | "tool",
+  counts: readonly [string, Counts][],
+): HtmlValue {
   if (counts.length === 0) return undefined;
   return table({
     caption: say(name),
@@ -161,7 +213,9 @@ function totalsTable({ say }: View, name: "agent" | "model" | "tool", counts: re
     rows: counts
       .slice(0, maxTotals)
       .map(([each, { up, down }]) => [
-        html`<a href="${feedbackPath({ [name]: each })}">${name === "tool" ? toolNamed(each) : each}</a>`,
+        html`<a href="${feedbackPath({ [name]: each })}"
+          >${name === "tool" ? toolNamed(each) : each}</a
+        >`,
         up,
         down,
         up + down === 0 ? "–" : `${Math.round((100 * up) / (up + down))} %`,
@@ -174,7 +228,15 @@ function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html 
   const from = startOf(filters);
   return html`${table({
     caption: say("feedback"),
-    columns: [say("rated"), say("rating"), say("person"), say("agent"), say("model"), say("tools"), say("reason")],
+    columns: [
+      say("rated"),
+      say("rating"),
+      say("person"),
+      say("agent"),
+      say("model"),
+      say("tools"),
+      say("reason"),
+    ],
     rows: ratings
       .slice(from, from + perPage)
       .map(({ turn, rating, person, agent, model, tools, reason, atMs }) => [
@@ -185,7 +247,9 @@ function ratingTable(view: View, { filters, ratings, hasReasons }: Shown): Html 
         html`<a href="${feedbackPath({ person })}">${who(person)}</a>`,
         agent,
         model,
-        tools.length === 0 ? "–" : tools.map((tool, at) => html`${at > 0 && ", "}${toolNamed(tool)}`),
+        tools.length === 0
+          ? "–"
+          : tools.map((tool, at) => html`${at > 0 && ", "}${toolNamed(tool)}`),
         reason === undefined ? "–" : hasReasons ? reason : say("reasonHidden"),
       ]),
   })}
@@ -211,7 +275,9 @@ function pager({ say }: View, { filters, ratings }: Shown): HtmlValue {
     ${start > 0 && html`<a class="button" href="${feedbackPath(rest)}">${say("newestRuns")}</a>`}
     ${
       next < ratings.length &&
-      html`<a class="button" rel="next" href="${feedbackPath({ ...rest, from: String(next) })}">${say("olderRuns")}</a>`
+      html`<a class="button" rel="next" href="${feedbackPath({ ...rest, from: String(next) })}"
+        >${say("olderRuns")}</a
+      >`
     }
   </div>`;
 }

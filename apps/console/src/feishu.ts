@@ -10,7 +10,10 @@ import type { Services } from "./services.ts";
 export function registerFeishu(server: FastifyInstance, services: Services): void {
   server.get("/feishu", async (request, reply) =>
     answerPage(services, request, reply, async (view) =>
-      feishuPage(view, await Promise.all(services.bots.map(async (app) => await stateOf(services, app)))),
+      feishuPage(
+        view,
+        await Promise.all(services.bots.map(async (app) => await stateOf(services, app))),
+      ),
     ),
   );
 }
@@ -28,7 +31,10 @@ interface PlatformState {
   buckets: readonly BucketState[];
 }
 
-async function stateOf({ clock, governor, tokens, settings, config }: Services, app: string): Promise<PlatformState> {
+async function stateOf(
+  { clock, governor, tokens, settings, config }: Services,
+  app: string,
+): Promise<PlatformState> {
   const bot = botOfApp(settings, app);
   const { monthlyCalls, rateLimits } = bot.feishu;
   const [calls, tokenMs, buckets] = await Promise.all([
@@ -59,7 +65,10 @@ function section(view: View, state: PlatformState): Html {
     ${isNear && html`<p class="note">${say("quotaNear")}</p>`}
     ${facts([
       [say("monthlyCalls"), callsOf(view, state)],
-      [say("accessToken"), tokenMs === undefined ? say("noToken") : `${say("goodFor")} ${minutes(view, tokenMs)}`],
+      [
+        say("accessToken"),
+        tokenMs === undefined ? say("noToken") : `${say("goodFor")} ${minutes(view, tokenMs)}`,
+      ],
       [say("limiter"), say(isLimited ? "limiterOn" : "limiterOff")],
     ])}
     ${table({
@@ -76,21 +85,33 @@ function callsOf({ language, say }: View, { calls, monthlyCalls }: PlatformState
   const percent = Math.floor((calls / Math.max(1, monthlyCalls)) * 100);
   const text = `${number.format(calls)} / ${number.format(monthlyCalls)} (${percent} %)`;
   return html`${text}
-    <meter min="0" max="${monthlyCalls}" high="${monthlyCalls * 0.8}" value="${Math.min(calls, monthlyCalls)}">
+    <meter
+      min="0"
+      max="${monthlyCalls}"
+      high="${monthlyCalls * 0.8}"
+      value="${Math.min(calls, monthlyCalls)}"
+    >
       ${percent} %
     </meter>`;
 }
 
 function minutes({ language }: View, ms: number): string {
   const value = Math.max(1, Math.round(ms / 60_000));
-  return spaced(new Intl.NumberFormat(language, { style: "unit", unit: "minute", unitDisplay: "long" }).format(value));
+  return spaced(
+    new Intl.NumberFormat(language, { style: "unit", unit: "minute", unitDisplay: "long" }).format(
+      value,
+    ),
+  );
 }
 
 function bucketRow(view: View, bucket: BucketState) {
   const { say, language } = view;
   const { left, most, pausedMs } = bucket;
-  const seconds = new Intl.NumberFormat(language, { maximumFractionDigits: 1 }).format(pausedMs / 1_000);
-  const state = pausedMs > 0 ? `${say("pausedFor")} ${seconds} s` : say(left === 0 ? "isEmpty" : "isFree");
+  const seconds = new Intl.NumberFormat(language, { maximumFractionDigits: 1 }).format(
+    pausedMs / 1_000,
+  );
+  const state =
+    pausedMs > 0 ? `${say("pausedFor")} ${seconds} s` : say(left === 0 ? "isEmpty" : "isFree");
   return [html`<code>${apiOf(bucket)}</code>`, `${left} / ${most}`, state];
 }
 

@@ -70,7 +70,8 @@ const marks = /\uE000([!=]?)(@?)([^\uE001]*)\uE001/g;
 /** What a page would show names for, as it is in the markup: ids of people and chats, and tools. */
 export function idsIn({ markup }: Html): { ids: string[]; tools: string[] } {
   const found = [...markup.matchAll(marks)];
-  const named = (mark: string): string[] => found.flatMap(([, , kind, id = ""]) => (kind === mark ? [id] : []));
+  const named = (mark: string): string[] =>
+    found.flatMap(([, , kind, id = ""]) => (kind === mark ? [id] : []));
   return { ids: named(""), tools: named("@") };
 }
 
@@ -95,7 +96,11 @@ export function withNames(
 // Parts that several pages are made of.
 
 /** A tool by its title and its name; by its name alone where it has no title. */
-export function toolText(name: string, title: LocalText | undefined, language: ReplyLanguage): string {
+export function toolText(
+  name: string,
+  title: LocalText | undefined,
+  language: ReplyLanguage,
+): string {
   return title === undefined ? name : `${textIn(title, language)} (${name})`;
 }
 
@@ -112,10 +117,14 @@ export function spaced(text: string): string {
 }
 
 /** A moment as people say it, such as "3 minutes ago"; the exact time is behind it. */
-export function moment({ language, nowMs }: { language: ReplyLanguage; nowMs: number }, atMs: number): Html {
+export function moment(
+  { language, nowMs }: { language: ReplyLanguage; nowMs: number },
+  atMs: number,
+): Html {
   const awayMs = atMs - nowMs;
   // What rounds up to a whole unit is said in that unit: "1 minute ago", never "60 seconds ago".
-  const [unit, unitMs] = units.find(([, ms, half]) => Math.abs(awayMs) >= ms - half) ?? (["second", 1_000] as const);
+  const [unit, unitMs] =
+    units.find(([, ms, half]) => Math.abs(awayMs) >= ms - half) ?? (["second", 1_000] as const);
   const words = new Intl.RelativeTimeFormat(language).format(Math.round(awayMs / unitMs), unit);
   const iso = new Date(atMs).toISOString();
   return html`<time datetime="${iso}" title="${iso}">${spaced(words)}</time>`;

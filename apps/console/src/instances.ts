@@ -18,7 +18,9 @@ import type { Word } from "./words.ts";
 /** Adds the page about the processes of the deployment. */
 export function registerInstances(server: FastifyInstance, services: Services): void {
   server.get("/instances", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => instancesPage(view, await knownInstances(services))),
+    answerPage(services, request, reply, async (view) =>
+      instancesPage(view, await knownInstances(services)),
+    ),
   );
 }
 
@@ -65,7 +67,16 @@ function byServiceAndAge(one: KnownInstance, other: KnownInstance): number {
 function instancesPage(view: View, known: KnownInstances): Page {
   const { say } = view;
   const { instances, unnamed, watches, nowMs, clock } = known;
-  const columns = ["instance", "service", "host", "version", "started", "apps", "events", "state"] as const;
+  const columns = [
+    "instance",
+    "service",
+    "host",
+    "version",
+    "started",
+    "apps",
+    "events",
+    "state",
+  ] as const;
   const body = html`${clock !== undefined && html`<p class="note" role="alert">${say("clocksDiffer")}${clock}</p>`}
   ${
     instances.length === 0
@@ -97,7 +108,9 @@ function row(view: View, instance: KnownInstance, nowMs: number) {
     moment(view, startedAtMs),
     apps.length === 0 ? "–" : html`<code>${apps.join(", ")}</code>`,
     feedsOf(view, instance),
-    expiresAtMs > nowMs ? aliveText(view, instance.clock) : html`${say("wentSilent")} ${moment(view, expiresAtMs)}`,
+    expiresAtMs > nowMs
+      ? aliveText(view, instance.clock)
+      : html`${say("wentSilent")} ${moment(view, expiresAtMs)}`,
   ];
 }
 
@@ -121,13 +134,18 @@ function aliveText({ say }: View, clock: string | undefined): Html | string {
   return html`${say("isAlive")}, <strong role="alert">${say("clocksDiffer")}${clock}</strong>`;
 }
 
-function watchOf(view: View, known: KnownInstances, watch: KnownInstances["watches"][number]): Html {
+function watchOf(
+  view: View,
+  known: KnownInstances,
+  watch: KnownInstances["watches"][number],
+): Html {
   const { say } = view;
   const { app, report } = watch;
   const looked =
     report === undefined
       ? say("notLooked")
-      : html`${say("lastLook")} ${moment(view, report.checkedAtMs)}: ${say("comparedMessages")} ${report.compared}.
+      : html`${say("lastLook")} ${moment(view, report.checkedAtMs)}: ${say("comparedMessages")}
+        ${report.compared}.
         ${report.problem !== undefined && html`${say("couldNotLook")} <code>${report.problem}</code>.`}`;
   return html`<section>
     <h3>${app}</h3>
@@ -137,9 +155,12 @@ function watchOf(view: View, known: KnownInstances, watch: KnownInstances["watch
 }
 
 function connectionsOf({ instances, nowMs }: KnownInstances, app: string): number {
-  const feeds = instances.filter(({ expiresAtMs }) => expiresAtMs > nowMs).flatMap((instance) => instance.feeds);
-  return feeds.filter((feed) => feed.app === app && feed.transport === "websocket" && feed.state === "connected")
-    .length;
+  const feeds = instances
+    .filter(({ expiresAtMs }) => expiresAtMs > nowMs)
+    .flatMap((instance) => instance.feeds);
+  return feeds.filter(
+    (feed) => feed.app === app && feed.transport === "websocket" && feed.state === "connected",
+  ).length;
 }
 
 function missedOf(view: View, { app, missed }: EventWatchReport): Html {
@@ -196,7 +217,9 @@ interface RunnersShown {
 /** Who runs tools, which ones, and how long their last word holds; and those whose tools are offered while they are away. */
 function runnersPage(view: View, { living, away, usage }: RunnersShown, note?: Word): Page {
   const { say } = view;
-  const byName = [...Map.groupBy(living, ({ runner }) => runner)].sort(([one], [other]) => (one < other ? -1 : 1));
+  const byName = [...Map.groupBy(living, ({ runner }) => runner)].sort(([one], [other]) =>
+    one < other ? -1 : 1,
+  );
   const noted = note === undefined ? [] : [html`<p class="note" role="status">${say(note)}</p>`];
   const sections = [
     ...byName.map(([runner, instances]) => livingSection(view, { runner, instances, usage })),
@@ -231,12 +254,17 @@ function livingSection(view: View, { runner, instances, usage }: LivingGroup): H
   </section>`;
 }
 
-function awaySection(view: View, { runner, tools, sinceMs, untilMs }: AwayRunner, usage: RunnersShown["usage"]): Html {
+function awaySection(
+  view: View,
+  { runner, tools, sinceMs, untilMs }: AwayRunner,
+  usage: RunnersShown["usage"],
+): Html {
   const { say } = view;
   return html`<section>
     <h2>${runner} (${say("runnerAway")})</h2>
     <p class="note">
-      ${say("runnerAwaySince")} ${moment(view, sinceMs)} · ${say("runnerAwayUntil")} ${moment(view, untilMs)}
+      ${say("runnerAwaySince")} ${moment(view, sinceMs)} · ${say("runnerAwayUntil")}
+      ${moment(view, untilMs)}
     </p>
     ${actionForm(view, { path: "/runners/forget", label: "forgetRunner", fields: { runner } })}
     ${toolTable(view, runner, { tools, usage })}
@@ -287,7 +315,9 @@ const longestGeneration = 16;
 
 function failuresText(used: UsageOf | undefined): HtmlValue {
   if (used === undefined || used.failed === 0) return used === undefined ? "–" : 0;
-  return html`<span class="wrong">${used.failed} (${Math.round((100 * used.failed) / used.runs)} %)</span>`;
+  return html`<span class="wrong"
+    >${used.failed} (${Math.round((100 * used.failed) / used.runs)} %)</span
+  >`;
 }
 
 function limitsText({ concurrency, rate }: ToolLimits): string {

@@ -41,7 +41,10 @@ export function registerJob(server: FastifyInstance, services: Services): void {
       const problem = await noted(services, view, { kind: "content_shown", ...record });
       if (problem !== undefined) return problemPage(view, problem);
       countAction(services, "content_shown", request.url);
-      return jobPage({ ...view, url: jobPath(queue, job.id) }, { queue, job, isContentShown: true });
+      return jobPage(
+        { ...view, url: jobPath(queue, job.id) },
+        { queue, job, isContentShown: true },
+      );
     }),
   );
 }
@@ -69,7 +72,11 @@ function jobPage(view: View, shown: ShownJob): Page {
     [say("failedReason"), job.failedReason],
   ])}
   ${detailsOf(view, shown)}`;
-  return { title: `${say("job")} ${job.id}`, body, ...(isContentShown && { note: "shown" as const }) };
+  return {
+    title: `${say("job")} ${job.id}`,
+    body,
+    ...(isContentShown && { note: "shown" as const }),
+  };
 }
 
 function detailsOf(view: View, shown: ShownJob): Html {
@@ -150,7 +157,9 @@ function jobFactsOf(data: unknown): JobFacts {
   const finished = parseFinished(data);
   if (finished.ok) return { kind: "finished", call: finished.value };
   const turn = parseTurn(data);
-  return turn.ok ? { kind: "turn", session: turn.value.session, gen: turn.value.gen } : { kind: "unknown" };
+  return turn.ok
+    ? { kind: "turn", session: turn.value.session, gen: turn.value.gen }
+    : { kind: "unknown" };
 }
 
 const hidden = "hidden";
@@ -161,7 +170,17 @@ export function shownJobData(data: unknown): Record<string, unknown> {
   if (about.kind === "turn") return { session: about.session, generation: about.gen };
   if (about.kind === "unknown") return { data: hidden };
   const call = about.kind === "finished" ? about.call : finishedCallOf(about.call);
-  const { session, turnId, callId, name, effect, attempt, queuedAtMs, deadlineMs, argumentsLength } = call;
+  const {
+    session,
+    turnId,
+    callId,
+    name,
+    effect,
+    attempt,
+    queuedAtMs,
+    deadlineMs,
+    argumentsLength,
+  } = call;
   return {
     session,
     turn: turnId,

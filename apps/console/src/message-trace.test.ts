@@ -4,8 +4,19 @@ import { appended, entry, received, session, startMs, traceOf } from "./trace-sa
 
 it("a timeline has one line for the two ends of a span, and shows what has no end", () => {
   const begin = entry("turn.run", { at: 20, kind: "begin", span: "1", data: { a: 1 } });
-  const end = entry("turn.run", { at: 120, kind: "end", span: "1", ms: 100, data: { outcome: "suspended" } });
-  const other = entry("model.step", { at: 30, kind: "begin", span: "1", instance: "agent-worker-host-2" });
+  const end = entry("turn.run", {
+    at: 120,
+    kind: "end",
+    span: "1",
+    ms: 100,
+    data: { outcome: "suspended" },
+  });
+  const other = entry("model.step", {
+    at: 30,
+    kind: "begin",
+    span: "1",
+    instance: "agent-worker-host-2",
+  });
   const rows = timelineOf(traceOf(appended, end, begin, other).entries, { everyFrame: false });
   expect(rows.map(({ name, ms, isOpen }) => [name, ms, isOpen])).toEqual([
     ["message.received", undefined, false],
@@ -25,8 +36,17 @@ it("frames of a card that follow each other are one line, each a line when asked
       data: { operation: "cardkit.cardElement.content" },
       ...(failed === undefined ? {} : { failed }),
     });
-  const sent = entry("card.write", { at: 9, kind: "span", ms: 5, data: { operation: "im.message.reply" } });
-  const { entries } = traceOf(sent, ...[10, 20, 30, 40].map((at) => frame(at)), frame(50, "rate_limit"));
+  const sent = entry("card.write", {
+    at: 9,
+    kind: "span",
+    ms: 5,
+    data: { operation: "im.message.reply" },
+  });
+  const { entries } = traceOf(
+    sent,
+    ...[10, 20, 30, 40].map((at) => frame(at)),
+    frame(50, "rate_limit"),
+  );
   const short = timelineOf(entries, { everyFrame: false });
   expect(short.map(({ name, count }) => [name, count])).toEqual([
     ["message.received", 1],
@@ -43,11 +63,18 @@ it("tells the messages of a trace apart that a client gave to several", () => {
   const place = { message: "om_2", session, seq: 5, ahead: 0 };
   const later = entry("message.appended", { at: 50, data: place });
   const ends = [4, 5].map((seq) =>
-    entry("turn.ended", { at: 100 + seq, data: { turn: `${session}-${seq}`, outcome: `of ${seq}` } }),
+    entry("turn.ended", {
+      at: 100 + seq,
+      data: { turn: `${session}-${seq}`, outcome: `of ${seq}` },
+    }),
   );
   const both = messagesOf([received, appended, other, later, ...ends]);
   expect(
-    both.map(({ messageId, place: at, entries }) => [messageId, at?.seq, entries.at(-1)?.data["outcome"]]),
+    both.map(({ messageId, place: at, entries }) => [
+      messageId,
+      at?.seq,
+      entries.at(-1)?.data["outcome"],
+    ]),
   ).toEqual([
     ["om_1", 4, "of 4"],
     ["om_2", 5, "of 5"],

@@ -113,7 +113,9 @@ function spanKey({ service, instance, span = "" }: TraceEntry): string {
 
 /** Beginnings with their ends. */
 function rowsOf(entries: readonly TraceEntry[]): TimelineRow[] {
-  const ends = new Map(entries.filter(({ kind }) => kind === "end").map((entry) => [spanKey(entry), entry]));
+  const ends = new Map(
+    entries.filter(({ kind }) => kind === "end").map((entry) => [spanKey(entry), entry]),
+  );
   return entries
     .filter(({ kind }) => kind !== "end")
     .map((entry) => {
@@ -129,7 +131,12 @@ function rowsOf(entries: readonly TraceEntry[]): TimelineRow[] {
 const crowd = 3;
 
 function isFrame({ name, failed, isOpen, data }: TimelineRow): boolean {
-  return name === "card.write" && failed === undefined && !isOpen && textIn(data, "operation").startsWith("cardkit.");
+  return (
+    name === "card.write" &&
+    failed === undefined &&
+    !isOpen &&
+    textIn(data, "operation").startsWith("cardkit.")
+  );
 }
 
 function together(rows: readonly TimelineRow[]): TimelineRow[] {
@@ -141,15 +148,22 @@ function together(rows: readonly TimelineRow[]): TimelineRow[] {
 }
 
 /** What happened, by time; frames of a card that follow each other are one line. */
-export function timelineOf(entries: readonly TraceEntry[], { everyFrame }: { everyFrame: boolean }): TimelineRow[] {
+export function timelineOf(
+  entries: readonly TraceEntry[],
+  { everyFrame }: { everyFrame: boolean },
+): TimelineRow[] {
   const rows = rowsOf(entries);
   if (everyFrame) return rows;
   const shown: TimelineRow[] = [];
   let frames: TimelineRow[] = [];
   for (const row of rows) {
     const [first] = frames;
-    if (isFrame(row) && (first === undefined || first.data["operation"] === row.data["operation"])) frames.push(row);
-    else {
+    if (
+      isFrame(row) &&
+      (first === undefined || first.data["operation"] === row.data["operation"])
+    ) {
+      frames.push(row);
+    } else {
       shown.push(...together(frames));
       frames = isFrame(row) ? [row] : [];
       if (frames.length === 0) shown.push(row);

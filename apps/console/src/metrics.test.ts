@@ -3,7 +3,14 @@ import { noteBeat } from "@larkline/store/testing";
 import type { GateState, ServerState } from "@larkline/store/operations";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { callOf, openWorld, session, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+import {
+  callOf,
+  openWorld,
+  session,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
 import { showRedis, showState, type StateMetricsDeps } from "./metrics.ts";
 
 const emptyGate: GateState = {
@@ -19,7 +26,9 @@ function start(changes: Partial<StateMetricsDeps> = {}) {
   showState({
     metrics,
     queues: { names: async () => ["turns"] },
-    catalog: { depth: async () => ({ waiting: 2, active: 1, delayed: 0, failed: 0, isPaused: false }) },
+    catalog: {
+      depth: async () => ({ waiting: 2, active: 1, delayed: 0, failed: 0, isPaused: false }),
+    },
     index: { gateState: async () => emptyGate },
     presence: { members: async () => [] },
     directory: { runners: async () => [] },
@@ -31,7 +40,8 @@ function start(changes: Partial<StateMetricsDeps> = {}) {
     clock: systemClock,
     ...changes,
   });
-  return async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
+  return async () =>
+    (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
 }
 
 describe("showState", () => {
@@ -59,7 +69,9 @@ describe("showState", () => {
       deadlineMs: 50,
     });
     const up = 'larkline_state_up{service="console"} 1';
-    expect(await lines()).toEqual(expect.arrayContaining([up, 'larkline_calls_open{service="console"} 0']));
+    expect(await lines()).toEqual(
+      expect.arrayContaining([up, 'larkline_calls_open{service="console"} 0']),
+    );
     for (const fault of [
       async () => await Promise.reject(new Error("away")),
       async () => await new Promise<never>(() => {}),
@@ -72,13 +84,19 @@ describe("showState", () => {
   });
 });
 
-const server: ServerState = { node: "redis:6379", memoryBytes: 3, memoryLimitBytes: 4, persists: true };
+const server: ServerState = {
+  node: "redis:6379",
+  memoryBytes: 3,
+  memoryLimitBytes: 4,
+  persists: true,
+};
 
 it("shows how each server of Redis is, and nothing of one that does not answer any more", async () => {
   let states: () => Promise<ServerState[]> = async () => [server];
   const metrics = new Metrics({ service: "console" });
   showRedis(metrics, systemClock, async () => await states());
-  const lines = async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
+  const lines = async () =>
+    (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
   const labels = '{node="redis:6379",service="console"}';
   expect(await lines()).toEqual([
     `larkline_redis_memory_bytes${labels} 3`,
@@ -126,7 +144,8 @@ describe("GET /metrics of the console", () => {
     expect(text).toMatch(/^larkline_workers\{.*\} 1$/m);
     expect(text).toMatch(/^larkline_dead_letters\{.*\} 0$/m);
     expect(text).toMatch(/^larkline_feishu_month_calls\{app="cli_0123456789abcdef",.*\} 0$/m);
-    const [, seconds] = /^larkline_message_oldest_seconds\{state="queued",.*\} ([\d.]+)$/m.exec(text) ?? [];
+    const [, seconds] =
+      /^larkline_message_oldest_seconds\{state="queued",.*\} ([\d.]+)$/m.exec(text) ?? [];
     expect(Number(seconds)).toBeGreaterThanOrEqual(600);
     expect(Number(seconds)).toBeLessThan(900);
     expect(text).not.toContain(session);

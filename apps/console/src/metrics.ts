@@ -65,10 +65,18 @@ function ageSeconds(nowMs: number, atMs: number | undefined): number {
   return atMs === undefined ? 0 : Math.max(0, nowMs - atMs) / 1_000;
 }
 
-function showGate(result: Shown, gauges: Gauges, { state, nowMs }: { state: GateState; nowMs: number }): void {
-  for (const [name, count] of Object.entries(state.sessions)) result.observe(gauges.sessions, count, { state: name });
+function showGate(
+  result: Shown,
+  gauges: Gauges,
+  { state, nowMs }: { state: GateState; nowMs: number },
+): void {
+  for (const [name, count] of Object.entries(state.sessions)) {
+    result.observe(gauges.sessions, count, { state: name });
+  }
   for (const name of ["queued", "running"] as const) {
-    result.observe(gauges.oldestMessage, ageSeconds(nowMs, state.oldestMessageAtMs[name]), { state: name });
+    result.observe(gauges.oldestMessage, ageSeconds(nowMs, state.oldestMessageAtMs[name]), {
+      state: name,
+    });
   }
   result.observe(gauges.outboxes, state.outboxes);
   result.observe(gauges.oldestReply, ageSeconds(nowMs, state.oldestReplyAtMs));
@@ -98,7 +106,13 @@ async function readAll({
     presence.members(),
     directory.runners(),
     letters.count(),
-    Promise.all(apps.map(async (app) => ({ app, quota: quotaOf(app), calls: await governor.callsOf(app, month) }))),
+    Promise.all(
+      apps.map(async (app) => ({
+        app,
+        quota: quotaOf(app),
+        calls: await governor.callsOf(app, month),
+      })),
+    ),
   ]);
   return { depths, state, workers, runners, dead, calls, nowMs: clock.now() };
 }
@@ -107,7 +121,9 @@ function show(result: Shown, gauges: Gauges, all: Awaited<ReturnType<typeof read
   const { depths, state, workers, runners, dead, calls } = all;
   const { nowMs } = all;
   for (const { name, oldestAtMs, ...depth } of depths) {
-    for (const job of queueStates) result.observe(gauges.jobs, depth[job], { queue: name, state: job });
+    for (const job of queueStates) {
+      result.observe(gauges.jobs, depth[job], { queue: name, state: job });
+    }
     result.observe(gauges.oldestJob, ageSeconds(nowMs, oldestAtMs), { queue: name });
   }
   showGate(result, gauges, { state, nowMs });
@@ -144,7 +160,9 @@ export function showState(deps: StateMetricsDeps): void {
     readAtMs = clock.monotonic();
   };
   const refresh = async (result: Shown): Promise<void> => {
-    if (clock.monotonic() - readAtMs >= freshMs) await (reading ??= read().finally(() => (reading = undefined)));
+    if (clock.monotonic() - readAtMs >= freshMs) {
+      await (reading ??= read().finally(() => (reading = undefined)));
+    }
     result.observe(up, last === undefined ? 0 : 1);
     if (last !== undefined) show(result, gauges, last);
   };
@@ -155,7 +173,11 @@ export function showState(deps: StateMetricsDeps): void {
 const deadlineMs = 2_000;
 
 /** Shows how the servers of Redis are, read for each scrape; absent while one of them does not answer. */
-export function showRedis(metrics: Metrics, clock: Clock, read: () => Promise<readonly ServerState[]>): void {
+export function showRedis(
+  metrics: Metrics,
+  clock: Clock,
+  read: () => Promise<readonly ServerState[]>,
+): void {
   const memory = metrics.createObservableGauge("larkline_redis_memory_bytes");
   const limit = metrics.createObservableGauge("larkline_redis_memory_limit_bytes");
   const persists = metrics.createObservableGauge("larkline_redis_persists");

@@ -46,7 +46,13 @@ const textOf = async (response: Promise<Response>): Promise<string> =>
 const at = encodeURIComponent(session);
 const turnId = turnIdOf(session, 1);
 
-const inFeishu = { channel: "feishu", app: appId, chatId: "oc_chat", messageId: "om_1", inThread: false } as const;
+const inFeishu = {
+  channel: "feishu",
+  app: appId,
+  chatId: "oc_chat",
+  messageId: "om_1",
+  inThread: false,
+} as const;
 
 async function claimOne() {
   const { wakeGen = 0 } = await world.store.append({ ...messageOf("om_1"), reply: inFeishu });
@@ -95,15 +101,27 @@ async function giveUpMessage(): Promise<string> {
 
 it("lists what sessions do and have done, and finds them by key, chat and person", async () => {
   await answerOne(world);
-  await world.store.append({ ...messageOf("om_2"), session: `${appId}.oc_other`, sender: { id: "ou_bob" } });
+  await world.store.append({
+    ...messageOf("om_2"),
+    session: `${appId}.oc_other`,
+    sender: { id: "ou_bob" },
+  });
   const page = await textOf(viewer.get("/sessions"));
   expect(page).toMatch(
-    new RegExp(`Doing something.*${appId}\\.oc_other queued 1 0 0.*Finished a turn last.*${session} idle 0 0 2`),
+    new RegExp(
+      `Doing something.*${appId}\\.oc_other queued 1 0 0.*Finished a turn last.*${session} idle 0 0 2`,
+    ),
   );
   expect(page).not.toContain(secretText);
-  expect((await viewer.get(`/sessions?search=${at}`)).headers.get("location")).toBe(`/sessions/${session}`);
-  expect(await textOf(viewer.get("/sessions?search=oc_other"))).toMatch(/Found.*oc_other queued.*Doing something/);
-  expect(await textOf(viewer.get("/sessions?search=ou_bob"))).toMatch(/Found.*oc_other queued.*Doing something/);
+  expect((await viewer.get(`/sessions?search=${at}`)).headers.get("location")).toBe(
+    `/sessions/${session}`,
+  );
+  expect(await textOf(viewer.get("/sessions?search=oc_other"))).toMatch(
+    /Found.*oc_other queued.*Doing something/,
+  );
+  expect(await textOf(viewer.get("/sessions?search=ou_bob"))).toMatch(
+    /Found.*oc_other queued.*Doing something/,
+  );
   expect(await textOf(viewer.get("/sessions?search=ou_nobody"))).toContain("No session was found.");
 });
 
@@ -126,7 +144,13 @@ it("shows the turns that wait for people while others of the group are answered,
   const asked = questionOf("2".repeat(32), { kind: "call", createdAtMs: Date.now() - 300_000 });
   const { head, epoch } = claim;
   if (head === undefined) throw new Error("no head");
-  const call = { id: "c1", name: "deploy", arguments: {}, state: "waiting_approval", approvalId: asked.id } as const;
+  const call = {
+    id: "c1",
+    name: "deploy",
+    arguments: {},
+    state: "waiting_approval",
+    approvalId: asked.id,
+  } as const;
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
   const turn = {
     v: 1,
@@ -137,24 +161,46 @@ it("shows the turns that wait for people while others of the group are answered,
     totals,
     startedAtMs: Date.now(),
   } as const;
-  const write = { session, epoch, history: [], events: [], consumed: 0, open: [], approvals: [asked] };
-  await world.store.save({ ...write, turn: { ...turn, calls: [call] }, mode: "suspend", waits: "ou_ann" });
-  const { wakeGen = 0 } = await world.store.append({ ...messageOf("om_2"), sender: { id: "ou_bob" } });
+  const write = {
+    session,
+    epoch,
+    history: [],
+    events: [],
+    consumed: 0,
+    open: [],
+    approvals: [asked],
+  };
+  await world.store.save({
+    ...write,
+    turn: { ...turn, calls: [call] },
+    mode: "suspend",
+    waits: "ou_ann",
+  });
+  const { wakeGen = 0 } = await world.store.append({
+    ...messageOf("om_2"),
+    sender: { id: "ou_bob" },
+  });
   expect(await world.store.claim(session, wakeGen, "worker")).toMatchObject({ head: { seq: 2 } });
   expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(
     /Turns set aside.*others of the group are answered.*1 ou_ann deploy ou_boss 5 minutes ago/,
   );
   expect(await textOf(viewer.get("/sessions"))).toMatch(/running \+ 1 set aside/);
   await world.approvals.decide(session, asked.id, { decision: "approve", by: { id: "ou_boss" } });
-  expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(/Turns set aside.*1 ou_ann decided already/);
+  expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(
+    /Turns set aside.*1 ou_ann decided already/,
+  );
 });
 
 it("resets a session after asking, and says what came of it", async () => {
   await claimOne();
-  expect(await textOf(operator.get(`/sessions/${at}/reset`))).toContain("Then a new conversation begins");
+  expect(await textOf(operator.get(`/sessions/${at}/reset`))).toContain(
+    "Then a new conversation begins",
+  );
   expect(world.ordered).toEqual([]);
   world.results.push({ result: "done", turnId }, { result: "nothing" });
-  expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("The session is reset, and the turn");
+  expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain(
+    "The session is reset, and the turn",
+  );
   expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("no turn was under way");
   const order = { v: 1, by: "console", act: { do: "reset", session } };
   expect(world.ordered).toEqual([order, order]);
@@ -163,7 +209,11 @@ it("resets a session after asking, and says what came of it", async () => {
 it("a session that no version can read is shown as such", async () => {
   await claimOne();
   const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:in:${session}`);
-  await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
+  await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(
+    key,
+    0,
+    '1:{"v":9}',
+  );
   expect(await textOf(operator.get("/sessions"))).toContain("unreadable");
   expect(await textOf(operator.get(`/sessions/${at}`))).toContain("cannot be read");
 });
@@ -174,27 +224,43 @@ it("says that a checkpoint and settings are damaged, and why", async () => {
   await world.redis.hset(key, { turn: '1.1.seal.{"v":9}', settings: "{{{" });
   expect(await textOf(operator.get("/sessions"))).toContain("running, damaged");
   const page = await textOf(operator.get(`/sessions/${at}`));
-  expect(page).toMatch(/The checkpoint of the turn is damaged: stored turn is not readable: .*\(16 bytes\)/);
+  expect(page).toMatch(
+    /The checkpoint of the turn is damaged: stored turn is not readable: .*\(16 bytes\)/,
+  );
   expect(page).toContain("The settings of the session are damaged: they are no JSON (3 bytes)");
 });
 
 it("orders that the waiting messages are dropped, after asking", async () => {
   await claimOne();
   expect(await textOf(operator.get(`/sessions/${at}/drop`))).toContain("leave the inbox");
-  expect(await textOf(operator.post(`/sessions/${at}/drop`))).toContain("The waiting messages are dropped.");
+  expect(await textOf(operator.post(`/sessions/${at}/drop`))).toContain(
+    "The waiting messages are dropped.",
+  );
   expect(world.ordered).toEqual([{ v: 1, by: "console", act: { do: "drop", session } }]);
 });
 
 it("orders that a reply that was given up is sent again, and says to whom it was done already", async () => {
   const path = await abandonReply();
-  expect(await textOf(viewer.get("/dead-letters"))).toMatch(/Undelivered reply.*im\.message\.reply forbidden 230002/);
+  expect(await textOf(viewer.get("/dead-letters"))).toMatch(
+    /Undelivered reply.*im\.message\.reply forbidden 230002/,
+  );
   expect(await textOf(viewer.get(path))).not.toContain(secretText);
   expect(await textOf(operator.post(`${path}/content`))).toContain(secretText);
-  expect(await auditOf(world, "content_shown")).toMatchObject([{ session, letterId: `reply:${turnId}` }]);
+  expect(await auditOf(world, "content_shown")).toMatchObject([
+    { session, letterId: `reply:${turnId}` },
+  ]);
   world.results.push({ result: "done" }, { result: "nothing" }, { result: "nothing" });
-  const answers = await Promise.all([1, 2, 3].map(async () => await textOf(operator.post(`${path}/retry`))));
-  expect(answers.filter((text) => text.includes("The reply is in its outbox again."))).toHaveLength(1);
-  const order = { v: 1, by: "console", act: { do: "retry_letter", session, letterId: `reply:${turnId}` } };
+  const answers = await Promise.all(
+    [1, 2, 3].map(async () => await textOf(operator.post(`${path}/retry`))),
+  );
+  expect(answers.filter((text) => text.includes("The reply is in its outbox again."))).toHaveLength(
+    1,
+  );
+  const order = {
+    v: 1,
+    by: "console",
+    act: { do: "retry_letter", session, letterId: `reply:${turnId}` },
+  };
   expect(world.ordered.slice(1)).toEqual([order, order, order]);
 });
 
@@ -202,17 +268,27 @@ it("orders that a message that was given up runs again, after asking", async () 
   const path = await giveUpMessage();
   expect(await textOf(operator.get(`${path}/retry`))).toContain("may be taken once more");
   await operator.post(`${path}/retry`);
-  expect(world.ordered).toMatchObject([{ act: { do: "retry_letter", session, letterId: `turn:${turnId}` } }]);
+  expect(world.ordered).toMatchObject([
+    { act: { do: "retry_letter", session, letterId: `turn:${turnId}` } },
+  ]);
 });
 
 it("orders that a letter is discarded, and a viewer changes nothing", async () => {
   const path = await abandonReply();
-  for (const act of ["retry", "discard", "content"]) expect((await viewer.post(`${path}/${act}`)).status).toBe(403);
+  for (const act of ["retry", "discard", "content"]) {
+    expect((await viewer.post(`${path}/${act}`)).status).toBe(403);
+  }
   expect(await textOf(viewer.get(path))).not.toContain("Discard");
   world.results.push({ result: "done" }, { result: "nothing" });
   expect(await textOf(operator.post(`${path}/discard`))).toContain("The letter is discarded.");
-  expect(await textOf(operator.post(`${path}/discard`))).toContain("That letter has been dealt with already.");
-  const order = { v: 1, by: "console", act: { do: "discard_letter", session, letterId: `reply:${turnId}` } };
+  expect(await textOf(operator.post(`${path}/discard`))).toContain(
+    "That letter has been dealt with already.",
+  );
+  const order = {
+    v: 1,
+    by: "console",
+    act: { do: "discard_letter", session, letterId: `reply:${turnId}` },
+  };
   expect(world.ordered).toEqual([order, order]);
 });
 
@@ -256,10 +332,17 @@ it("shows the processes, those that went silent, and messages that never came", 
     /ingress-a ingress node-1 1\.2\.3 1 minute ago .*websocket \(connected\), last event 5 minutes ago alive/,
   );
   expect(before).toMatch(/ingress-b .* silent since/);
-  expect(before).toContain("Workers of an older version, which beat but do not tell about themselves: 1");
+  expect(before).toContain(
+    "Workers of an older version, which beat but do not tell about themselves: 1",
+  );
   expect(before).toContain("Long connections of this deployment: 1. Not compared yet.");
   const missed = [{ messageId: "om_lost", chatId: "oc_chat", createdAtMs: Date.now() - 600_000 }];
-  await new EventWatchReports(world).save({ app: appId, checkedAtMs: Date.now(), compared: 4, missed });
+  await new EventWatchReports(world).save({
+    app: appId,
+    checkedAtMs: Date.now(),
+    compared: 4,
+    missed,
+  });
   const after = await textOf(viewer.get("/instances"));
   expect(after).toMatch(
     /An unknown instance probably takes events\. Messages that never came to this deployment: 1\..*om_lost/,
@@ -275,7 +358,9 @@ it("speaks Chinese on all of these pages, with a blank between it and numbers", 
     expect(response.status).toBe(200);
     const text = await response.text();
     expect(text).toMatch(/<html lang="zh-CN">/);
-    expect(text.replaceAll(/<[^>]*>/g, "\n"), page).not.toMatch(/\d\p{Script=Han}|\p{Script=Han}\d/u);
+    expect(text.replaceAll(/<[^>]*>/g, "\n"), page).not.toMatch(
+      /\d\p{Script=Han}|\p{Script=Han}\d/u,
+    );
   }
 });
 
@@ -284,7 +369,9 @@ it("pauses and resumes agents and tools, with the name that the operator claims;
   const agent = { what: "agent", name: "default" };
   expect(await textOf(ann.get("/"))).toContain("Ann &lt;b&gt;Lee&lt;/b&gt;, Operator");
   expect(await textOf(ann.get("/agents"))).toMatch(/default – Works/);
-  expect(await textOf(ann.post("/agents/pause", agent))).toMatch(/It is paused\. .* default – paused , Ann &lt;b&gt;/);
+  expect(await textOf(ann.post("/agents/pause", agent))).toMatch(
+    /It is paused\. .* default – paused , Ann &lt;b&gt;/,
+  );
   expect(await textOf(operator.post("/agents/pause", agent))).toContain("It was paused already.");
   const seen = await textOf(viewer.get("/agents"));
   expect(seen).toMatch(/default – paused , Ann/);
@@ -298,8 +385,12 @@ it("pauses and resumes agents and tools, with the name that the operator claims;
     "no such agent or tool",
   );
   expect((await operator.post("/agents/pause", { what: "person", name: "Bo" })).status).toBe(404);
-  expect(await auditOf(world, "agent_paused")).toMatchObject([{ agent: "default", userId: "console:Ann <b>Lee</b>" }]);
-  expect(await auditOf(world, "agent_resumed")).toMatchObject([{ agent: "default", userId: "console" }]);
+  expect(await auditOf(world, "agent_paused")).toMatchObject([
+    { agent: "default", userId: "console:Ann <b>Lee</b>" },
+  ]);
+  expect(await auditOf(world, "agent_resumed")).toMatchObject([
+    { agent: "default", userId: "console" },
+  ]);
 });
 
 it("warns of a tool that no model is offered, and says why", async () => {
@@ -319,11 +410,20 @@ it("warns of a tool that no model is offered, and says why", async () => {
 
 it("an operator looks at a call and decides it where the policy says so; others are not offered", async () => {
   await claimOne();
-  const deciders = { requester: false, people: [], roles: [], operators: true, fourEyes: false, count: 1 };
+  const deciders = {
+    requester: false,
+    people: [],
+    roles: [],
+    operators: true,
+    fourEyes: false,
+    count: 1,
+  };
   const asked = questionOf("1".repeat(32), { kind: "call", secrets: ["token"], deciders });
   const secret = { ...asked, arguments: { ...asked.arguments, token: "xoxb-1" } };
   await world.approvals.add(secret);
-  await world.approvals.add(questionOf("2".repeat(32), { kind: "call", createdAtMs: Date.now() + 1 }));
+  await world.approvals.add(
+    questionOf("2".repeat(32), { kind: "call", createdAtMs: Date.now() + 1 }),
+  );
   const path = `/approvals/${at}/${asked.id}`;
   const listed = await textOf(operator.get("/approvals"));
   expect(listed).toContain("operators of the console");
@@ -338,8 +438,12 @@ it("an operator looks at a call and decides it where the policy says so; others 
   expect((await viewer.post(`${path}/decide`, fields)).status).toBe(403);
   world.ordered.splice(0);
   world.results.push({ result: "not_possible" }, { result: "done" }, { result: "nothing" });
-  expect(await textOf(operator.post(`${path}/decide`, { ...fields, hash: "x" }))).toContain("lets no operator decide");
-  expect(await textOf(operator.post(`${path}/decide`, fields))).toContain("Your decision is stored.");
+  expect(await textOf(operator.post(`${path}/decide`, { ...fields, hash: "x" }))).toContain(
+    "lets no operator decide",
+  );
+  expect(await textOf(operator.post(`${path}/decide`, fields))).toContain(
+    "Your decision is stored.",
+  );
   expect(await textOf(operator.post(`${path}/decide`, fields))).toContain("It is over");
   const act = { do: "decide", app: appId, approvalId: asked.id, word: "approve" };
   expect(world.ordered).toMatchObject([

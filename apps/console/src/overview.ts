@@ -1,6 +1,12 @@
 import type { FastifyInstance } from "fastify";
 import type { QueueDepth } from "@larkline/store/queues";
-import { countIn, outcomeKinds, type Pause, type RunRecord, type UsageBucket } from "@larkline/store/operations";
+import {
+  countIn,
+  outcomeKinds,
+  type Pause,
+  type RunRecord,
+  type UsageBucket,
+} from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import { answerPage, type Page, type View } from "./page.ts";
 import { agentsPath, operatorIn } from "./agents.ts";
@@ -44,26 +50,39 @@ interface Overview {
 const shownRuns = 8;
 
 async function overviewOf(services: Services): Promise<Overview> {
-  const { queues, catalog, presence, directory, approvals, letters, usage, runs, pauses } = services;
+  const { queues, catalog, presence, directory, approvals, letters, usage, runs, pauses } =
+    services;
   const named = async () => {
     const names = await queues.names();
-    return await Promise.all(names.map(async (name) => ({ name, depth: await catalog.depth(name) })));
+    return await Promise.all(
+      names.map(async (name) => ({ name, depth: await catalog.depth(name) })),
+    );
   };
-  const [depths, workers, runners, away, open, given, hour, day, newest, takesWrites, stopped] = await Promise.all([
-    named(),
-    presence.members(),
-    directory.runners(),
-    directory.away(),
-    openApprovals(approvals),
-    letters.count(),
-    usage.newest("minute", 60),
-    usage.newest(daySpan.size, daySpan.count),
-    runs.page({ limit: shownRuns }),
-    services.takesWrites(),
-    pauses.list(),
-  ]);
+  const [depths, workers, runners, away, open, given, hour, day, newest, takesWrites, stopped] =
+    await Promise.all([
+      named(),
+      presence.members(),
+      directory.runners(),
+      directory.away(),
+      openApprovals(approvals),
+      letters.count(),
+      usage.newest("minute", 60),
+      usage.newest(daySpan.size, daySpan.count),
+      runs.page({ limit: shownRuns }),
+      services.takesWrites(),
+      pauses.list(),
+    ]);
   const clockProblem = services.serverClock.problem;
-  const seen = { queues: depths, workers, runners, away, open, letters: given, clockProblem, takesWrites };
+  const seen = {
+    queues: depths,
+    workers,
+    runners,
+    away,
+    open,
+    letters: given,
+    clockProblem,
+    takesWrites,
+  };
   return { ...seen, pauses: stopped, hour, day, newest: newest.runs };
 }
 
@@ -76,7 +95,10 @@ function overviewPage(view: View, seen: Overview, timeZone: string): Page {
     <h2>${say("nowWaiting")}</h2>
     ${facts([
       [say("workers"), workers.length],
-      [say("runners"), names.length === 0 ? say("noRunners") : html`<a href="/runners">${names.join(", ")}</a>`],
+      [
+        say("runners"),
+        names.length === 0 ? say("noRunners") : html`<a href="/runners">${names.join(", ")}</a>`,
+      ],
       [say("openApprovals"), html`<a href="/approvals">${count}</a>`],
     ])}
     ${queueTable(view, seen.queues)}
@@ -109,7 +131,9 @@ function troublesOf(view: View, seen: Overview): Html {
   const runs = outcomeKinds.reduce((sum, kind) => sum + countIn(hour, kind), 0);
   const isFailing = failed >= manyFailures && failed / runs >= largeShare;
   const paused = queues.filter(({ depth }) => depth.isPaused).map(({ name }) => name);
-  const late = queues.filter(({ depth }) => view.nowMs - (depth.oldestAtMs ?? Number.MAX_SAFE_INTEGER) > longWaitMs);
+  const late = queues.filter(
+    ({ depth }) => view.nowMs - (depth.oldestAtMs ?? Number.MAX_SAFE_INTEGER) > longWaitMs,
+  );
   const given = queues.reduce((sum, { depth }) => sum + depth.failed, letters);
   const wrong = [
     workers.length === 0 && html`${say("noWorkers")}`,
@@ -125,7 +149,10 @@ function troublesOf(view: View, seen: Overview): Html {
       ({ what, name, by }) =>
         html`${say(what)} <a href="${agentsPath}">${name}</a> ${say("paused")} (${operatorIn(by)})`,
     ),
-    ...paused.map((name) => html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("paused")}`),
+    ...paused.map(
+      (name) =>
+        html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("paused")}`,
+    ),
     ...late.map(
       ({ name, depth }) =>
         html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${say("waitsSince")}
@@ -137,7 +164,9 @@ function troublesOf(view: View, seen: Overview): Html {
     ...wrong.map((text) => ({ text, tone: "wrong" })),
     ...waits.map((text) => ({ text, tone: "waits" })),
   ].filter(({ text }) => text !== false);
-  if (reasons.length === 0) return html`<p class="reason fine" role="status">${say("nothingWrong")}</p>`;
+  if (reasons.length === 0) {
+    return html`<p class="reason fine" role="status">${say("nothingWrong")}</p>`;
+  }
   return html`<ul class="troubles" aria-label="${say("wrongNow")}">
     ${reasons.map(({ text, tone }) => html`<li class="reason ${tone}">${text}</li> `)}
   </ul>`;
@@ -147,9 +176,17 @@ function queueTable(view: View, queues: Overview["queues"]): Html {
   const { say } = view;
   return table({
     caption: say("queues"),
-    columns: [say("queue"), say("waiting"), say("active"), say("delayed"), say("failed"), say("oldest")],
+    columns: [
+      say("queue"),
+      say("waiting"),
+      say("active"),
+      say("delayed"),
+      say("failed"),
+      say("oldest"),
+    ],
     rows: queues.map(({ name, depth }) => [
-      html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a> ${depth.isPaused && `(${say("paused")})`}`,
+      html`<a href="/queues/queue/${encodeURIComponent(name)}">${name}</a>
+        ${depth.isPaused && `(${say("paused")})`}`,
       depth.waiting,
       depth.active,
       depth.delayed,

@@ -68,9 +68,16 @@ export async function answerPage(
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
 }
 
-async function named({ names, directory }: Services, body: Html, language: ReplyLanguage): Promise<Html> {
+async function named(
+  { names, directory }: Services,
+  body: Html,
+  language: ReplyLanguage,
+): Promise<Html> {
   const { ids, tools } = idsIn(body);
-  const [known, offered] = await Promise.all([names.of(ids), tools.length === 0 ? undefined : directory.tools()]);
+  const [known, offered] = await Promise.all([
+    names.of(ids),
+    tools.length === 0 ? undefined : directory.tools(),
+  ]);
   const titles = new Map<string, string>();
   for (const [name, { announcement }] of offered ?? []) {
     if (announcement.title !== undefined) titles.set(name, textIn(announcement.title, language));
@@ -79,7 +86,11 @@ async function named({ names, directory }: Services, body: Html, language: Reply
 }
 
 /** Sends a page as a whole document. */
-export async function sendPage(reply: FastifyReply, view: PlainView, page: Page): Promise<FastifyReply> {
+export async function sendPage(
+  reply: FastifyReply,
+  view: PlainView,
+  page: Page,
+): Promise<FastifyReply> {
   return await reply.type("text/html; charset=utf-8").send(documentOf(view, page));
 }
 
@@ -165,7 +176,9 @@ function switchOf({ language, say, url }: PlainView): Html {
   const other = language === "zh" ? "en" : "zh";
   const target = new URL(url, "http://console");
   target.searchParams.set("language", other);
-  return html`<a href="${pageAt(target)}" lang="${other}" hreflang="${other}">${say("otherLanguage")}</a>`;
+  return html`<a href="${pageAt(target)}" lang="${other}" hreflang="${other}"
+    >${say("otherLanguage")}</a
+  >`;
 }
 
 const languageCookie = "larkline_language";
@@ -179,7 +192,9 @@ function languageNamed(text: string | undefined): ReplyLanguage | undefined {
 function languageOf(request: FastifyRequest): ReplyLanguage {
   const chosen = languageNamed(request.cookies[languageCookie]);
   if (chosen !== undefined) return chosen;
-  const wanted = (request.headers["accept-language"] ?? "").split(",").map((tag) => tag.trim().slice(0, 2));
+  const wanted = (request.headers["accept-language"] ?? "")
+    .split(",")
+    .map((tag) => tag.trim().slice(0, 2));
   return wanted.map(languageNamed).find((language) => language !== undefined) ?? "en";
 }
 
@@ -221,7 +236,11 @@ export function actionForm(
 }
 
 /** One field of a form; undefined when it is missing or longer than it can be. */
-export function fieldOf({ body }: FastifyRequest, name: string, maxLength = 300): string | undefined {
+export function fieldOf(
+  { body }: FastifyRequest,
+  name: string,
+  maxLength = 300,
+): string | undefined {
   const value = body instanceof URLSearchParams ? body.get(name) : null;
   return value === null || value.length > maxLength ? undefined : value;
 }
@@ -262,7 +281,8 @@ function operatorOf({ visitor }: View): string {
 const patienceMs = 5_000;
 
 /** What is said of each thing that can come of an order. */
-type OrderWords = Readonly<Record<"done" | "nothing", Word>> & Partial<Record<OrderResult["result"], Word>>;
+type OrderWords = Readonly<Record<"done" | "nothing", Word>> &
+  Partial<Record<OrderResult["result"], Word>>;
 
 /** Has a worker do what the operator wants, and keep a record of it. */
 export async function order(
@@ -273,7 +293,9 @@ export async function order(
 ): Promise<{ word: Word; isDone: boolean; result?: OrderResult }> {
   const handed = await orders.handIn({ v: 1, by: operatorOf(view), act }, patienceMs);
   if (handed.state === "uncertain") return { word: "orderUncertain", isDone: false };
-  if (handed.state === "not_taken" || handed.result.result === "late") return { word: "orderNotTaken", isDone: false };
+  if (handed.state === "not_taken" || handed.result.result === "late") {
+    return { word: "orderNotTaken", isDone: false };
+  }
   const { result } = handed;
   const word = words[result.result] ?? words.nothing;
   return { word, isDone: result.result === "done", result };

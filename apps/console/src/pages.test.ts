@@ -68,7 +68,10 @@ async function announceRunner(): Promise<void> {
 }
 
 /** A page after a sign-in; whatever goes wrong in it fails the test. */
-async function visit(password: string | undefined, { path = "/", locale = "en-US" } = {}): Promise<Page> {
+async function visit(
+  password: string | undefined,
+  { path = "/", locale = "en-US" } = {},
+): Promise<Page> {
   const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);
   closing.push(close, async () => expect(problems).toEqual([]));
   await signInAs(page, password ?? "");
@@ -94,7 +97,9 @@ it("an operator signs in and sees at a glance what waits and who is there", asyn
     /Workers alive\s+1\s+Runners\s+ops\s+Open approvals\s+1/,
   );
   await page.getByRole("link", { name: "Runners" }).click();
-  await expect.poll(async () => await bodyOf(page)).toMatch(/ops-1\s+takes calls\s+in \d+ (?:seconds|minutes)/);
+  await expect
+    .poll(async () => await bodyOf(page))
+    .toMatch(/ops-1\s+takes calls\s+in \d+ (?:seconds|minutes)/);
   expect(await bodyOf(page)).toMatch(/deploy\s+once\s+medium\s+yes\s+30 s\s+3 \/ 60 s/);
 });
 
@@ -130,11 +135,16 @@ it("shows who is asked what, without what it is about", async () => {
   await world.approvals.add(questionOf("3".repeat(32), { session: helper, tool: "burn" }));
   const page = await visit(passwords.viewer, { path: "/approvals" });
   expect(await page.getByRole("link", { name: "oc_other …ef0123" }).count()).toBe(1);
-  expect(await page.getByRole("row", { name: /^deploy/ }).innerText()).toMatch(/high\s+Ann\s+ou_boss\s+0 \/ 1/);
+  expect(await page.getByRole("row", { name: /^deploy/ }).innerText()).toMatch(
+    /high\s+Ann\s+ou_boss\s+0 \/ 1/,
+  );
   expect(await page.getByRole("row", { name: /^Erase a disk \(erase\)/ }).count()).toBe(1);
   expect(await page.getByRole("link", { name: "oc_other …abcdef" }).count()).toBe(1);
   expect(await page.content()).not.toContain(secretText);
-  await world.approvals.decide(session, "1".repeat(32), { decision: "reject", by: { id: "ou_boss" } });
+  await world.approvals.decide(session, "1".repeat(32), {
+    decision: "reject",
+    by: { id: "ou_boss" },
+  });
   await page.reload();
   expect(await page.getByRole("row", { name: /^deploy/ }).count()).toBe(0);
 });
@@ -147,7 +157,9 @@ it("an operator takes a rule back", async () => {
     .getByRole("button", { name: "Revoke" })
     .click();
   await untilShown(page.getByRole("status").getByText("The rule is revoked."));
-  expect(world.ordered).toEqual([{ v: 1, by: "console:Ann", act: { do: "revoke_rule", app: appId, ruleId } }]);
+  expect(world.ordered).toEqual([
+    { v: 1, by: "console:Ann", act: { do: "revoke_rule", app: appId, ruleId } },
+  ]);
 });
 
 it("a viewer is offered nothing that changes something", async () => {
@@ -155,7 +167,11 @@ it("a viewer is offered nothing that changes something", async () => {
   await answerOne(world);
   await world.tools.dispatch("ops", [callOf("c1")]);
   const page = await visit(passwords.viewer, { path: "/rules" });
-  for (const path of ["/rules", `/sessions/${session}`, `/jobs/tools-ops/${toolJobId(`${session}-1`, "c1")}`]) {
+  for (const path of [
+    "/rules",
+    `/sessions/${session}`,
+    `/jobs/tools-ops/${toolJobId(`${session}-1`, "c1")}`,
+  ]) {
     await page.goto(`${running.url}${path}`);
     expect(await page.locator("button").allInnerTexts()).toEqual(["Sign out"]);
     expect(await page.content()).not.toContain(secretText);
@@ -185,7 +201,9 @@ it("the history of a session is shown to an operator who asks for it, after that
 it("what a call was given is shown to an operator who asks for it, after that is noted", async () => {
   await answerOne(world);
   await world.tools.dispatch("ops", [callOf("c1")]);
-  const page = await visit(passwords.operator, { path: `/jobs/tools-ops/${toolJobId(`${session}-1`, "c1")}` });
+  const page = await visit(passwords.operator, {
+    path: `/jobs/tools-ops/${toolJobId(`${session}-1`, "c1")}`,
+  });
   expect(await bodyOf(page)).toMatch(/Tool\s+deploy/);
   expect(await page.content()).not.toContain(secretText);
   await page.getByRole("button", { name: "Show content" }).click();
@@ -193,7 +211,14 @@ it("what a call was given is shown to an operator who asks for it, after that is
   expect(JSON.parse(await page.locator("pre").innerText())).toEqual({ note: secretText });
   expect(await page.content()).not.toContain("signed");
   expect(await auditOf(world, "content_shown")).toMatchObject([
-    { session, turnId: `${session}-1`, callId: "c1", tool: "deploy", app: appId, userId: "console:Ann" },
+    {
+      session,
+      turnId: `${session}-1`,
+      callId: "c1",
+      tool: "deploy",
+      app: appId,
+      userId: "console:Ann",
+    },
   ]);
   await page.getByRole("link", { name: session, exact: true }).click();
   await page.getByRole("heading", { name: `Session ${session}` }).waitFor();
@@ -213,9 +238,13 @@ it("an operator stops a turn", async () => {
   const { wakeGen = 0 } = await world.store.append(messageOf("om_1"));
   const claim = await world.store.claim(session, wakeGen, "worker");
   const page = await visit(passwords.operator, { path: `/sessions/${session}` });
-  expect(await page.locator("dl").innerText()).toMatch(new RegExp(`State\\s+running[^]*Epoch\\s+${claim?.epoch}\\s`));
+  expect(await page.locator("dl").innerText()).toMatch(
+    new RegExp(`State\\s+running[^]*Epoch\\s+${claim?.epoch}\\s`),
+  );
   expect(await page.locator("dl").innerText()).toMatch(/Messages in the inbox\s+1/);
   await page.getByRole("button", { name: "Stop the running turn" }).click();
   await page.getByRole("status").getByText("asked to stop").waitFor();
-  expect(world.ordered).toEqual([{ v: 1, by: "console:Ann", act: { do: "cancel", session, seq: 1 } }]);
+  expect(world.ordered).toEqual([
+    { v: 1, by: "console:Ann", act: { do: "cancel", session, seq: 1 } },
+  ]);
 });

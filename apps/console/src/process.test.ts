@@ -21,7 +21,9 @@ function launch(env: Record<string, string>): { child: ChildProcess; output: () 
   });
   children.push(child);
   let output = "";
-  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => (output += data.toString()));
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on("data", (data: Buffer) => (output += data.toString()));
+  }
   return { child, output: () => output };
 }
 
@@ -35,17 +37,25 @@ async function untilReady(url: string, status = 200): Promise<void> {
 /** When all that it has said was read, too. */
 async function exitCodeOf(child: ChildProcess): Promise<number | null> {
   if (child.exitCode === null) await once(child, "exit");
-  for (const stream of [child.stdout, child.stderr]) if (stream?.closed === false) await once(stream, "close");
+  for (const stream of [child.stdout, child.stderr]) {
+    if (stream?.closed === false) await once(stream, "close");
+  }
   return child.exitCode;
 }
 
 it("without a password it says that only this machine is served, and ends at SIGTERM", async () => {
   const port = await freePort();
-  const env = { REDIS_URL: inject("redisUrl"), REDIS_NAMESPACE: `test-${randomUUID()}`, PORT: String(port) };
+  const env = {
+    REDIS_URL: inject("redisUrl"),
+    REDIS_NAMESPACE: `test-${randomUUID()}`,
+    PORT: String(port),
+  };
   const { child, output } = launch(env);
   const url = `http://127.0.0.1:${port}`;
   await untilReady(url);
-  await vi.waitFor(() => expect(output()).toContain("CONSOLE_PASSWORD is not set"), { timeout: 60_000 });
+  await vi.waitFor(() => expect(output()).toContain("CONSOLE_PASSWORD is not set"), {
+    timeout: 60_000,
+  });
   expect(await (await fetch(`${url}/metrics`)).text()).toContain("larkline_console_actions_total");
   child.kill("SIGTERM");
   expect(await exitCodeOf(child)).toBe(0);
@@ -66,7 +76,10 @@ it("while Redis is away it says so, and shows pages again when it is back", asyn
   await redis.stop();
   await untilReady(url, 503);
   const away = await fetch(url);
-  expect([away.status, (await away.text()).includes("Redis does not answer in time")]).toEqual([503, true]);
+  expect([away.status, (await away.text()).includes("Redis does not answer in time")]).toEqual([
+    503,
+    true,
+  ]);
   expect((await fetch(`${url}/health`)).status).toBe(200);
   const again = await startRedis({ port: redis.port });
   await untilReady(url);

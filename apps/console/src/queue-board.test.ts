@@ -155,7 +155,9 @@ it("shows what has finished by its ids, and where a failed job failed, without a
   await page.getByText("not kept").first().waitFor();
   const ours = await page.content();
   for (const shown of [completed, finished, failed, wakeUps, ours]) {
-    for (const text of [secretText, "sk-0123", "signed", "ou_ann"]) expect(shown).not.toContain(text);
+    for (const text of [secretText, "sk-0123", "signed", "ou_ann"]) {
+      expect(shown).not.toContain(text);
+    }
   }
 });
 
@@ -172,7 +174,10 @@ it("an operator retries a failed wake-up with a click, a viewer is not offered t
   await page.getByText("no way").first().waitFor();
   const operator = await signIn(running, passwords.operator);
   const refused = await operator.put(`/queues/api/queues/tools-ops/${jobId}/retry`);
-  expect([refused.status, await refused.text()]).toEqual([403, expect.stringContaining("not run again")]);
+  expect([refused.status, await refused.text()]).toEqual([
+    403,
+    expect.stringContaining("not run again"),
+  ]);
   expect((await operator.put("/queues/api/queues/tools-ops/retry/failed")).status).toBe(403);
   expect(await (await operator.get("/dead-letters")).text()).toContain(jobId);
   await page.goto(`${running.url}/queues/queue/turns/${woken}`);

@@ -27,7 +27,10 @@ const roleHeader = "x-console-role";
 const actions = new Set(["retry", "promote", "clean", "empty", "pause", "resume"]);
 
 /** Adds Bull Board over all queues, for those whom the guard admits. */
-export async function registerQueueBoard(server: FastifyInstance, services: Services): Promise<void> {
+export async function registerQueueBoard(
+  server: FastifyInstance,
+  services: Services,
+): Promise<void> {
   const { catalog, clock, queues, log } = services;
   const adapters = new Map<string, BullMQAdapter>();
   const serverAdapter = new FastifyAdapter().setBasePath(boardPath);
@@ -63,10 +66,14 @@ export async function registerQueueBoard(server: FastifyInstance, services: Serv
       request.headers[roleHeader] = request.session?.role;
       if (request.method !== "GET" && request.method !== "HEAD") {
         const action = actionOf(request.method, request.url);
-        if (action === undefined) return await reply.code(403).send({ error: "the console does not offer this" });
+        if (action === undefined) {
+          return await reply.code(403).send({ error: "the console does not offer this" });
+        }
         // A call that has failed is answered, and its arguments are not kept.
         if (action === "retry" && queueOf(request.url) !== turnsQueue) {
-          return await reply.code(403).send({ error: "calls are not run again: ask the agent once more" });
+          return await reply
+            .code(403)
+            .send({ error: "calls are not run again: ask the agent once more" });
         }
         countAction(services, action, request.url);
       } else if (!request.url.includes("/static/")) {
@@ -74,11 +81,15 @@ export async function registerQueueBoard(server: FastifyInstance, services: Serv
         reply.setCookie(csrfCookie, reply.generateCsrf(), cookie);
       }
       if (!request.url.startsWith(`${boardPath}/api/`)) return undefined;
-      await refresh().catch((error: unknown) => log.warn({ error }, "the queues could not be listed anew"));
+      await refresh().catch((error: unknown) =>
+        log.warn({ error }, "the queues could not be listed anew"),
+      );
       return undefined;
     });
     scope.addHook("onSend", async (_request, reply, payload) =>
-      String(reply.getHeader("content-type")).startsWith("text/html") ? withoutStrangers(payload) : payload,
+      String(reply.getHeader("content-type")).startsWith("text/html")
+        ? withoutStrangers(payload)
+        : payload,
     );
     await scope.register(serverAdapter.registerPlugin(), { prefix: boardPath });
   });
@@ -109,7 +120,9 @@ function adapterOf(catalog: Stores["catalog"], name: string): BullMQAdapter {
     externalJobUrl: ({ id }) => ({ displayText: "Larkline", href: jobPath(name, String(id)) }),
   });
   adapter.setFormatter("data", shownJobData);
-  adapter.setFormatter("returnValue", (value: unknown) => (value === undefined || value === null ? value : "hidden"));
+  adapter.setFormatter("returnValue", (value: unknown) =>
+    value === undefined || value === null ? value : "hidden",
+  );
   adapter.setFormatter("progress", (value: unknown) => (typeof value === "number" ? value : 0));
   return adapter;
 }
@@ -119,7 +132,9 @@ interface ListedQueues {
 }
 
 function isList(body: unknown): body is ListedQueues {
-  return typeof body === "object" && body !== null && "queues" in body && Array.isArray(body.queues);
+  return (
+    typeof body === "object" && body !== null && "queues" in body && Array.isArray(body.queues)
+  );
 }
 
 /** Viewers are not offered what they would be refused. */
@@ -130,5 +145,7 @@ function withoutActions(body: ListedQueues): ListedQueues {
 
 /** Its page loads fonts from another site. Browsers would block that; the link is removed as well. */
 function withoutStrangers(payload: unknown): unknown {
-  return typeof payload === "string" ? payload.replaceAll(/<link href="https?:[^>]*>/g, "") : payload;
+  return typeof payload === "string"
+    ? payload.replaceAll(/<link href="https?:[^>]*>/g, "")
+    : payload;
 }

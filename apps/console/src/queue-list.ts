@@ -33,7 +33,8 @@ export class QueueList {
     const empty = await Promise.all(others.map(async (name) => await this.#isEmpty(name)));
     const left = others.filter((_, at) => empty[at] === false);
     return [...living, ...left].sort(
-      (one, other) => Number(other === turnsQueue) - Number(one === turnsQueue) || (one < other ? -1 : 1),
+      (one, other) =>
+        Number(other === turnsQueue) - Number(one === turnsQueue) || (one < other ? -1 : 1),
     );
   }
 

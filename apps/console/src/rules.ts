@@ -1,7 +1,15 @@
 import type { FastifyInstance } from "fastify";
 import { ruleText } from "@larkline/agent/permissions";
 import type { PermissionRule } from "@larkline/protocol";
-import { countAction, order, answerPage, fieldOf, actionForm, type Page, type View } from "./page.ts";
+import {
+  countAction,
+  order,
+  answerPage,
+  fieldOf,
+  actionForm,
+  type Page,
+  type View,
+} from "./page.ts";
 import { html, type Html, moment, table, who } from "./html.ts";
 import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
@@ -9,7 +17,8 @@ import type { Services } from "./services.ts";
 /** Adds the page of permission rules, and taking one back. */
 export function registerRules(server: FastifyInstance, services: Services): void {
   const { apps } = services;
-  const allRules = async () => await Promise.all(apps.map(async (app) => await rulesOf(services, app)));
+  const allRules = async () =>
+    await Promise.all(apps.map(async (app) => await rulesOf(services, app)));
 
   server.get("/rules", async (request, reply) =>
     answerPage(services, request, reply, async (view) => rulesPage(view, await allRules())),
@@ -19,7 +28,12 @@ export function registerRules(server: FastifyInstance, services: Services): void
       const [app, rule] = [fieldOf(request, "app"), fieldOf(request, "rule")];
       if (app === undefined || rule === undefined || !apps.includes(app)) return undefined;
       const words = { done: "revoked", nothing: "ruleGone" } as const;
-      const { word, isDone } = await order(services, view, { do: "revoke_rule", app, ruleId: rule }, words);
+      const { word, isDone } = await order(
+        services,
+        view,
+        { do: "revoke_rule", app, ruleId: rule },
+        words,
+      );
       if (isDone) countAction(services, "rule_revoked", request.url);
       return rulesPage({ ...view, url: "/rules" }, await allRules(), word);
     }),

@@ -68,5 +68,8 @@ export const runWords = {
   errorRate: { zh: "失败（近一天）", en: "Failed (last day)" },
   callsLastDay: { zh: "调用（近一天）", en: "Calls (last day)" },
   description: { zh: "说明", en: "What it does" },
-  spanOfChart: { zh: "仅显示图表上选定的时间段。", en: "Only the time that was chosen in the figures." },
+  spanOfChart: {
+    zh: "仅显示图表上选定的时间段。",
+    en: "Only the time that was chosen in the figures.",
+  },
 } satisfies Record<string, Record<ReplyLanguage, string>>;

@@ -51,7 +51,9 @@ async function rowsOf(page: Page): Promise<string[]> {
 /** The chats in the list of a page, without a browser. */
 function chatsIn(html: string): string[] {
   const [, rows = ""] = /<tbody>([^]*?)<\/tbody>/.exec(html) ?? [];
-  return [...rows.matchAll(/<td><a href="\/runs\?chat=[^"]*">([^<]*)<\/a><\/td>/g)].map(([, chat = ""]) => chat);
+  return [...rows.matchAll(/<td><a href="\/runs\?chat=[^"]*">([^<]*)<\/a><\/td>/g)].map(
+    ([, chat = ""]) => chat,
+  );
 }
 
 const nowMs = Date.now();
@@ -82,7 +84,9 @@ it("lists the runs, the newest first, each with what it took, and leads to what 
   await world.runs.append([ann, bob]);
   const page = await visit("/runs");
   // A machine that is busy with other tests takes minutes for this one.
-  expect((await rowsOf(page)).map((row) => row.replace(/^\d+ minutes? ago/, "Minutes ago"))).toEqual([
+  expect(
+    (await rowsOf(page)).map((row) => row.replace(/^\d+ minutes? ago/, "Minutes ago")),
+  ).toEqual([
     "Minutes ago api_overloaded ou_bob oc_bob expert other/large – – 45.0 s 100 / 20 $0.25",
     "2 hours ago Answered ou_ann oc_team default scripted/model search ×2, page 800 ms 1.2 s 100 / 20 $0.0010",
   ]);
@@ -127,7 +131,9 @@ it("shows names in place of ids, also in the other pages, and finds by them", as
   );
   await answerOne(world);
   const page = await visit("/runs?q=ann+<l");
-  expect(await rowsOf(page)).toEqual([expect.stringMatching(/Answered Ann <Lee> The Team default/)]);
+  expect(await rowsOf(page)).toEqual([
+    expect.stringMatching(/Answered Ann <Lee> The Team default/),
+  ]);
   await page.getByRole("link", { name: "Ann <Lee>" }).click();
   await page.waitForURL(/person=ou_ann/);
   for (const path of ["/sessions?search=lunch", `/sessions/${session}`]) {
@@ -147,7 +153,13 @@ it.each([
   await world.usage.add("b-1", counter.take());
   const spec = { name: "search", description: "Searches.", inputSchema: { type: "object" } };
   const words = { zh: "搜索网页", en: "Search the web" };
-  const tool = { spec, title: words, effect: "pure" as const, requiresApproval: false, timeoutMs: 30_000 };
+  const tool = {
+    spec,
+    title: words,
+    effect: "pure" as const,
+    requiresApproval: false,
+    timeoutMs: 30_000,
+  };
   await world.directory.announce({ runner: "web", instance: "web-1", tools: [tool] }, 60_000);
   const page = await visit(path, locale);
   const shown = page.locator("main").getByTitle("search", { exact: true });
@@ -156,7 +168,12 @@ it.each([
 
 it("tells tools of one title apart by their names", async () => {
   await world.runs.append([ann]);
-  const shared = { effect: "pure" as const, requiresApproval: false, timeoutMs: 30_000, title: "Look" };
+  const shared = {
+    effect: "pure" as const,
+    requiresApproval: false,
+    timeoutMs: 30_000,
+    title: "Look",
+  };
   const tools = ["search", "page"].map((name) => ({
     ...shared,
     spec: { name, description: "Looks.", inputSchema: { type: "object" } },
@@ -167,7 +184,9 @@ it("tells tools of one title apart by their names", async () => {
 });
 
 it("is filtered by its form, and goes back page by page", async () => {
-  const many = Array.from({ length: 60 }, (_, at) => runOf({ turn: `cli_1.oc_many-${at}`, endedAtMs: nowMs }));
+  const many = Array.from({ length: 60 }, (_, at) =>
+    runOf({ turn: `cli_1.oc_many-${at}`, endedAtMs: nowMs }),
+  );
   await world.runs.append([ann, ...many]);
   const page = await visit("/runs");
   expect(await rowsOf(page)).toHaveLength(50);

@@ -36,7 +36,10 @@ const longestFilter = 240;
 /** People and chats that a name stands for. */
 const maxNamed = 50;
 const spans = { hour: 3_600_000, day: 86_400_000 } as const;
-const spanWords = { hour: "lastHour", day: "lastDay" } as const satisfies Record<keyof typeof spans, Word>;
+const spanWords = { hour: "lastHour", day: "lastDay" } as const satisfies Record<
+  keyof typeof spans,
+  Word
+>;
 
 /** What a visitor has asked for, as it is in the address. Empty: everything. */
 const filterNames = [
@@ -73,7 +76,11 @@ export function runsPath(filters: Filters): string {
 }
 
 /** `texts`: what is looked for, and ids of people and chats whose names have it in them. */
-function queryOf({ q, span, from, to, after, ...filters }: Filters, texts: readonly string[], nowMs: number): RunQuery {
+function queryOf(
+  { q, span, from, to, after, ...filters }: Filters,
+  texts: readonly string[],
+  nowMs: number,
+): RunQuery {
   const spanMs = Object.entries(spans).find(([name]) => name === span)?.[1];
   const sinceMs = spanMs === undefined ? numberOf(from) : nowMs - spanMs;
   const untilMs = numberOf(to);
@@ -92,7 +99,10 @@ function numberOf(text: string | undefined): number | undefined {
   return Number.isFinite(number) && number >= 0 ? number : undefined;
 }
 
-function fits(run: RunRecord, { outcome, agent, model, tool, person, chat, longer, dearer }: Filters): boolean {
+function fits(
+  run: RunRecord,
+  { outcome, agent, model, tool, person, chat, longer, dearer }: Filters,
+): boolean {
   const place = placeOfRun(run);
   return (
     (outcome === undefined || outcome === run.outcome || outcome === outcomeKind(run.outcome)) &&
@@ -132,12 +142,21 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
   const { say } = view;
   const { from, to } = filters;
   const outcomes = outcomeKinds.map((kind): Choice => [kind, say(kindWords[kind])]);
-  const times = Object.keys(spans).map((name): Choice => [name, say(spanWords[name as keyof typeof spans])]); // its keys
+  const times = Object.keys(spans).map((name): Choice => [
+    name,
+    say(spanWords[name as keyof typeof spans]),
+  ]); // its keys
   const isFiltered = Object.keys(filters).length > 0;
   return html`<form action="/runs" role="search" class="filters">
     <div class="field wider">
       <label for="q">${say("runsSearch")}</label>
-      <input id="q" name="q" value="${filters.q ?? ""}" maxlength="${longestSearch}" aria-describedby="q-hint" />
+      <input
+        id="q"
+        name="q"
+        value="${filters.q ?? ""}"
+        maxlength="${longestSearch}"
+        aria-describedby="q-hint"
+      />
       <span class="quiet" id="q-hint">${say("runsHint")}</span>
     </div>
     ${select("outcome", say("outcome"), filters.outcome, [["", say("anyOutcome")], ...outcomes])}
@@ -161,7 +180,12 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
 export type Choice = readonly [value: string, text: string];
 
 /** A field of choices in a form of filters. */
-export function select(name: string, label: string, chosen: string | undefined, choices: readonly Choice[]): Html {
+export function select(
+  name: string,
+  label: string,
+  chosen: string | undefined,
+  choices: readonly Choice[],
+): Html {
   // An outcome that the form does not offer, from a link.
   const known = chosen === undefined || choices.some(([value]) => value === chosen);
   const all = known ? choices : [...choices, [chosen, chosen] as const];
@@ -170,7 +194,9 @@ export function select(name: string, label: string, chosen: string | undefined, 
     <select id="${name}" name="${name}">
       ${all.map(
         ([value, text]) =>
-          html`<option value="${value}" ${value === (chosen ?? "") && html`selected`}>${text}</option> `,
+          html`<option value="${value}" ${value === (chosen ?? "") && html`selected`}>
+            ${text}
+          </option> `,
       )}
     </select>
   </div>`;
@@ -199,7 +225,9 @@ function pager({ say }: View, { filters, page }: ShownRuns): Html {
       ${after !== undefined && html`<a class="button" href="${runsPath(rest)}">${say("newestRuns")}</a>`}
       ${
         page.next !== undefined &&
-        html`<a class="button" rel="next" href="${runsPath({ ...rest, after: page.next })}">${say("olderRuns")}</a>`
+        html`<a class="button" rel="next" href="${runsPath({ ...rest, after: page.next })}"
+          >${say("olderRuns")}</a
+        >`
       }
     </div>`;
 }

@@ -1,4 +1,10 @@
-import { traceIdOf, traceparentOf, turnIdOf, type SessionKey, type TraceId } from "@larkline/protocol";
+import {
+  traceIdOf,
+  traceparentOf,
+  turnIdOf,
+  type SessionKey,
+  type TraceId,
+} from "@larkline/protocol";
 import {
   type FoundTrace,
   maxTracesOfSubject,
@@ -29,7 +35,9 @@ const footer = new RegExp(`(?:trace|追踪)[^0-9a-z]{0,3}(${shortTrace})(?![0-9a
 /** What is meant by a pasted text: the id in a link, or in a line of a card or of a log; otherwise the text as it is. */
 export function meantBy(pasted: string): string {
   const text = pasted.trim();
-  const asked = /\/(?:why|runs|sessions)\?(?:[^\s#]*&)?(?:q|search|key)=([^&\s#)\]"'>]+)/.exec(text)?.[1];
+  const asked = /\/(?:why|runs|sessions)\?(?:[^\s#]*&)?(?:q|search|key)=([^&\s#)\]"'>]+)/.exec(
+    text,
+  )?.[1];
   if (asked !== undefined) return meantBy(decoded(asked.replaceAll("+", " ")));
   // The host of a link may look like a session.
   const readable = decoded(text.replaceAll(/\b[a-z]+:\/\/[^/\s]+/g, " "));
@@ -118,7 +126,9 @@ export async function findInTraces(services: Services, wanted: Wanted): Promise<
     if (found.length > 0) return newestFirst(found);
   }
   const named = await services.names.find(id, maxNamed);
-  const all = await Promise.all(named.map(async (one) => await findMessages(services, { by: "any", id: one })));
+  const all = await Promise.all(
+    named.map(async (one) => await findMessages(services, { by: "any", id: one })),
+  );
   return newestFirst(all.flat());
 }
 
@@ -133,9 +143,15 @@ async function findByRuns(services: Services, text: string): Promise<Found[]> {
 }
 
 async function messagesOfRuns(services: Services, runs: readonly RunRecord[]): Promise<Found[]> {
-  const traces = new Map(runs.map(({ trace, endedAtMs, ms }) => [trace, { traceId: trace, atMs: endedAtMs - ms }]));
+  const traces = new Map(
+    runs.map(({ trace, endedAtMs, ms }) => [trace, { traceId: trace, atMs: endedAtMs - ms }]),
+  );
   const asked = new Set(runs.map(({ message = "" }) => message));
-  return await messagesIn(services, [...traces.values()], ({ messageId }) => asked.has("") || asked.has(messageId));
+  return await messagesIn(
+    services,
+    [...traces.values()],
+    ({ messageId }) => asked.has("") || asked.has(messageId),
+  );
 }
 
 /** Sessions whose cards are looked through: those in which something happens now. */
@@ -154,7 +170,10 @@ async function findByOpenCard(services: Services, cardMessage: string): Promise<
       index.ledger(session),
     ]);
     const heads = [summary, ...(summary?.setAside ?? [])].flatMap((one) => one?.head?.seq ?? []);
-    for (const turnId of [...heads.map((seq) => turnIdOf(session, seq)), ...unsent.map(({ id }) => id)]) {
+    for (const turnId of [
+      ...heads.map((seq) => turnIdOf(session, seq)),
+      ...unsent.map(({ id }) => id),
+    ]) {
       if (await isOn(session, turnId)) return turnId;
     }
     const asked = await approvals.shownBy(session, cardMessage);
@@ -162,7 +181,9 @@ async function findByOpenCard(services: Services, cardMessage: string): Promise<
   };
   const turns = await Promise.all((await index.busy(maxBusy)).map(turnOn));
   const found = turns.flatMap((turnId) => (turnId === undefined ? [] : (wantedIn(turnId) ?? [])));
-  return (await Promise.all(found.map(async (wanted) => await findMessages(services, wanted)))).flat();
+  return (
+    await Promise.all(found.map(async (wanted) => await findMessages(services, wanted)))
+  ).flat();
 }
 
 /** The messages that are meant, newest first, as far as their traces are kept; of a trace its own one first. */
@@ -170,7 +191,10 @@ async function findMessages(services: Services, wanted: Wanted): Promise<Found[]
   const meant = await tracesOf(services, wanted);
   const found = await messagesIn(services, meant, (message) => fits(wanted, message));
   if (wanted.by !== "trace") return newestFirst(found);
-  return [...found.filter(isOwn), ...newestFirst(found.filter((one) => !isOwn(one)))].slice(0, maxListed);
+  return [...found.filter(isOwn), ...newestFirst(found.filter((one) => !isOwn(one)))].slice(
+    0,
+    maxListed,
+  );
 }
 
 function newestFirst(found: readonly Found[]): Found[] {
@@ -209,14 +233,17 @@ async function messagesIn(
 
 /** The traces that may have it, newest first; without a time when nothing is known about when they began. */
 async function tracesOf({ traces }: Services, wanted: Wanted): Promise<FoundTrace[]> {
-  const found = async (kind: SubjectKind, id: string, limit = maxListed) => await traces.find(kind, id, limit);
+  const found = async (kind: SubjectKind, id: string, limit = maxListed) =>
+    await traces.find(kind, id, limit);
   const all = async (): Promise<FoundTrace[][]> => {
     switch (wanted.by) {
       case "trace":
         return [[{ traceId: wanted.traceId, atMs: 0 }]];
       case "session": {
         const chats = [...new Set(wanted.readings.map(placeOf))];
-        return await Promise.all(chats.map(async (chat) => await found("chat", chat, maxTracesOfSubject)));
+        return await Promise.all(
+          chats.map(async (chat) => await found("chat", chat, maxTracesOfSubject)),
+        );
       }
       case "any":
         return await Promise.all([
@@ -228,7 +255,9 @@ async function tracesOf({ traces }: Services, wanted: Wanted): Promise<FoundTrac
     }
   };
   const newest = (await all()).flat().toSorted((one, other) => other.atMs - one.atMs);
-  return newest.filter(({ traceId }, at) => newest.findIndex((one) => one.traceId === traceId) === at);
+  return newest.filter(
+    ({ traceId }, at) => newest.findIndex((one) => one.traceId === traceId) === at,
+  );
 }
 
 /** What the chat of a session is found by: sessions of the HTTP API are apart from chats of the platform. */
@@ -254,7 +283,10 @@ function fits(wanted: Wanted, message: MessageTrace): boolean {
   }
 }
 
-function isIn({ session, chat, seq }: SessionReading, { chat: itsChat, place }: MessageTrace): boolean {
+function isIn(
+  { session, chat, seq }: SessionReading,
+  { chat: itsChat, place }: MessageTrace,
+): boolean {
   if (place === undefined) return seq === undefined && itsChat === chat;
   return place.session === session && (seq === undefined || place.seq === seq);
 }
@@ -267,7 +299,9 @@ function isOwn({ traceId, message: { app, messageId: id } }: Found): boolean {
 /** Sessions in which messages are, that are meant by an id which is not of a session. */
 export async function sessionsOf(services: Services, wanted: Wanted): Promise<SessionKey[]> {
   const isShort = wanted.by === "any" && isShortTrace(wanted.id);
-  if (!isShort && wanted.by !== "trace" && wanted.by !== "message" && wanted.by !== "session") return [];
+  if (!isShort && wanted.by !== "trace" && wanted.by !== "message" && wanted.by !== "session") {
+    return [];
+  }
   const found = await findInTraces(services, wanted);
   return [...new Set(found.flatMap(({ message }) => message.place?.session ?? []))];
 }

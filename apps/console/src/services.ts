@@ -1,6 +1,11 @@
 import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
-import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
+import {
+  createClockLog,
+  createOutageLog,
+  type Logger,
+  type Metrics,
+} from "@larkline/process/telemetry";
 import { apiApp, type Clock, type Random } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
@@ -152,7 +157,12 @@ function openStores({ config, settings, log: logger, clock, random }: ServiceOpt
   redis.on("ready", back);
   const serverClock = new ServerClock(redis, createClockLog(logger), clock);
   const eventLog = new EventLog(on);
-  const catalog = createQueueCatalog({ connection: redis, prefix: `{${namespace}}`, onError, clock });
+  const catalog = createQueueCatalog({
+    connection: redis,
+    prefix: `{${namespace}}`,
+    onError,
+    clock,
+  });
   return {
     traces: new TraceLog({ ...on, ttlMs: settings.retention.traceDays * dayMs }),
     usage: new UsageStore({ ...on, timeZone: settings.budgets.timeZone }),

@@ -35,7 +35,10 @@ import type { Services } from "./services.ts";
 
 /** Adds the page of one session, showing its content, and what can be done to it. */
 export function registerSession(server: FastifyInstance, services: Services): void {
-  const ask = async (name: keyof typeof questions, [request, reply]: [FastifyRequest<OfSession>, FastifyReply]) =>
+  const ask = async (
+    name: keyof typeof questions,
+    [request, reply]: [FastifyRequest<OfSession>, FastifyReply],
+  ) =>
     await answerPage(services, request, reply, async (view) => {
       if (view.visitor?.role !== "operator") return problemPage(view, "viewersLook");
       const found = await sessionOf(services, request.params.key);
@@ -55,8 +58,12 @@ export function registerSession(server: FastifyInstance, services: Services): vo
       return found && sessionPage(viewOf(view, found.key), { ...found, isContentShown: false });
     }),
   );
-  server.get<OfSession>("/sessions/:key/reset", async (request, reply) => ask("reset", [request, reply]));
-  server.get<OfSession>("/sessions/:key/drop", async (request, reply) => ask("drop", [request, reply]));
+  server.get<OfSession>("/sessions/:key/reset", async (request, reply) =>
+    ask("reset", [request, reply]),
+  );
+  server.get<OfSession>("/sessions/:key/drop", async (request, reply) =>
+    ask("drop", [request, reply]),
+  );
   server.post<OfSession>("/sessions/:key/content", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const found = await sessionOf(services, request.params.key);
@@ -103,7 +110,12 @@ function ordersOf(services: Services): Readonly<Record<"cancel" | "reset" | "dro
     async cancel({ key: session, summary }, view) {
       if (summary?.head === undefined || summary.state === "idle") return "nothingRuns";
       const words = { done: "cancelled", nothing: "nothingRuns" } as const;
-      const { word, isDone } = await order(services, view, { do: "cancel", session, seq: summary.head.seq }, words);
+      const { word, isDone } = await order(
+        services,
+        view,
+        { do: "cancel", session, seq: summary.head.seq },
+        words,
+      );
       if (isDone) countAction(services, "turn_cancelled", sessionPath(session));
       return word;
     },
@@ -188,7 +200,15 @@ function chatOf(session: SessionKey): Parameters<Services["memories"]["count"]>[
 
 /** What is left of a session that no version can read: that it is there, so that it can be reset. */
 function unreadable(key: SessionKey): ReadSession {
-  return { key, summary: undefined, messages: [], waiting: [], approvals: [], unsent: [], notes: 0 };
+  return {
+    key,
+    summary: undefined,
+    messages: [],
+    waiting: [],
+    approvals: [],
+    unsent: [],
+    notes: 0,
+  };
 }
 
 /** One conversation: how it stands, and what was said in it without the words. */
@@ -203,8 +223,8 @@ function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
     ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
     ${hasInbox && inboxOf(view, shown)}
     ${summary !== undefined && html`${asideOf(view, summary, approvals)} ${callsOf(view, summary)}`}
-    ${approvals.length > 0 && approvalsOf(view, approvals)} ${unsent.length > 0 && unsentOf(view, shown)}
-    ${messages.length > 0 && historyOf(view, shown)}`;
+    ${approvals.length > 0 && approvalsOf(view, approvals)}
+    ${unsent.length > 0 && unsentOf(view, shown)} ${messages.length > 0 && historyOf(view, shown)}`;
   return { title: `${say("session")} ${key}`, body, ...(note === undefined ? {} : { note }) };
 }
 
@@ -216,10 +236,14 @@ function unreadableNote({ say }: View, { summary }: ShownSession): Html | false 
 /** Which parts of what is stored are damaged, and why. */
 function damageNotes({ say }: View, { summary }: ShownSession): Html[] {
   if (summary === undefined) return [];
-  const turns = [summary, ...summary.setAside].flatMap(({ damaged }) => (damaged === undefined ? [] : [damaged]));
+  const turns = [summary, ...summary.setAside].flatMap(({ damaged }) =>
+    damaged === undefined ? [] : [damaged],
+  );
   const { damagedSettings } = summary;
   return [
-    ...turns.map((reason) => html`<p class="note" role="alert">${say("damagedTurn")} ${reason}</p>`),
+    ...turns.map(
+      (reason) => html`<p class="note" role="alert">${say("damagedTurn")} ${reason}</p>`,
+    ),
     ...(damagedSettings === undefined
       ? []
       : [html`<p class="note" role="alert">${say("damagedSettings")} ${damagedSettings}</p>`]),
@@ -233,7 +257,10 @@ function factsOf(
 ): Html {
   const { say } = view;
   return facts([
-    [say("chat"), html`<a href="${runsPath({ chat: chatOfSession(key) })}">${who(chatOfSession(key))}</a>`],
+    [
+      say("chat"),
+      html`<a href="${runsPath({ chat: chatOfSession(key) })}">${who(chatOfSession(key))}</a>`,
+    ],
     [say("state"), state],
     [say("generation"), gen],
     [say("epoch"), epoch],
@@ -298,7 +325,11 @@ function traceLink(message: InboundMessage): Html {
 }
 
 /** Turns that wait for people while others of the group are answered: whose approval, and since when. */
-function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly ApprovalStatus[]): Html | false {
+function asideOf(
+  view: View,
+  { setAside }: SessionSummary,
+  approvals: readonly ApprovalStatus[],
+): Html | false {
   const { say } = view;
   if (setAside.length === 0) return false;
   return html`<h2>${say("setAside")}</h2>
@@ -308,7 +339,9 @@ function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly A
       columns: ["#", say("sender"), say("tool"), say("deciders"), say("asked"), say("trace")],
       rows: setAside.map(({ head: { seq, message }, turn }) => {
         const ids = new Set(turn?.calls.map(({ approvalId }) => approvalId));
-        const asked = approvals.filter(({ approval }) => ids.has(approval.id)).map(({ approval }) => approval);
+        const asked = approvals
+          .filter(({ approval }) => ids.has(approval.id))
+          .map(({ approval }) => approval);
         const lines = (of: (approval: ApprovalStatus["approval"]) => HtmlValue) =>
           asked.map((approval) => html`<div>${of(approval)}</div>`);
         return [
@@ -323,8 +356,14 @@ function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly A
     })}`;
 }
 
-function decidedBy({ language }: View, deciders: Approval["deciders"], { name, id }: Approval["requester"]): Html {
-  return whoIn(decidersText(deciders, { language, requester: name ?? id, nameOf: () => undefined }));
+function decidedBy(
+  { language }: View,
+  deciders: Approval["deciders"],
+  { name, id }: Approval["requester"],
+): Html {
+  return whoIn(
+    decidersText(deciders, { language, requester: name ?? id, nameOf: () => undefined }),
+  );
 }
 
 function callsOf(view: View, { turn }: SessionSummary): Html | false {
@@ -345,13 +384,15 @@ function approvalsOf(view: View, approvals: readonly ApprovalStatus[]): Html {
     ${table({
       caption: say("openApprovals"),
       columns: [say("tool"), say("requester"), say("deciders"), say("asked"), say("expires")],
-      rows: approvals.map(({ approval: { tool, requester, deciders, createdAtMs, expiresAtMs } }) => [
-        tool,
-        requester.name ?? who(requester.id),
-        decidedBy(view, deciders, requester),
-        moment(view, createdAtMs),
-        moment(view, expiresAtMs),
-      ]),
+      rows: approvals.map(
+        ({ approval: { tool, requester, deciders, createdAtMs, expiresAtMs } }) => [
+          tool,
+          requester.name ?? who(requester.id),
+          decidedBy(view, deciders, requester),
+          moment(view, createdAtMs),
+          moment(view, expiresAtMs),
+        ],
+      ),
     })}`;
 }
 

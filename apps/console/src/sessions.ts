@@ -9,17 +9,22 @@ import type { Services } from "./services.ts";
 
 /** Adds the list of sessions, and finding one by its key, its chat or who has written in it. */
 export function registerSessions(server: FastifyInstance, services: Services): void {
-  server.get<{ Querystring: { search?: unknown; key?: unknown } }>("/sessions", async (request, reply) => {
-    const { search, key } = request.query;
-    const [given = ""] = [search, key].flatMap((one) => (typeof one === "string" ? one.slice(0, longestSearch) : []));
-    const wanted = meantBy(given);
-    if (wanted !== "" && parseKey(wanted).ok && exists(await lookAt(services, wanted))) {
-      return await reply.redirect(sessionPath(wanted), 303);
-    }
-    return await answerPage(services, request, reply, async (view) =>
-      sessionListPage(view, await listsOf(services, wanted === "" ? undefined : wanted)),
-    );
-  });
+  server.get<{ Querystring: { search?: unknown; key?: unknown } }>(
+    "/sessions",
+    async (request, reply) => {
+      const { search, key } = request.query;
+      const [given = ""] = [search, key].flatMap((one) =>
+        typeof one === "string" ? one.slice(0, longestSearch) : [],
+      );
+      const wanted = meantBy(given);
+      if (wanted !== "" && parseKey(wanted).ok && exists(await lookAt(services, wanted))) {
+        return await reply.redirect(sessionPath(wanted), 303);
+      }
+      return await answerPage(services, request, reply, async (view) =>
+        sessionListPage(view, await listsOf(services, wanted === "" ? undefined : wanted)),
+      );
+    },
+  );
 }
 
 /** How many of each list are shown. */
@@ -73,14 +78,22 @@ async function find(services: Services, search: string): Promise<ListedSession[]
   const wanted = wantedIn(search);
   const keys = [...prefixes, ...(wanted === undefined ? [] : await sessionsOf(services, wanted))];
   const [exact, ofChats, ofPerson] = await Promise.all([
-    Promise.all(keys.filter((key) => parseKey(key).ok).map(async (key) => await lookAt(services, key))),
+    Promise.all(
+      keys.filter((key) => parseKey(key).ok).map(async (key) => await lookAt(services, key)),
+    ),
     index.recent(maxListed, prefixes),
     Promise.all(ids.map(async (id) => await index.ofPerson(id, maxListed))),
   ]);
   const times = new Map(ofChats.map(({ session, atMs }) => [session, atMs]));
-  const names = new Set([...exact.filter(exists).map(({ session }) => session), ...times.keys(), ...ofPerson.flat()]);
+  const names = new Set([
+    ...exact.filter(exists).map(({ session }) => session),
+    ...times.keys(),
+    ...ofPerson.flat(),
+  ]);
   const shown = [...names].slice(0, maxListed);
-  return await Promise.all(shown.map(async (session) => await lookAt(services, session, times.get(session))));
+  return await Promise.all(
+    shown.map(async (session) => await lookAt(services, session, times.get(session))),
+  );
 }
 
 async function listsOf(services: Services, search: string | undefined): Promise<SessionLists> {
@@ -133,7 +146,11 @@ function list(view: View, [heading, none]: [Word, Word], sessions: readonly List
     ${
       sessions.length === 0
         ? html`<p class="quiet">${say(none)}</p>`
-        : table({ caption: say(heading), columns: columns.map(say), rows: sessions.map((one) => row(view, one)) })
+        : table({
+            caption: say(heading),
+            columns: columns.map(say),
+            rows: sessions.map((one) => row(view, one)),
+          })
     }`;
 }
 
@@ -142,12 +159,20 @@ function sessionListPage(view: View, { search, found, busy, recent, hasMore }: S
   const { say } = view;
   const body = html`<form action="/sessions" class="row" role="search">
       <label for="search">${say("searchSessions")}</label>
-      <input id="search" name="search" value="${search ?? ""}" required maxlength="${longestSearch}" size="40" />
+      <input
+        id="search"
+        name="search"
+        value="${search ?? ""}"
+        required
+        maxlength="${longestSearch}"
+        size="40"
+      />
       <button>${say("search")}</button>
     </form>
     <p class="quiet">${say("searchHint")}</p>
     ${search !== undefined && list(view, ["foundSessions", "nothingFound"], found)}
-    ${hasMore && html`<p class="note">${say("moreBusy")}</p>`} ${list(view, ["busySessions", "nothingBusy"], busy)}
+    ${hasMore && html`<p class="note">${say("moreBusy")}</p>`}
+    ${list(view, ["busySessions", "nothingBusy"], busy)}
     ${list(view, ["recentSessions", "nothingRecent"], recent)}`;
   return { title: say("sessions"), body };
 }

@@ -1,6 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { appId, openWorld, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+import {
+  appId,
+  openWorld,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
 
 const desk = "cli_dddddddddddddddd";
 

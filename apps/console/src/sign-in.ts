@@ -1,7 +1,15 @@
 import { withDeadline } from "@larkline/protocol";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { html } from "./html.ts";
-import { fieldOf, isOwnPath, isSecure, sendPage, strangersView, type Page, type PlainView } from "./page.ts";
+import {
+  fieldOf,
+  isOwnPath,
+  isSecure,
+  sendPage,
+  strangersView,
+  type Page,
+  type PlainView,
+} from "./page.ts";
 import type { Services } from "./services.ts";
 import { knownBrowserMs, longestQueueMs, signedInMs, type SignIns } from "./sign-ins.ts";
 import type { Word } from "./words.ts";
@@ -16,11 +24,17 @@ const browserCookie = "larkline_browser";
 export const redisDeadlineMs = 3_000;
 
 /** Adds signing in and out; only where there are passwords. */
-export function registerSignIn(server: FastifyInstance, services: Services, signIns: SignIns): void {
+export function registerSignIn(
+  server: FastifyInstance,
+  services: Services,
+  signIns: SignIns,
+): void {
   const { clock, config, counters } = services;
   server.get<{ Querystring: { next?: unknown } }>("/sign-in", async (request, reply) => {
     const { next } = request.query;
-    return await showForm(request, reply, { next: nextOf(typeof next === "string" ? next : undefined) });
+    return await showForm(request, reply, {
+      next: nextOf(typeof next === "string" ? next : undefined),
+    });
   });
   server.post("/sign-in", async (request, reply) => {
     const next = nextOf(fieldOf(request, "next", 2_000));
@@ -31,7 +45,11 @@ export function registerSignIn(server: FastifyInstance, services: Services, sign
       address: config.proxies.length > 0 ? request.ip : undefined,
       browser: request.cookies[browserCookie],
     };
-    const tried = await withDeadline(clock, signIns.try({ password, name }, origin), longestQueueMs + redisDeadlineMs);
+    const tried = await withDeadline(
+      clock,
+      signIns.try({ password, name }, origin),
+      longestQueueMs + redisDeadlineMs,
+    );
     counters.signIns.add(1, { outcome: tried.result });
     if (tried.result === "signed_in") {
       const secure = isSecure(request);
@@ -39,7 +57,9 @@ export function registerSignIn(server: FastifyInstance, services: Services, sign
       reply.setCookie(browserCookie, tried.browser, { maxAge: knownBrowserMs / 1_000, secure });
       return await reply.redirect(next, 303);
     }
-    if (tried.result === "wrong") return await showForm(request, reply.code(401), { next, problem: "wrongPassword" });
+    if (tried.result === "wrong") {
+      return await showForm(request, reply.code(401), { next, problem: "wrongPassword" });
+    }
     reply.code(429).header("retry-after", String(Math.ceil(tried.waitMs / 1_000)));
     return await showForm(request, reply, { next, problem: "tooManyTries" });
   });
@@ -67,7 +87,11 @@ function nextOf(path: string | undefined): string {
   return path !== undefined && isOwnPath(path) ? path : "/";
 }
 
-async function showForm(request: FastifyRequest, reply: FastifyReply, form: SignInForm): Promise<FastifyReply> {
+async function showForm(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  form: SignInForm,
+): Promise<FastifyReply> {
   const view = strangersView(request, true);
   return await sendPage(reply, view, signInPage(view, form));
 }

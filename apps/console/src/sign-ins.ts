@@ -99,13 +99,21 @@ export class SignIns {
     if (role === undefined) return { result: "wrong" };
     const token = randomBytes(32).toString("hex");
     const claimed = name === undefined ? {} : { name };
-    await this.#keep(keyOf(token), { role, proof: proofOf(token, password), ...claimed }, signedInMs);
+    await this.#keep(
+      keyOf(token),
+      { role, proof: proofOf(token, password), ...claimed },
+      signedInMs,
+    );
     // An operator who looks as a viewer for once stays known as one who may act.
     const isSameBrowser = known !== undefined && (known.role === role || known.role === "operator");
     const browser = isSameBrowser ? known.browser : randomBytes(32).toString("hex");
     const kept = isSameBrowser ? known.role : role;
     const keptPassword = this.#passwords[kept] ?? password;
-    await this.#keep(browserKeyOf(browser), { role: kept, proof: proofOf(browser, keptPassword) }, knownBrowserMs);
+    await this.#keep(
+      browserKeyOf(browser),
+      { role: kept, proof: proofOf(browser, keptPassword) },
+      knownBrowserMs,
+    );
     return { result: "signed_in", role, token, browser };
   }
 
@@ -131,25 +139,46 @@ export class SignIns {
     if (!stored.ok) return undefined;
     const { role, proof } = stored.value;
     const password = this.#passwords[role];
-    return password !== undefined && isSame(proof, proofOf(secret, password)) ? stored.value : undefined;
+    return password !== undefined && isSame(proof, proofOf(secret, password))
+      ? stored.value
+      : undefined;
   }
 
-  async #knownBrowser(browser: string | undefined): Promise<{ browser: string; role: Role } | undefined> {
-    const found = browser === undefined ? undefined : await this.#find(browserKeyOf(browser), browser);
+  async #knownBrowser(
+    browser: string | undefined,
+  ): Promise<{ browser: string; role: Role } | undefined> {
+    const found =
+      browser === undefined ? undefined : await this.#find(browserKeyOf(browser), browser);
     return browser === undefined || found === undefined ? undefined : { browser, role: found.role };
   }
 
   /** A place for one try. What others try takes none from a known browser of an operator. */
-  async #turnOf(known: { browser: string; role: Role } | undefined, address: string | undefined): Promise<RateGrant> {
+  async #turnOf(
+    known: { browser: string; role: Role } | undefined,
+    address: string | undefined,
+  ): Promise<RateGrant> {
     if (known !== undefined) {
-      const own = { key: browserKeyOf(known.browser).replace("-", ":"), perMinute: perMinute.browser };
+      const own = {
+        key: browserKeyOf(known.browser).replace("-", ":"),
+        perMinute: perMinute.browser,
+      };
       const shared = { key: "console:viewers", perMinute: perMinute.viewers };
-      const grant = await this.#governor.take(known.role === "operator" ? [own] : [own, shared], "final");
+      const grant = await this.#governor.take(
+        known.role === "operator" ? [own] : [own, shared],
+        "final",
+      );
       if (grant.granted || grant.key === own.key) return grant;
     }
-    const unknown = { key: "console:unknown", perSecond: unknownPerSecond, perMinute: perMinute.unknown };
+    const unknown = {
+      key: "console:unknown",
+      perSecond: unknownPerSecond,
+      perMinute: perMinute.unknown,
+    };
     if (address === undefined) return await this.#queue([unknown]);
-    return await this.#queue([unknown, { key: `console:address:${clientOf(address)}`, perMinute: perMinute.address }]);
+    return await this.#queue([
+      unknown,
+      { key: `console:address:${clientOf(address)}`, perMinute: perMinute.address },
+    ]);
   }
 
   /** Waits for a place as long as there is hope, so that a person among many is slow and not refused. */
@@ -206,7 +235,11 @@ function clientOf(address: string): string {
   const [head = "", tail] = plain.split("%", 1)[0]?.split("::") ?? [];
   const groups = head.split(":");
   const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(":").length;
-  const all = [...groups, ...Array<string>(Math.max(0, missing)).fill("0"), ...(tail ?? "").split(":")];
+  const all = [
+    ...groups,
+    ...Array<string>(Math.max(0, missing)).fill("0"),
+    ...(tail ?? "").split(":"),
+  ];
   return all
     .slice(0, 4)
     .map((group) => Number.parseInt(group || "0", 16).toString(16))

@@ -1,4 +1,11 @@
-import type { Approval, CallState, InboundMessage, PutOffStep, TraceEntry, TurnState } from "@larkline/protocol";
+import type {
+  Approval,
+  CallState,
+  InboundMessage,
+  PutOffStep,
+  TraceEntry,
+  TurnState,
+} from "@larkline/protocol";
 import type { Standing } from "./diagnosis.ts";
 import { messagesOf, type MessageTrace } from "./message-trace.ts";
 
@@ -72,14 +79,30 @@ export function callState(changes: Partial<CallState> = {}): CallState {
 export function turnWith(calls: CallState[], putOff?: PutOffStep): TurnState {
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
   const waits = putOff === undefined ? {} : { putOff };
-  const asks = calls.some(({ state }) => state === "waiting_approval") ? { waitingSinceMs: startMs + 1_000 } : {};
-  return { v: 1, turnId, message, steps: 1, calls, ...waits, ...asks, totals, startedAtMs: startMs + 900 };
+  const asks = calls.some(({ state }) => state === "waiting_approval")
+    ? { waitingSinceMs: startMs + 1_000 }
+    : {};
+  return {
+    v: 1,
+    turnId,
+    message,
+    steps: 1,
+    calls,
+    ...waits,
+    ...asks,
+    totals,
+    startedAtMs: startMs + 900,
+  };
 }
 
 /** The message is at the head of a session in this state. */
 export function standing(
   state: Standing["summary"]["state"],
-  { calls, putOff, ...changes }: Partial<Standing> & { calls?: CallState[]; putOff?: PutOffStep } = {},
+  {
+    calls,
+    putOff,
+    ...changes
+  }: Partial<Standing> & { calls?: CallState[]; putOff?: PutOffStep } = {},
 ): Standing {
   return {
     session,
@@ -133,7 +156,13 @@ export function approval(changes: Partial<Approval> = {}): Approval {
     arguments: {},
     argumentsHash: "0",
     secrets: [],
-    deciders: { requester: false, people: ["ou_boss"], roles: ["admins"], fourEyes: false, count: 1 },
+    deciders: {
+      requester: false,
+      people: ["ou_boss"],
+      roles: ["admins"],
+      fourEyes: false,
+      count: 1,
+    },
     reason: "",
     risk: "high",
     language: "en",

@@ -37,9 +37,18 @@ export async function readTree(
         child.endedAtMs === undefined ? approvals.pending(child.session) : [],
       ]);
       const own = open.filter(({ approval }) => approval.session === child.session);
-      const working = calledBy(turnIdOf(child.session, 1)).filter(({ endedAtMs }) => endedAtMs === undefined);
+      const working = calledBy(turnIdOf(child.session, 1)).filter(
+        ({ endedAtMs }) => endedAtMs === undefined,
+      );
       const usd = summary?.turn?.totals.costUsd ?? summary?.totals?.costUsd;
-      return { level, child, summary, approvals: own, below: working.length, ...(usd === undefined ? {} : { usd }) };
+      return {
+        level,
+        child,
+        summary,
+        approvals: own,
+        below: working.length,
+        ...(usd === undefined ? {} : { usd }),
+      };
     }),
   );
 }
@@ -55,18 +64,24 @@ export async function readRoot(
   const end = await endOf(eventLog, session, turnId);
   const done = end?.type === "done" ? end : undefined;
   const agent =
-    own?.turn === undefined ? (done?.agent ?? own?.head?.message.agent ?? "default") : agentOfTurn(own.turn);
+    own?.turn === undefined
+      ? (done?.agent ?? own?.head?.message.agent ?? "default")
+      : agentOfTurn(own.turn);
   const usd = own === undefined ? done?.totalCostUsd : own.turn?.totals.costUsd;
   const took = own === undefined && "ms" in diagnosis ? diagnosis.ms : undefined;
-  const ended = took === undefined ? {} : { endedAtMs: atMs + took, isOk: diagnosis.is === "answered" };
+  const ended =
+    took === undefined ? {} : { endedAtMs: atMs + took, isOk: diagnosis.is === "answered" };
   const { turn: _latest, ...rest } = summary;
   return {
     level: 0,
     child: { session, parentRunId: "", callId: "", as: agent, agent, beganAtMs: atMs, ...ended },
     ...(usd === undefined ? {} : { usd }),
     summary: { ...rest, ...(own?.turn === undefined ? {} : { turn: own.turn }) },
-    approvals: approvals.filter(({ approval }) => approval.session === session && approval.turnId === turnId),
-    below: helpers.filter(({ level, child }) => level === 1 && child.endedAtMs === undefined).length,
+    approvals: approvals.filter(
+      ({ approval }) => approval.session === session && approval.turnId === turnId,
+    ),
+    below: helpers.filter(({ level, child }) => level === 1 && child.endedAtMs === undefined)
+      .length,
   };
 }
 
@@ -97,7 +112,9 @@ export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefi
 }
 
 function stateOf({ child, summary, approvals, below }: TreeRow): Word {
-  if (child.endedAtMs !== undefined) return child.isOk === true ? "outcomeAnswered" : "outcomeFailed";
+  if (child.endedAtMs !== undefined) {
+    return child.isOk === true ? "outcomeAnswered" : "outcomeFailed";
+  }
   if (summary === undefined) return "helperUnreadable";
   if (approvals.length > 0 || below > 0) return "helperWaits";
   return summary.state === "queued" ? "helperQueued" : "helperWorks";
@@ -106,7 +123,9 @@ function stateOf({ child, summary, approvals, below }: TreeRow): Word {
 /** People that it has asked, else the helpers or tools that have not answered. */
 function waitsFor({ say }: View, { child, summary, approvals, below }: TreeRow): string {
   if (child.endedAtMs !== undefined) return "";
-  const asked = approvals.map(({ approval: { kind, tool } }) => (kind === "question" ? say("anAnswer") : tool));
+  const asked = approvals.map(({ approval: { kind, tool } }) =>
+    kind === "question" ? say("anAnswer") : tool,
+  );
   if (asked.length > 0) return `${say("aPerson")}: ${asked.join(", ")}`;
   if (below > 0) return `${say("helpers")}: ${below}`;
   const running = (summary?.turn?.calls ?? []).filter(({ state }) => state === "running");

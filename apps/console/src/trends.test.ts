@@ -3,7 +3,13 @@ import { runOf, noteBeat } from "@larkline/store/testing";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
-import { openWorld, passwords, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+import {
+  openWorld,
+  passwords,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
 
 let browser: Browser;
 let world: World;
@@ -58,7 +64,10 @@ const figuresIn = async (page: Page): Promise<string> =>
   (await page.locator("dl.figures").innerText()).replaceAll(/\s+/g, " ");
 
 async function rowIn(page: Page, name: string): Promise<string> {
-  return (await page.getByRole("row", { name: new RegExp(`^${name} `) }).innerText()).replaceAll(/\s+/g, " ");
+  return (await page.getByRole("row", { name: new RegExp(`^${name} `) }).innerText()).replaceAll(
+    /\s+/g,
+    " ",
+  );
 }
 
 it.each(["hour", "day", "month"])(
@@ -78,7 +87,9 @@ it.each(["hour", "day", "month"])(
     }
     expect(await rowIn(page, "search")).toBe("search 20 1 (5.0 %) 1,200 $0.0100");
     expect(await rowIn(page, "Ann Lee")).toBe("Ann Lee 5 600 $0.0050");
-    const charts = await page.getByRole("img").evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
+    const charts = await page
+      .getByRole("img")
+      .evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
     expect(charts).toEqual([
       "Runs",
       "First text",
@@ -89,7 +100,12 @@ it.each(["hour", "day", "month"])(
       "Money",
     ]);
     await page.locator("summary").click();
-    await page.locator("details tbody tr").filter({ hasText: "$0.0" }).first().getByRole("link").click();
+    await page
+      .locator("details tbody tr")
+      .filter({ hasText: "$0.0" })
+      .first()
+      .getByRole("link")
+      .click();
     await page.getByText("Only the time that was chosen").waitFor();
   },
 );
@@ -104,7 +120,14 @@ it.each([
   await recordRuns(nowMs);
   const counter = new UsageCounter("Asia/Shanghai");
   counter.countRun(
-    runOf({ endedAtMs: nowMs, person: "ou_ann", model: "other/large", input: 1_000, output: 800, usd: 0.5 }),
+    runOf({
+      endedAtMs: nowMs,
+      person: "ou_ann",
+      model: "other/large",
+      input: 1_000,
+      output: 800,
+      usd: 0.5,
+    }),
   );
   await world.usage.add("large", counter.take());
   await world.names.keep(new Map([["ou_ann", "Ann Lee"]]), Date.now());
@@ -112,7 +135,9 @@ it.each([
   await page.getByRole("link", { name: choice }).click();
   await untilShown(page.locator(".switch [aria-current]").filter({ hasText: choice }));
   for (const name of ["Tokens", "Money"]) {
-    const chart = page.getByRole("figure").filter({ has: page.getByRole("img", { name: `${name} · ${choice}` }) });
+    const chart = page
+      .getByRole("figure")
+      .filter({ has: page.getByRole("img", { name: `${name} · ${choice}` }) });
     const shown = await chart.locator(".legend > span").allInnerTexts();
     if (legend.length > 1) expect(shown).toEqual(legend);
   }
@@ -150,7 +175,9 @@ it("says in Chinese that nothing has run, without anything beyond the edge of a 
 
 it("begins the overview with what is wrong now", async () => {
   const page = await visit("/");
-  expect(await page.getByRole("listitem").filter({ hasText: "No agent-worker is alive" }).count()).toBe(1);
+  expect(
+    await page.getByRole("listitem").filter({ hasText: "No agent-worker is alive" }).count(),
+  ).toBe(1);
   await noteBeat(world, "worker-1", 600_000);
   await page.reload();
   await page.getByRole("status").getByText("Nothing is wrong").waitFor();
@@ -161,7 +188,10 @@ it("begins the overview with what is wrong now", async () => {
   await world.usage.add("more", counter.take());
   await world.runs.append([runOf({ endedAtMs: Date.now() })]);
   await page.reload();
-  await page.getByRole("listitem").filter({ hasText: "3 / 12 runs of the last hour have failed" }).waitFor();
+  await page
+    .getByRole("listitem")
+    .filter({ hasText: "3 / 12 runs of the last hour have failed" })
+    .waitFor();
   expect(await figuresIn(page)).toMatch(/^Runs 12 Failed 3/);
   await page.getByRole("link", { name: "3 / 12" }).click();
   await page.waitForURL(/outcome=failed/);

@@ -16,7 +16,16 @@ import {
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { barChart, lineChart, type ChartOptions, type Series } from "./chart.ts";
-import { html, type Html, type HtmlValue, nameText, table, toolNamed, toolNameText, who } from "./html.ts";
+import {
+  html,
+  type Html,
+  type HtmlValue,
+  nameText,
+  table,
+  toolNamed,
+  toolNameText,
+  who,
+} from "./html.ts";
 import { answerPage, type Page, type View } from "./page.ts";
 import { runsPath } from "./runs.ts";
 import type { Services } from "./services.ts";
@@ -78,7 +87,10 @@ interface Trends {
 }
 
 async function readTrends({ usage }: Services, { size, count }: Span): Promise<Trends> {
-  const [buckets, people] = await Promise.all([usage.newest(size, count), usage.people(size, count, maxRead)]);
+  const [buckets, people] = await Promise.all([
+    usage.newest(size, count),
+    usage.people(size, count, maxRead),
+  ]);
   return { buckets, people };
 }
 
@@ -123,7 +135,8 @@ function spanSwitch({ say }: View, trends: ShownTrends): Html {
     <span class="quiet">
       ${
         isLive
-          ? html`${say("refreshes")} <a href="${trendsPath(trends, { refresh: "off" })}">${say("stopRefreshing")}</a>`
+          ? html`${say("refreshes")}
+              <a href="${trendsPath(trends, { refresh: "off" })}">${say("stopRefreshing")}</a>`
           : html`<a href="${trendsPath(trends, { refresh: "" })}">${say("startRefreshing")}</a>`
       }
     </span>
@@ -162,7 +175,10 @@ export function figuresOf(view: View, buckets: readonly UsageBucket[]): Html {
   return html`<dl class="figures">
     ${[
       [say("runs"), tokenCount(runs)],
-      [say("outcomeFailed"), html`<span ${failed > 0 && html`class="wrong"`}>${failed}${share}</span>`],
+      [
+        say("outcomeFailed"),
+        html`<span ${failed > 0 && html`class="wrong"`}>${failed}${share}</span>`,
+      ],
       [`${say("firstText")} p50 / p95`, times("first")],
       [`${say("took")} p50 / p95`, times("total")],
       [say("tokens"), tokenCount(countIn(buckets, "tokens"))],
@@ -196,7 +212,10 @@ const outcomeSeries = [
 ] as const;
 
 /** One chart of runs. */
-export function runsChart(view: View, trends: Pick<ShownTrends, "buckets" | "shown" | "timeZone">): Html {
+export function runsChart(
+  view: View,
+  trends: Pick<ShownTrends, "buckets" | "shown" | "timeZone">,
+): Html {
   const { say } = view;
   const { buckets } = trends;
   return barChart({
@@ -274,13 +293,21 @@ function useCharts(view: View, trends: ShownTrends): Html[] {
     { title: "money", field: "nano", format: (nano: number) => usdText(nano / 1e9) },
   ] as const;
   const { by } = trends;
-  return sums.map((sum) => (by === undefined ? sumChart(view, trends, sum) : splitChart(view, trends, { ...sum, by })));
+  return sums.map((sum) =>
+    by === undefined ? sumChart(view, trends, sum) : splitChart(view, trends, { ...sum, by }),
+  );
 }
 
 /** How a group's members are named where they are not called by what they are. */
-const shownForms: Partial<Record<UsageGroup, (name: string) => Html>> = { person: who, tool: toolNamed };
+const shownForms: Partial<Record<UsageGroup, (name: string) => Html>> = {
+  person: who,
+  tool: toolNamed,
+};
 /** The same in plain texts. */
-const textForms: Partial<Record<UsageGroup, (name: string) => Html>> = { person: nameText, tool: toolNameText };
+const textForms: Partial<Record<UsageGroup, (name: string) => Html>> = {
+  person: nameText,
+  tool: toolNameText,
+};
 const splitTones = ["one", "two", "three", "four"] as const;
 
 /** The biggest few, and all others together. Runs that call several tools count with each: those are not added up. */
@@ -292,7 +319,9 @@ function splitChart(
   const { say } = view;
   const { buckets } = trends;
   const { uses, from } = usesBy(trends, by);
-  const biggest = uses.toSorted((one, other) => (field === "nano" ? other.usd - one.usd : other.tokens - one.tokens));
+  const biggest = uses.toSorted((one, other) =>
+    field === "nano" ? other.usd - one.usd : other.tokens - one.tokens,
+  );
   const series = splitTones.flatMap((tone, at): Series[] => {
     const { name } = biggest[at] ?? {};
     if (name === undefined) return [];
@@ -305,17 +334,26 @@ function splitChart(
       series.reduce((rest, { values }) => rest - (values[at] ?? 0), countIn([one], field)),
     ),
   );
-  const common = { ...commonOf(view, trends), title: `${say(title)} · ${say(groupWords[by])}`, format };
+  const common = {
+    ...commonOf(view, trends),
+    title: `${say(title)} · ${say(groupWords[by])}`,
+    format,
+  };
   if (by === "tool") return lineChart({ ...common, series });
   const hasOthers = others.some((value) => value > 0);
   return barChart({
     ...common,
-    series: hasOthers ? [...series, { name: say("others"), tone: "quiet", values: others }] : series,
+    series: hasOthers
+      ? [...series, { name: say("others"), tone: "quiet", values: others }]
+      : series,
   });
 }
 
 /** What each of a group has used, the biggest first, and the buckets that say so. */
-function usesBy({ buckets, people }: Trends, group: UsageGroup): { uses: UsageOf[]; from: readonly UsageBucket[] } {
+function usesBy(
+  { buckets, people }: Trends,
+  group: UsageGroup,
+): { uses: UsageOf[]; from: readonly UsageBucket[] } {
   const from = group === "person" ? people : buckets;
   return { uses: usageBy(from, group), from };
 }
@@ -328,10 +366,18 @@ function timeLabel(
   const locale = language === "zh" ? "zh-CN" : "en-GB";
   const day = { month: "numeric", day: "numeric" } as const;
   const hour = { hour: "2-digit", minute: "2-digit" } as const;
-  return new Intl.DateTimeFormat(locale, { timeZone, ...(shown.size === "day" ? day : hour) }).format(startMs);
+  return new Intl.DateTimeFormat(locale, {
+    timeZone,
+    ...(shown.size === "day" ? day : hour),
+  }).format(startMs);
 }
 
-const groupWords = { model: "byModel", agent: "byAgent", tool: "byTool", person: "byPerson" } as const;
+const groupWords = {
+  model: "byModel",
+  agent: "byAgent",
+  tool: "byTool",
+  person: "byPerson",
+} as const;
 
 function groupTable(view: View, trends: ShownTrends, group: UsageGroup): Html | false {
   const { say, language } = view;
@@ -345,7 +391,11 @@ function groupTable(view: View, trends: ShownTrends, group: UsageGroup): Html | 
     tokenCount(runs),
     ...(group === "person"
       ? []
-      : [failed === 0 ? "0" : html`<span class="wrong">${failed} (${percent(failed / runs)})</span>`]),
+      : [
+          failed === 0
+            ? "0"
+            : html`<span class="wrong">${failed} (${percent(failed / runs)})</span>`,
+        ]),
     ...(times === undefined ? [] : [timeOf(name, "first"), timeOf(name, "total")]),
     tokenCount(tokens),
     usdText(usd),
@@ -358,12 +408,16 @@ function groupTable(view: View, trends: ShownTrends, group: UsageGroup): Html | 
         say(group),
         say(group === "tool" ? "callCount" : "runs"),
         ...(group === "person" ? [] : [say("outcomeFailed")]),
-        ...(times === undefined ? [] : [`${say("firstText")} p50 / p95`, `${say("took")} p50 / p95`]),
+        ...(times === undefined
+          ? []
+          : [`${say("firstText")} p50 / p95`, `${say("took")} p50 / p95`]),
         say("tokens"),
         say("money"),
       ],
       rows: (group === "person" ? uses.slice(0, maxPeople) : uses).map((one) => [
-        html`<a href="${runsPath({ [group]: one.name })}">${shownForms[group]?.(one.name) ?? one.name}</a>`,
+        html`<a href="${runsPath({ [group]: one.name })}"
+          >${shownForms[group]?.(one.name) ?? one.name}</a
+        >`,
         ...cells(one),
       ]),
     })}

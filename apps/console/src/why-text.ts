@@ -10,7 +10,9 @@ export function durationText(language: ReplyLanguage, ms: number): string {
   const zh = language === "zh";
   const whole = Math.max(0, Math.round(ms));
   if (whole < 1_000) return zh ? `${whole} 毫秒` : `${whole} ms`;
-  if (whole < 60_000) return zh ? `${(whole / 1_000).toFixed(1)} 秒` : `${(whole / 1_000).toFixed(1)} s`;
+  if (whole < 60_000) {
+    return zh ? `${(whole / 1_000).toFixed(1)} 秒` : `${(whole / 1_000).toFixed(1)} s`;
+  }
   const minutes = Math.round(whole / 60_000);
   if (minutes < 60) return zh ? `${minutes} 分钟` : `${minutes} min`;
   const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
@@ -24,7 +26,10 @@ const refusals: Readonly<Record<string, Text>> = {
     zh: "未处理：群消息没有 @ 机器人。",
     en: "Ignored: the bot was not mentioned in this group message.",
   },
-  groups_off: { zh: "未处理：这个群里的消息不处理。", en: "Ignored: the bot does not answer in groups." },
+  groups_off: {
+    zh: "未处理：这个群里的消息不处理。",
+    en: "Ignored: the bot does not answer in groups.",
+  },
   bot_message: {
     zh: "未处理：消息来自另一个机器人；feishu.botTurnsPerHour 可以允许群里的其他机器人 @ 它。",
     en: "Ignored: another bot wrote it. With feishu.botTurnsPerHour, other bots of a group may mention this one.",
@@ -42,8 +47,14 @@ const refusals: Readonly<Record<string, Text>> = {
     zh: "消息送达得太晚，没有直接处理；已询问发送者是否仍然需要。",
     en: "It arrived too late to be answered unasked: the reply says so, or asks whether it is still wanted.",
   },
-  too_long: { zh: "消息太长，没有处理，已告知发送者。", en: "Refused: it is too long. The reply says so." },
-  empty: { zh: "消息没有内容，已回复一句提示。", en: "It is empty: its sender was asked what they want." },
+  too_long: {
+    zh: "消息太长，没有处理，已告知发送者。",
+    en: "Refused: it is too long. The reply says so.",
+  },
+  empty: {
+    zh: "消息没有内容，已回复一句提示。",
+    en: "It is empty: its sender was asked what they want.",
+  },
   full: {
     zh: "这个会话排队的消息太多，没有处理，已告知发送者。",
     en: "Refused: too many messages of this conversation were waiting. The reply says so.",
@@ -52,7 +63,10 @@ const refusals: Readonly<Record<string, Text>> = {
     zh: "会话正忙，按设置拒绝了新消息，已告知发送者。",
     en: "Refused: the conversation was busy, and the agent takes no second message then. The reply says so.",
   },
-  recalled: { zh: "消息在处理之前被撤回。", en: "Its sender took it back before it could be stored." },
+  recalled: {
+    zh: "消息在处理之前被撤回。",
+    en: "Its sender took it back before it could be stored.",
+  },
   unreadable: { zh: "事件内容无法读取。", en: "The event could not be read." },
   unsure: {
     zh: "机器人当时还不知道自己的 open_id，等待平台重新投递。",
@@ -60,7 +74,10 @@ const refusals: Readonly<Record<string, Text>> = {
   },
 };
 
-type Say<Is extends Diagnosis["is"]> = (diagnosis: Extract<Diagnosis, { is: Is }>, nowMs: number) => Text;
+type Say<Is extends Diagnosis["is"]> = (
+  diagnosis: Extract<Diagnosis, { is: Is }>,
+  nowMs: number,
+) => Text;
 
 function both(say: (language: ReplyLanguage, duration: (ms: number) => string) => string): Text {
   const of = (language: ReplyLanguage): string => say(language, (ms) => durationText(language, ms));
@@ -97,7 +114,8 @@ const onTheWay = {
     zh: "没有这条消息的记录：它没有到达过 ingress，或者记录已过期。",
     en: "Nothing is known of it: it has not reached ingress, or its trace has expired.",
   }),
-  refused: ({ reason }) => refusals[reason] ?? { zh: `未处理：${reason}。`, en: `It was not taken: ${reason}.` },
+  refused: ({ reason }) =>
+    refusals[reason] ?? { zh: `未处理：${reason}。`, en: `It was not taken: ${reason}.` },
   not_stored: ({ sinceMs }, nowMs) =>
     both((language, duration) =>
       language === "zh"
@@ -136,16 +154,20 @@ const onTheWay = {
     both((language, duration) => {
       const passed = duration(nowMs - sinceMs);
       if (language === "zh") {
-        const tries = again === undefined ? "" : `；这是第 ${again.attempt} 次尝试，上一次：${again.code}`;
+        const tries =
+          again === undefined ? "" : `；这是第 ${again.attempt} 次尝试，上一次：${again.code}`;
         return `模型 ${model} 正在生成，已 ${passed}${tries}。`;
       }
-      const tries = again === undefined ? "" : `; this is try ${again.attempt}, after ${again.code}`;
+      const tries =
+        again === undefined ? "" : `; this is try ${again.attempt}, after ${again.code}`;
       return `The model ${model} has been answering for ${passed}${tries}.`;
     }),
   model_waits: ({ sinceMs, model, code, attempt, nextMs }, nowMs) =>
     both((language, duration) => {
       const [passed, rest] = [duration(nowMs - sinceMs), duration(nextMs - nowMs)];
-      const why = failings[code]?.[language] ?? (language === "zh" ? `无法回答（${code}）` : `cannot answer (${code})`);
+      const why =
+        failings[code]?.[language] ??
+        (language === "zh" ? `无法回答（${code}）` : `cannot answer (${code})`);
       return language === "zh"
         ? `模型${model === "" ? "" : ` ${model} `}${why}（已 ${passed}），第 ${attempt} 次尝试在 ${clock(nextMs)}，${rest}后。`
         : `The model ${model === "" ? "" : `${model} `}${why} (for ${passed}); try ${attempt} follows at ${clock(nextMs)}, in ${rest}.`;
@@ -177,7 +199,9 @@ const asksPeople: Say<"approval"> = ({ tool, deciders, sinceMs, untilMs, aside }
 
 /** What a helper does. `asked`: the call that people decide about, "" for a question. */
 function helperDoes(does: "queued" | "works" | "asks", asked: string): Text {
-  if (does === "queued") return { zh: "它在排队，等待空闲的 worker", en: "it is in the queue for a worker" };
+  if (does === "queued") {
+    return { zh: "它在排队，等待空闲的 worker", en: "it is in the queue for a worker" };
+  }
   if (does === "works") return { zh: "它正在工作", en: "it is at work" };
   if (asked === "") return { zh: "它在等人回答问题", en: "it waits for a person: a question" };
   return { zh: `它在等人批准 ${asked}`, en: `it waits for a person: approval of ${asked}` };
@@ -200,7 +224,8 @@ const inCalls = {
         : `People have decided; it continues when the message that is being answered now has its answer (begun ${duration(nowMs - sinceMs)} ago).`,
     ),
   behind_own: ({ asked }, nowMs) => {
-    const why = asked === undefined ? { zh: "", en: "" } : asksPeople({ ...asked, aside: false }, nowMs);
+    const why =
+      asked === undefined ? { zh: "", en: "" } : asksPeople({ ...asked, aside: false }, nowMs);
     return {
       zh: `在同一个人的上一条消息之后等待。${why.zh}`,
       en: `It waits behind an earlier message of the same person.${why.en === "" ? "" : ` ${why.en}`}`,
@@ -260,7 +285,9 @@ const afterTurn = {
   ended: ({ outcome, ms }) =>
     both((language, duration) => {
       const text = endings[outcome]?.[language] ?? outcome;
-      return language === "zh" ? `${duration(ms)}后结束：${text}。` : `Over after ${duration(ms)}: ${text}.`;
+      return language === "zh"
+        ? `${duration(ms)}后结束：${text}。`
+        : `Over after ${duration(ms)}: ${text}.`;
     }),
   agent_paused: ({ agent, by, sinceMs }, nowMs) =>
     both((language, duration) =>
@@ -269,7 +296,9 @@ const afterTurn = {
         : `${by} paused the agent ${agent} at ${clock(sinceMs)}, ${duration(nowMs - sinceMs)} ago; the reply says so.`,
     ),
   answered: ({ ms }) =>
-    both((language, duration) => (language === "zh" ? `${duration(ms)}后已回答。` : `Answered after ${duration(ms)}.`)),
+    both((language, duration) =>
+      language === "zh" ? `${duration(ms)}后已回答。` : `Answered after ${duration(ms)}.`,
+    ),
   forgotten: () => ({
     zh: "会话里已没有它的记录：会话被重置，或记录已过期。",
     en: "Its conversation does not know it any more: it was reset, or what was kept has expired.",
@@ -296,7 +325,10 @@ export function sentenceOf(language: ReplyLanguage, diagnosis: Diagnosis, nowMs:
 }
 
 /** What a vendor said, as a sentence of its own. */
-export function refusalText(language: ReplyLanguage, { model, problem, requestId }: Refusal): string {
+export function refusalText(
+  language: ReplyLanguage,
+  { model, problem, requestId }: Refusal,
+): string {
   if (language === "zh") {
     return `模型 ${model} 的最近一次调用失败：“${problem}”${requestId === "" ? "" : `（请求 ID：${requestId}）`}。`;
   }
@@ -376,11 +408,18 @@ const tags: Readonly<Record<string, Text>> = {
 /** What is usual, and so not worth a word: in the first attempt nothing has crashed. */
 function isUsual(name: string, value: string | number | boolean): boolean {
   if (value === "" || value === false) return true;
-  return (name === "tries" && value === 0) || ((name === "attempt" || name === "attempts") && value === 1);
+  return (
+    (name === "tries" && value === 0) ||
+    ((name === "attempt" || name === "attempts") && value === 1)
+  );
 }
 
 /** One fact of a line, such as `tool deploy`; undefined for facts that are not shown. */
-export function tagText(language: ReplyLanguage, name: string, value: string | number | boolean): string | undefined {
+export function tagText(
+  language: ReplyLanguage,
+  name: string,
+  value: string | number | boolean,
+): string | undefined {
   if (isUsual(name, value)) return undefined;
   const label = tags[name]?.[language] ?? name;
   if (value === true) return label;

@@ -45,9 +45,23 @@ async function leaveTrace(message: string, ...more: Partial<TraceEntry>[]): Prom
   const log = new TraceLog({ redis: world.redis, namespace: world.namespace });
   const startMs = Date.now() - 5_000;
   const subject = { message, chat: "oc_chat", person: "ou_ann" };
-  const base = { kind: "event", service: "ingress", instance: "host-7", name: "message.received" } as const;
-  const received: TraceEntry = { ...base, atMs: startMs, data: { ...subject, app: appId, channel: "feishu" } };
-  const entries = more.map((entry, at) => ({ ...base, atMs: startMs + 100 * (at + 1), data: { message }, ...entry }));
+  const base = {
+    kind: "event",
+    service: "ingress",
+    instance: "host-7",
+    name: "message.received",
+  } as const;
+  const received: TraceEntry = {
+    ...base,
+    atMs: startMs,
+    data: { ...subject, app: appId, channel: "feishu" },
+  };
+  const entries = more.map((entry, at) => ({
+    ...base,
+    atMs: startMs + 100 * (at + 1),
+    data: { message },
+    ...entry,
+  }));
   await log.append([{ traceId: traceIdFor(message), entries: [received, ...entries], subject }]);
 }
 
@@ -83,7 +97,10 @@ it("a viewer finds a message in a browser, reads why it has no answer, and sees 
 });
 
 it("lists the messages of a chat with what became of them, and shows the one that is chosen", async () => {
-  await leaveTrace("om_1", { name: "message.refused", data: { message: "om_1", reason: "not_mentioned" } });
+  await leaveTrace("om_1", {
+    name: "message.refused",
+    data: { message: "om_1", reason: "not_mentioned" },
+  });
   await answerOne(world);
   await leaveTrace("om_2", appended("om_2", 1));
   const client = await signIn(running, passwords.operator);
@@ -97,11 +114,21 @@ it("lists the messages of a chat with what became of them, and shows the one tha
 });
 
 it("shows the message of a trace before those that clients have put into it", async () => {
-  await leaveTrace("om_1", { name: "message.refused", data: { message: "om_1", reason: "not_mentioned" } });
+  await leaveTrace("om_1", {
+    name: "message.refused",
+    data: { message: "om_1", reason: "not_mentioned" },
+  });
   const log = new TraceLog({ redis: world.redis, namespace: world.namespace });
   const entries = Array.from({ length: 40 }, (_, at): TraceEntry => {
     const data = { message: `x.${at}`, app: "api", chat: "x", person: "api", channel: "api" };
-    return { atMs: Date.now(), kind: "event", service: "ingress", instance: "host-7", name: "message.received", data };
+    return {
+      atMs: Date.now(),
+      kind: "event",
+      service: "ingress",
+      instance: "host-7",
+      name: "message.received",
+      data,
+    };
   });
   await log.append([{ traceId: traceIdFor("om_1"), entries }]);
   const client = await signIn(running, passwords.operator);
@@ -112,7 +139,12 @@ it("shows the message of a trace before those that clients have put into it", as
 it("finds a message of the HTTP API by its session, whose name a client may have taken from a chat", async () => {
   const log = new TraceLog({ redis: world.redis, namespace: world.namespace });
   const data = { message: "oc_chat.1", app: "api", chat: "oc_chat", person: "api", channel: "api" };
-  const base = { atMs: Date.now(), service: "ingress", instance: "host-7", name: "message.received" } as const;
+  const base = {
+    atMs: Date.now(),
+    service: "ingress",
+    instance: "host-7",
+    name: "message.received",
+  } as const;
   const traceId = traceIdOf(traceparentOf({ app: "api", id: "oc_chat.1" }));
   const subject = { message: "oc_chat.1", chat: "api.oc_chat", person: "api" };
   await log.append([{ traceId, entries: [{ ...base, kind: "event", data }], subject }]);
@@ -127,7 +159,9 @@ it("a session and a job lead to it", async () => {
   const ofSession = await (await client.get(`/why?q=${session}`)).text();
   expect(ofSession).toContain(traceIdFor("om_1"));
   expect(await (await client.get(`/why?q=${session}-1`)).text()).toContain(traceIdFor("om_1"));
-  expect(await (await client.get(`/why?q=${session}-2`)).text()).toContain("Nothing is known of it");
+  expect(await (await client.get(`/why?q=${session}-2`)).text()).toContain(
+    "Nothing is known of it",
+  );
 });
 
 it("keeps its page for those who are signed in", async () => {

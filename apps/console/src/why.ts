@@ -1,6 +1,14 @@
 import type { FastifyInstance } from "fastify";
 import { turnIdOf, type TraceId } from "@larkline/protocol";
-import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis, type TreeRow } from "./diagnosis.ts";
+import {
+  diagnose,
+  standingOf,
+  traceOutcome,
+  refusalOf,
+  toneOf,
+  type Diagnosis,
+  type TreeRow,
+} from "./diagnosis.ts";
 import { answerPage, type Page, type View, sessionLink, whyPath } from "./page.ts";
 import { html, type Html, facts, moment, table, who, whoIn } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace.ts";
@@ -12,7 +20,12 @@ import { readRoot, readTree, treeSection } from "./tree.ts";
 /** Adds the page that says why a message has no answer; it shows no content. */
 export function registerWhy(server: FastifyInstance, services: Services): void {
   server.get<WhyRoute>("/why", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => await answer(services, view, request.query)),
+    answerPage(
+      services,
+      request,
+      reply,
+      async (view) => await answer(services, view, request.query),
+    ),
   );
 }
 
@@ -23,7 +36,11 @@ interface WhyRoute {
 /** Messages of one trace that are shown with their reasons. */
 const maxShown = 5;
 
-async function answer(services: Services, view: View, { q, frames }: WhyRoute["Querystring"]): Promise<Page> {
+async function answer(
+  services: Services,
+  view: View,
+  { q, frames }: WhyRoute["Querystring"],
+): Promise<Page> {
   const query = typeof q === "string" ? q.trim().slice(0, longestSearch) : "";
   const wanted = wantedIn(meantBy(query));
   if (wanted === undefined) return whyEmptyPage(view, query);
@@ -33,7 +50,10 @@ async function answer(services: Services, view: View, { q, frames }: WhyRoute["Q
     const listed = found.map((one) => ({ ...one, outcome: traceOutcome(one.message) }));
     return whyListPage(view, query, listed);
   }
-  return whyPage(view, query, { shown: await diagnosed(services, found), everyFrame: frames === "all" });
+  return whyPage(view, query, {
+    shown: await diagnosed(services, found),
+    everyFrame: frames === "all",
+  });
 }
 
 async function diagnosed(services: Services, found: readonly Found[]): Promise<ShownMessage[]> {
@@ -43,8 +63,13 @@ async function diagnosed(services: Services, found: readonly Found[]): Promise<S
         standingOf(services, message),
         message.place === undefined ? [] : readTree(services, message.place),
       ]);
-      const diagnosis = diagnose(message, standing === undefined ? undefined : { ...standing, helpers });
-      if (standing === undefined || helpers.length === 0) return { traceId, message, tree: helpers, diagnosis };
+      const diagnosis = diagnose(
+        message,
+        standing === undefined ? undefined : { ...standing, helpers },
+      );
+      if (standing === undefined || helpers.length === 0) {
+        return { traceId, message, tree: helpers, diagnosis };
+      }
       const root = await readRoot(services, standing, { atMs: message.atMs, diagnosis, helpers });
       return { traceId, message, tree: [root, ...helpers], diagnosis };
     }),
@@ -73,7 +98,8 @@ function whyPage(
   query: string,
   { shown, everyFrame }: { shown: readonly ShownMessage[]; everyFrame: boolean },
 ): Page {
-  const body = html`${searchForm(view, query)} ${shown.map((one) => messageSection(view, one, everyFrame))}`;
+  const body = html`${searchForm(view, query)}
+  ${shown.map((one) => messageSection(view, one, everyFrame))}`;
   return { title: view.say("why"), body };
 }
 
@@ -85,11 +111,19 @@ function whyListPage(view: View, query: string, listed: readonly ListedMessage[]
       >${message.messageId === "" ? traceId : message.messageId}</a
     >`,
     moment(view, message.atMs),
-    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : whoIn(sentenceOf(language, outcome, view.nowMs)),
+    outcome === undefined
+      ? html`<strong>${say("notOver")}</strong>`
+      : whoIn(sentenceOf(language, outcome, view.nowMs)),
     who(message.person),
     who(message.chat),
   ]);
-  const columns = [say("messageId"), say("received"), say("asFarAsKnown"), say("personId"), say("chatId")];
+  const columns = [
+    say("messageId"),
+    say("received"),
+    say("asFarAsKnown"),
+    say("personId"),
+    say("chatId"),
+  ];
   const body = html`${searchForm(view, query)} ${table({ caption: say("matches"), columns, rows })}`;
   return { title: say("why"), body };
 }
@@ -124,7 +158,8 @@ function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): H
   const { message, traceId } = shown;
   const rows = timelineOf(message.entries, { everyFrame });
   const hasMore = rows.some(({ count }) => count > 1);
-  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)} ${treeSection(view, shown.tree)}
+  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)}
+    ${treeSection(view, shown.tree)}
     <h2>${say("timeline")}</h2>
     ${rows.length === 0 ? html`<p class="quiet">${say("noTimeline")}</p>` : timelineTable(view, rows, message.atMs)}
     ${hasMore && html`<p><a href="${whyPath(traceId)}&amp;frames=all">${say("everyFrame")}</a></p>`}`;
@@ -162,23 +197,42 @@ function timelineTable(view: View, rows: readonly TimelineRow[], startMs: number
   return html`<div class="timeline">
     ${table({
       caption: say("timeline"),
-      columns: [say("offset"), say("what"), say("duration"), say("course"), say("details"), say("process")],
+      columns: [
+        say("offset"),
+        say("what"),
+        say("duration"),
+        say("course"),
+        say("details"),
+        say("process"),
+      ],
       rows: rows.map((row) => [
-        html`<time datetime="${new Date(row.atMs).toISOString()}" title="${new Date(row.atMs).toISOString()}"
+        html`<time
+          datetime="${new Date(row.atMs).toISOString()}"
+          title="${new Date(row.atMs).toISOString()}"
           >${offsetText(view, row, startMs)}</time
         >`,
         happeningText(language, row.name),
         row.ms === undefined ? "" : `${row.count > 1 ? "⌀ " : ""}${durationText(language, row.ms)}`,
         bar(row, [startMs, endMs]),
         detailsOf(view, row),
-        html`<span title="${row.instance}">${row.service} <span class="quiet">${processOf(row)}</span></span>`,
+        html`<span title="${row.instance}"
+          >${row.service} <span class="quiet">${processOf(row)}</span></span
+        >`,
       ]),
     })}
   </div>`;
 }
 
 /** Tags that stand elsewhere on the page, or in the line already. */
-const placeTags: ReadonlySet<string> = new Set(["message", "session", "turn", "app", "chat", "person", "reply"]);
+const placeTags: ReadonlySet<string> = new Set([
+  "message",
+  "session",
+  "turn",
+  "app",
+  "chat",
+  "person",
+  "reply",
+]);
 
 function detailsOf(view: View, { data, failed, count, isOpen }: TimelineRow): Html {
   const { say, language } = view;
@@ -194,7 +248,10 @@ function offsetText({ language }: View, { atMs }: TimelineRow, startMs: number):
 }
 
 /** Where in the whole a line is, for the eye; its figures stand beside it. */
-function bar({ atMs, untilMs, isOpen }: TimelineRow, [startMs, endMs]: readonly [number, number]): Html {
+function bar(
+  { atMs, untilMs, isOpen }: TimelineRow,
+  [startMs, endMs]: readonly [number, number],
+): Html {
   const wholeMs = Math.max(1, endMs - startMs);
   const share = (ms: number): number => Math.round((1_000 * ms) / wholeMs) / 10;
   const from = Math.min(99, share(atMs - startMs));

@@ -27,7 +27,10 @@ const words = {
   },
   password: { zh: "密码", en: "Password" },
   wrongPassword: { zh: "密码不正确。", en: "That is not the password." },
-  tooManyTries: { zh: "尝试次数过多，请稍后再试。", en: "Too many tries: wait a little and try again." },
+  tooManyTries: {
+    zh: "尝试次数过多，请稍后再试。",
+    en: "Too many tries: wait a little and try again.",
+  },
   // Overview
   queue: { zh: "队列", en: "Queue" },
   waiting: { zh: "等待", en: "Waiting" },
@@ -60,7 +63,10 @@ const words = {
   approve: { zh: "批准", en: "Approve" },
   reject: { zh: "拒绝", en: "Reject" },
   wasDecided: { zh: "你的决定已记录。", en: "Your decision is stored." },
-  isDecidedAlready: { zh: "已经有了结果，或者管理员已经表态。", en: "It is over, or an operator has spoken already." },
+  isDecidedAlready: {
+    zh: "已经有了结果，或者管理员已经表态。",
+    en: "It is over, or an operator has spoken already.",
+  },
   notForOperators: { zh: "策略不允许管理员决定。", en: "The policy lets no operator decide this." },
   // Agents and tools
   agentsAndTools: { zh: "智能体与工具", en: "Agents and tools" },
@@ -78,9 +84,15 @@ const words = {
   isPausedAlready: { zh: "此前已暂停。", en: "It was paused already." },
   isNotPaused: { zh: "它没有被暂停。", en: "It is not paused." },
   nothingToPause: { zh: "没有这个智能体或工具。", en: "There is no such agent or tool." },
-  tooManyPauses: { zh: "已暂停的太多，请先恢复一些。", en: "Too much is paused: let something work again first." },
+  tooManyPauses: {
+    zh: "已暂停的太多，请先恢复一些。",
+    en: "Too much is paused: let something work again first.",
+  },
   // Runners
-  noRunners: { zh: "没有存活的 Runner，工具都不可用。", en: "No runner is alive: no tool can be called." },
+  noRunners: {
+    zh: "没有存活的 Runner，工具都不可用。",
+    en: "No runner is alive: no tool can be called.",
+  },
   instance: { zh: "实例", en: "Instance" },
   alive: { zh: "心跳过期", en: "Heartbeat expires" },
   tools: { zh: "工具", en: "Tools" },
@@ -110,13 +122,22 @@ const words = {
   onlyFor: { zh: "仅限", en: "Only for" },
   everybody: { zh: "所有人", en: "everybody" },
   takesCalls: { zh: "接收调用", en: "takes calls" },
-  superseded: { zh: "已被新版本取代，只做完手头的调用", en: "superseded by a newer build: finishes its calls" },
+  superseded: {
+    zh: "已被新版本取代，只做完手头的调用",
+    en: "superseded by a newer build: finishes its calls",
+  },
   runnerAway: { zh: "离线", en: "away" },
   runnerAwaySince: { zh: "离线于", en: "Away since" },
   runnerAwayUntil: { zh: "工具提供至", en: "its tools are offered until" },
   forgetRunner: { zh: "忘掉", en: "Forget" },
-  runnerForgotten: { zh: "已忘掉：不再提供它的工具。", en: "It is forgotten: its tools are not offered any more." },
-  runnerStays: { zh: "未忘掉：它正在运行，或已不存在。", en: "It is not forgotten: it runs, or is gone already." },
+  runnerForgotten: {
+    zh: "已忘掉：不再提供它的工具。",
+    en: "It is forgotten: its tools are not offered any more.",
+  },
+  runnerStays: {
+    zh: "未忘掉：它正在运行，或已不存在。",
+    en: "It is not forgotten: it runs, or is gone already.",
+  },
   revoke: { zh: "撤销", en: "Revoke" },
   revoked: { zh: "规则已撤销。", en: "The rule is revoked." },
   ruleGone: { zh: "这条规则已不再有效。", en: "That rule does not hold any more." },
@@ -192,7 +213,10 @@ const words = {
   hidden: { zh: "已隐藏", en: "hidden" },
   characters: { zh: "个字符", en: "characters" },
   showContent: { zh: "显示内容", en: "Show content" },
-  shown: { zh: "内容已显示，并已写入审计日志。", en: "Content is shown; the audit log has a note of it." },
+  shown: {
+    zh: "内容已显示，并已写入审计日志。",
+    en: "Content is shown; the audit log has a note of it.",
+  },
   arguments: { zh: "参数", en: "Arguments" },
   cancelTurn: { zh: "停止当前回合", en: "Stop the running turn" },
   cancelled: { zh: "已要求停止当前回合。", en: "The running turn was asked to stop." },
@@ -211,7 +235,10 @@ const words = {
   call: { zh: "调用", en: "Call" },
   attempt: { zh: "第几次尝试", en: "Attempt" },
   deadline: { zh: "截止时间", en: "Deadline" },
-  unreadable: { zh: "此任务由其他版本写入，无法显示。", en: "Another version wrote this job: it cannot be shown." },
+  unreadable: {
+    zh: "此任务由其他版本写入，无法显示。",
+    en: "Another version wrote this job: it cannot be shown.",
+  },
   // Why no answer?
   why: { zh: "为什么没有回答？", en: "Why no answer?" },
   whyWhat: { zh: "查询", en: "Look for" },
@@ -253,8 +280,14 @@ const words = {
   foundSessions: { zh: "搜索结果", en: "Found" },
   nothingFound: { zh: "没有找到会话。", en: "No session was found." },
   busySessions: { zh: "正在进行", en: "Doing something" },
-  nothingBusy: { zh: "没有会话在排队、运行或等待。", en: "No session is queued, running or waiting." },
-  moreBusy: { zh: "正在进行的会话太多，只显示一部分。", en: "More sessions are doing something than are shown." },
+  nothingBusy: {
+    zh: "没有会话在排队、运行或等待。",
+    en: "No session is queued, running or waiting.",
+  },
+  moreBusy: {
+    zh: "正在进行的会话太多，只显示一部分。",
+    en: "More sessions are doing something than are shown.",
+  },
   recentSessions: { zh: "最近结束回合", en: "Finished a turn last" },
   nothingRecent: { zh: "还没有会话结束过回合。", en: "No session has finished a turn yet." },
   inInbox: { zh: "收件箱", en: "Inbox" },
@@ -300,7 +333,10 @@ const words = {
     zh: "会话已重置，原来的回合已结束。",
     en: "The session is reset, and the turn that it was in has ended.",
   },
-  resetIdle: { zh: "会话已重置，当时没有进行中的回合。", en: "The session is reset; no turn was under way." },
+  resetIdle: {
+    zh: "会话已重置，当时没有进行中的回合。",
+    en: "The session is reset; no turn was under way.",
+  },
   dropWaiting: { zh: "清空等待的消息", en: "Drop the waiting messages" },
   dropTakes: {
     zh: "所有等待的消息会从收件箱移除，不会得到回答。正在回答的消息不受影响。",
@@ -320,7 +356,10 @@ const words = {
     en: "What was given up and is not tried again by itself. Kept for 14 days; trying again and discarding are noted in the audit log.",
   },
   letters: { zh: "回复、消息和审批", en: "Replies, messages and approvals" },
-  noLetters: { zh: "没有被放弃的回复、消息或审批。", en: "No reply, message or approval was given up." },
+  noLetters: {
+    zh: "没有被放弃的回复、消息或审批。",
+    en: "No reply, message or approval was given up.",
+  },
   moreLetters: { zh: "只显示最近的一部分。", en: "Only the newest of them are shown." },
   failedJobs: { zh: "失败的任务", en: "Failed jobs" },
   noFailedJobs: { zh: "没有失败的任务。", en: "No job has failed for good." },
@@ -351,7 +390,10 @@ const words = {
   },
   isSentAgain: { zh: "回复已放回发件箱。", en: "The reply is in its outbox again." },
   runsAgain: { zh: "消息已重新进入会话。", en: "The message is in its session again." },
-  inboxFull: { zh: "会话的收件箱已满，请稍后再试。", en: "The session's inbox is full: try again later." },
+  inboxFull: {
+    zh: "会话的收件箱已满，请稍后再试。",
+    en: "The session's inbox is full: try again later.",
+  },
   letterGone: { zh: "这条死信已被处理。", en: "That letter has been dealt with already." },
   letterDiscarded: { zh: "死信已丢弃。", en: "The letter is discarded." },
   jobRetried: { zh: "任务已重新入队。", en: "The job is in its queue again." },
@@ -371,7 +413,10 @@ const words = {
   monthlyCalls: { zh: "本月调用量", en: "Calls of this month" },
   noQuota: { zh: "未设置额度", en: "no quota is set" },
   accessToken: { zh: "访问凭证", en: "Access token" },
-  noToken: { zh: "当前没有（下次调用时获取）", en: "none at the moment (the next call fetches one)" },
+  noToken: {
+    zh: "当前没有（下次调用时获取）",
+    en: "none at the moment (the next call fetches one)",
+  },
   goodFor: { zh: "有效期还有", en: "good for" },
   limiter: { zh: "限流器", en: "Limiter" },
   limiterOn: { zh: "开启", en: "on" },
@@ -409,7 +454,10 @@ const words = {
   lastLook: { zh: "最近一次对比", en: "Last compared" },
   comparedMessages: { zh: "消息数：", en: "messages looked at:" },
   couldNotLook: { zh: "无法读取平台的消息：", en: "The platform's messages could not be read:" },
-  unknownTakes: { zh: "可能有陌生实例在接收事件。", en: "An unknown instance probably takes events." },
+  unknownTakes: {
+    zh: "可能有陌生实例在接收事件。",
+    en: "An unknown instance probably takes events.",
+  },
   neverCame: { zh: "从未到达本部署的消息：", en: "Messages that never came to this deployment:" },
   whatToDo: {
     zh: "检查是否有测试环境或旧部署使用同一个 App ID 和 Secret；停掉它，或在飞书开放平台重置 App Secret。",

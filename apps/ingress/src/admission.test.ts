@@ -55,9 +55,17 @@ describe("admission", () => {
       const message = { ...other, ...change };
       expect(admit(message, { ...allowed, groups: "all" })).toEqual({ verdict: "ignore", reason });
     }
-    expect(admit(other, { ...allowed, groups: "none" })).toEqual({ verdict: "ignore", reason: "groups_off" });
-    expect(admit(other, { ...allowed, tenants: ["other"] })).toEqual({ verdict: "ignore", reason: "bot_message" });
-    expect(admit({ ...other, mentionsBot: false }, { ...allowed, botOpenId: "" })).toEqual({ verdict: "unsure" });
+    expect(admit(other, { ...allowed, groups: "none" })).toEqual({
+      verdict: "ignore",
+      reason: "groups_off",
+    });
+    expect(admit(other, { ...allowed, tenants: ["other"] })).toEqual({
+      verdict: "ignore",
+      reason: "bot_message",
+    });
+    expect(admit({ ...other, mentionsBot: false }, { ...allowed, botOpenId: "" })).toEqual({
+      verdict: "unsure",
+    });
   });
 
   it("ignores a group message that mentions others, all members or no person", () => {
@@ -82,8 +90,13 @@ describe("admission", () => {
   });
 
   it("calls a message late when it is older than the limit, not at the limit, and never without a time", () => {
-    expect(admit({ ...direct, createdAtMs: nowMs - 600_000 }, rules)).toEqual({ verdict: "accept" });
-    expect(admit({ ...direct, createdAtMs: nowMs - 600_001 }, rules)).toEqual({ verdict: "late", ageMs: 600_001 });
+    expect(admit({ ...direct, createdAtMs: nowMs - 600_000 }, rules)).toEqual({
+      verdict: "accept",
+    });
+    expect(admit({ ...direct, createdAtMs: nowMs - 600_001 }, rules)).toEqual({
+      verdict: "late",
+      ageMs: 600_001,
+    });
     expect(admit({ ...direct, createdAtMs: 0 }, rules)).toEqual({ verdict: "accept" });
     expect(admit({ ...direct, createdAtMs: nowMs + 60_000 }, rules)).toEqual({ verdict: "accept" });
   });
@@ -96,7 +109,10 @@ describe("admission", () => {
   it("follows the group policy: all groups, or none", () => {
     const message = { ...inGroup, mentions: [], mentionsBot: false };
     expect(admit(message, { ...rules, groups: "all" })).toEqual({ verdict: "accept" });
-    expect(admit(inGroup, { ...rules, groups: "none" })).toEqual({ verdict: "ignore", reason: "groups_off" });
+    expect(admit(inGroup, { ...rules, groups: "none" })).toEqual({
+      verdict: "ignore",
+      reason: "groups_off",
+    });
     expect(admit(direct, { ...rules, groups: "none" })).toEqual({ verdict: "accept" });
   });
 
@@ -116,7 +132,10 @@ describe("admission", () => {
     const open: AdmissionRules = { ...rules, groups: "all", tenants: ["home"] };
     const said = { ...inGroup, mentions: [], mentionsBot: false };
     expect(admit(said, open)).toEqual({ verdict: "accept" });
-    expect(admit({ ...said, tenant: "other" }, open)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
+    expect(admit({ ...said, tenant: "other" }, open)).toEqual({
+      verdict: "ignore",
+      reason: "not_mentioned",
+    });
     expect(admit({ ...inGroup, tenant: "other" }, open)).toEqual({ verdict: "foreign_tenant" });
   });
 

@@ -44,7 +44,10 @@ export function guardApi(
       request.caller = access.person;
       const waitSeconds = await requestLimits.take(access.person);
       if (waitSeconds === 0) return undefined;
-      return await reply.code(429).header("retry-after", `${waitSeconds}`).send({ error: "too many requests" });
+      return await reply
+        .code(429)
+        .header("retry-after", `${waitSeconds}`)
+        .send({ error: "too many requests" });
     }
     const { status, reason } = access;
     logRefused({ status, reason, address: request.ip });
@@ -65,13 +68,21 @@ interface Caller {
   isCrossSite: boolean;
 }
 
-type Access = { allowed: true; person: string } | { allowed: false; status: 401 | 403; reason: string };
+type Access =
+  | { allowed: true; person: string }
+  | { allowed: false; status: 401 | 403; reason: string };
 
 /** Every caller with a credential, from any origin: a page of another site cannot know it. */
-async function withCredentials({ authorization }: Caller, rules: CallerRules, clock: Clock): Promise<Access> {
+async function withCredentials(
+  { authorization }: Caller,
+  rules: CallerRules,
+  clock: Clock,
+): Promise<Access> {
   const given = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1] ?? "";
   const person = await personOf(rules, given, clock);
-  if (person === undefined) return { allowed: false, status: 401, reason: "wrong or missing token" };
+  if (person === undefined) {
+    return { allowed: false, status: 401, reason: "wrong or missing token" };
+  }
   return { allowed: true, person };
 }
 
@@ -85,11 +96,17 @@ const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
  */
 function withoutCredentials(caller: Caller, corsOrigins: "*" | readonly string[]): Access {
   const allowed = { allowed: true, person: apiApp } as const;
-  if (!isLoopbackAddress(caller.address)) return refused("without API_TOKEN only clients on loopback are served");
-  if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) return refused("the Host header does not name loopback");
+  if (!isLoopbackAddress(caller.address)) {
+    return refused("without API_TOKEN only clients on loopback are served");
+  }
+  if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) {
+    return refused("the Host header does not name loopback");
+  }
   // A proxy on the same machine connects from loopback, wherever its clients are.
   const proxied = caller.headerNames.find((name) => proxyHeader.test(name));
-  if (proxied !== undefined) return refused(`requests that a proxy passes on (${proxied}) need API_TOKEN`);
+  if (proxied !== undefined) {
+    return refused(`requests that a proxy passes on (${proxied}) need API_TOKEN`);
+  }
   const { origin } = caller;
   if (origin !== undefined && corsOrigins !== "*" && corsOrigins.includes(origin)) return allowed;
   if ((origin === undefined || isLoopbackUrl(origin)) && !caller.isCrossSite) return allowed;
@@ -116,7 +133,11 @@ function isLoopbackUrl(url: string): boolean {
 }
 
 /** Whether a session is the caller's, or belongs to no one yet. */
-export async function isTheirs({ store }: Services, session: SessionKey, caller: string): Promise<boolean> {
+export async function isTheirs(
+  { store }: Services,
+  session: SessionKey,
+  caller: string,
+): Promise<boolean> {
   const owner = await store.ownerOf(session);
   return owner === undefined || owner === caller;
 }
@@ -135,7 +156,9 @@ export function pageIn(
   const from = numberIn(after, Number.MAX_SAFE_INTEGER);
   const size = numberIn(limit ?? `${usual}`, most);
   if (from === undefined) return { error: "after: must be a `next` of an answer before" };
-  if (size === undefined || size === 0) return { error: `limit: must be a number from 1 to ${most}` };
+  if (size === undefined || size === 0) {
+    return { error: `limit: must be a number from 1 to ${most}` };
+  }
   return { from, size };
 }
 

@@ -23,8 +23,23 @@ import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
 import { keepLanguage, languageOfMessage, shownLanguage, writtenLanguage } from "./messages.ts";
 import type { Services } from "./services.ts";
-import { answeredBy, appendMessage, busyPolicyOf, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
-import { chatView, findRun, followRun, lostRunFrame, sendFrames, takePlace, type RunQuery } from "./stream.ts";
+import {
+  answeredBy,
+  appendMessage,
+  busyPolicyOf,
+  MessageWatch,
+  supersedeTurn,
+  wakeSession,
+} from "./sessions.ts";
+import {
+  chatView,
+  findRun,
+  followRun,
+  lostRunFrame,
+  sendFrames,
+  takePlace,
+  type RunQuery,
+} from "./stream.ts";
 
 // Messages over HTTP, answered with the events of their runs.
 
@@ -55,7 +70,11 @@ export function registerChatRoutes(scope: FastifyInstance, services: Services): 
   );
 }
 
-async function postChat(services: Services, { body, caller, headers }: FastifyRequest, reply: FastifyReply) {
+async function postChat(
+  services: Services,
+  { body, caller, headers }: FastifyRequest,
+  reply: FastifyReply,
+) {
   const parsed = parseAsk(body, headers, caller);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { ask } = parsed;
@@ -66,13 +85,19 @@ async function postChat(services: Services, { body, caller, headers }: FastifyRe
   const { settings } = services;
   const { agent: name = "default" } = ask;
   const agent = agentNamed(settings, name);
-  if (agent === undefined) return await reply.code(400).send({ error: `there is no agent '${name}'` });
+  if (agent === undefined) {
+    return await reply.code(400).send({ error: `there is no agent '${name}'` });
+  }
   if (ask.sessionId === canarySessionId && ask.text !== canaryMessage) {
-    return await reply.code(400).send({ error: `the session '${canarySessionId}' is kept for the canary` });
+    return await reply
+      .code(400)
+      .send({ error: `the session '${canarySessionId}' is kept for the canary` });
   }
   const { messageChars } = settings.limits;
   if (ask.text.length > messageChars) {
-    return await reply.code(413).send({ error: `the message is longer than ${messageChars} characters` });
+    return await reply
+      .code(413)
+      .send({ error: `the message is longer than ${messageChars} characters` });
   }
   if (ask.text.trim() === "") {
     return await sendFrames(services, reply, { type: "error", message: streamErrors.emptyMessage });
@@ -165,7 +190,12 @@ export function traceparentIn(headers: Headers): Traceparent | undefined {
 }
 
 /** Stores a message and streams its run, or carries out the order in it. */
-async function start(services: Services, reply: FastifyReply, ask: Ask, agent: AgentConfig): Promise<void> {
+async function start(
+  services: Services,
+  reply: FastifyReply,
+  ask: Ask,
+  agent: AgentConfig,
+): Promise<void> {
   const asked = await askedOf(services, ask, agent);
   const { sessionId, key } = asked;
   // Requests that are refused from here on are observed as well, because people ask why they got no answer.
@@ -175,10 +205,14 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
   const { message } = command;
   const stored = await storeMessage(services, { ...asked, message });
   count(services, message, outcomeOf(stored));
-  if (stored === "refused") return await unavailable(services, reply, "not taken, please try again");
+  if (stored === "refused") {
+    return await unavailable(services, reply, "not taken, please try again");
+  }
   if (typeof stored !== "string" && stored.result === "foreign") return await unknownSession(reply);
   reply.header("x-session-id", sessionId);
-  if (stored === "uncertain") return await sendFrames(services, reply, uncertainFrame(sessionId, key));
+  if (stored === "uncertain") {
+    return await sendFrames(services, reply, uncertainFrame(sessionId, key));
+  }
   if (stored === "busy") return await sendFrames(services, reply, busyFrame);
   if (stored.result === "full") return await sendFrames(services, reply, fullFrame);
   await supersedeAndWake(services, message, agent, stored);
@@ -222,7 +256,12 @@ export async function askedOf(services: Services, ask: Ask, agent: AgentConfig):
 }
 
 /** Answers an order that needs no run, such as `/stop`, with text. */
-async function runOrder(services: Services, reply: FastifyReply, order: Order, asked: Asked): Promise<void> {
+async function runOrder(
+  services: Services,
+  reply: FastifyReply,
+  order: Order,
+  asked: Asked,
+): Promise<void> {
   const { message, sessionId } = asked;
   const obeyed = await obeyNow(services, order, asked);
   switch (obeyed) {
@@ -263,7 +302,10 @@ export async function obeyNow(
   } catch (error) {
     watch.end("failed", error);
     count(services, message, "failed");
-    services.log.error({ error, session: message.session, command: order.name }, "command could not be obeyed");
+    services.log.error(
+      { error, session: message.session, command: order.name },
+      "command could not be obeyed",
+    );
     return "uncertain";
   }
   watch.end("command");
@@ -276,16 +318,26 @@ function wordsOf({ parts }: InboundMessage): string {
 }
 
 /** The API has no chats, so the id of the session is used as chat id. */
-function watchOf(services: Services, { app, id, session, sender, traceparent }: InboundMessage): MessageWatch {
+function watchOf(
+  services: Services,
+  { app, id, session, sender, traceparent }: InboundMessage,
+): MessageWatch {
   const chat = session.slice(apiApp.length + 1);
   const arriving = { app, id, chat, person: sender.id, channel: "api" } as const;
-  return new MessageWatch(services, { ...arriving, ...(traceparent === undefined ? {} : { traceparent }) });
+  return new MessageWatch(services, {
+    ...arriving,
+    ...(traceparent === undefined ? {} : { traceparent }),
+  });
 }
 
 /** What became of a message of the API. */
 type ApiOutcome = AppendResult["result"] | "busy" | "command" | "failed" | "uncertain";
 
-export function count({ counters }: Services, { session }: InboundMessage, outcome: ApiOutcome): void {
+export function count(
+  { counters }: Services,
+  { session }: InboundMessage,
+  outcome: ApiOutcome,
+): void {
   if (!isCanary(session)) counters.messages.add(1, { channel: "api", outcome });
 }
 
@@ -315,7 +367,9 @@ export async function storeMessage(services: Services, asked: Asked): Promise<St
     if (appended !== "busy" && appended.result === "accepted") {
       const spoken = writtenLanguage({ text });
       // A message never waits for this.
-      if (spoken?.isSure === true) void keepLanguage(services, apiChannel, sessionId, spoken.language);
+      if (spoken?.isSure === true) {
+        void keepLanguage(services, apiChannel, sessionId, spoken.language);
+      }
     }
     return appended;
   } catch (error) {
@@ -334,7 +388,8 @@ export function outcomeOf(stored: Stored): ApiOutcome {
 function uncertainFrame(sessionId: string, key: string): StreamFrame {
   return {
     type: "error",
-    message: "ERROR: the message may be stored or not; repeat the request with this session_id and message_id",
+    message:
+      "ERROR: the message may be stored or not; repeat the request with this session_id and message_id",
     code: "uncertain",
     session_id: sessionId,
     message_id: key,
@@ -364,7 +419,9 @@ export async function supersedeAndWake(
   const { session } = message;
   try {
     const policy = await busyPolicyOf(services, apiChannel, agent, session);
-    if (policy === "interrupt" && appended.seq > 0) await supersedeTurn(services, apiChannel, message, appended);
+    if (policy === "interrupt" && appended.seq > 0) {
+      await supersedeTurn(services, apiChannel, message, appended);
+    }
     await wakeSession(services, apiChannel, session, appended.wakeGen);
   } catch (error) {
     log.warn({ error, session }, "session could not be woken at once"); // the workers' sweeper finds the message
@@ -404,11 +461,18 @@ async function follow(
   });
 }
 
-async function getEvents(services: Services, request: FastifyRequest<EventsRoute>, reply: FastifyReply) {
+async function getEvents(
+  services: Services,
+  request: FastifyRequest<EventsRoute>,
+  reply: FastifyReply,
+) {
   const { sessionId } = request.params;
   const { after, run } = request.query;
   if (!isSessionId(sessionId)) return await reply.code(400).send({ error: "bad session id" });
-  if (run !== undefined && (typeof run !== "string" || !run.startsWith(`${sessionKeyOf(apiApp, sessionId)}-`))) {
+  if (
+    run !== undefined &&
+    (typeof run !== "string" || !run.startsWith(`${sessionKeyOf(apiApp, sessionId)}-`))
+  ) {
     return await reply.code(400).send({ error: "run names no run of this session" });
   }
   const lastEventId = request.headers["last-event-id"];
@@ -427,9 +491,15 @@ async function unknownSession(reply: FastifyReply) {
 async function resume(
   services: Services,
   reply: FastifyReply,
-  { sessionId, caller, ...query }: Omit<RunQuery, "session"> & { sessionId: string; caller: string },
+  {
+    sessionId,
+    caller,
+    ...query
+  }: Omit<RunQuery, "session"> & { sessionId: string; caller: string },
 ): Promise<void> {
-  if (!services.redis.isReady()) return await unavailable(services, reply, "not taken, please try again");
+  if (!services.redis.isReady()) {
+    return await unavailable(services, reply, "not taken, please try again");
+  }
   const session = sessionKeyOf(apiApp, sessionId);
   const found = (await isTheirs(services, session, caller))
     ? await findRun(services, { session, ...query })
@@ -439,5 +509,10 @@ async function resume(
   if (found === "idle" || found === "ahead") return await reply.code(204).send();
   reply.header("x-session-id", sessionId);
   if (found.runId !== undefined) reply.header("x-run-id", found.runId);
-  await followRun(services, reply, { run: found, view: chatView, first: undefined, cancelWhenGone: false });
+  await followRun(services, reply, {
+    run: found,
+    view: chatView,
+    first: undefined,
+    cancelWhenGone: false,
+  });
 }

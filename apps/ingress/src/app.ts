@@ -1,6 +1,19 @@
 import { FeishuApi } from "@larkline/feishu";
-import { accept, openApp, startError, StartError, type AppOptions, type RunningApp } from "@larkline/process/app";
-import { botOfApp, loadConfigFile, readIngressBots, type Env, type IngressBotAccess } from "@larkline/process/config";
+import {
+  accept,
+  openApp,
+  startError,
+  StartError,
+  type AppOptions,
+  type RunningApp,
+} from "@larkline/process/app";
+import {
+  botOfApp,
+  loadConfigFile,
+  readIngressBots,
+  type Env,
+  type IngressBotAccess,
+} from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, watchPlatform } from "@larkline/process/telemetry";
 import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
 import { isRedisTrouble } from "@larkline/store/redis";
@@ -22,9 +35,22 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
   return await openApp(async (opened) => {
     const log = createLogger({ service: "ingress", level: config.logLevel, destination, clock });
     const metrics = new Metrics({ service: "ingress" });
-    const traceLog = TraceLog.connect({ ...config, clock, random, ttlMs: settings.retention.traceDays * 86_400_000 });
-    const watch = { service: "ingress", logger: log, metrics, traceLog, modules: settings.observers } as const;
-    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock, random }));
+    const traceLog = TraceLog.connect({
+      ...config,
+      clock,
+      random,
+      ttlMs: settings.retention.traceDays * 86_400_000,
+    });
+    const watch = {
+      service: "ingress",
+      logger: log,
+      metrics,
+      traceLog,
+      modules: settings.observers,
+    } as const;
+    const { telemetry, close: closeTelemetry } = accept(
+      await openTelemetry({ ...watch, ...config, clock, random }),
+    );
     opened.defer(closeTelemetry);
     const stores = connectStores(config, { log, clock, random });
     opened.defer(stores.close);
@@ -36,7 +62,9 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
       onWait: (processes) =>
         log.warn({ processes }, "processes of the version before still run: waiting for their end"),
     }).catch((error: unknown) => {
-      if (!isRedisTrouble(error)) throw new StartError(formatErrorForDisplay(error), { cause: error });
+      if (!isRedisTrouble(error)) {
+        throw new StartError(formatErrorForDisplay(error), { cause: error });
+      }
     });
     const parts = { config, settings, stores, metrics, log, telemetry, consumers, clock, random };
     const services = createServices(parts);
@@ -46,7 +74,9 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
     });
     const warmUp = startWarmUp(services, stores.warmUp);
     opened.defer(warmUp.close);
-    const ingress = await startIngress(services, bots, warmUp.first).catch(startError("ingress cannot start"));
+    const ingress = await startIngress(services, bots, warmUp.first).catch(
+      startError("ingress cannot start"),
+    );
     opened.defer(ingress.close);
     const served = accesses.map(({ name, websocket, webhook }) => ({ name, websocket, webhook }));
     log.info({ port: ingress.port, bots: served }, "ingress ready");

@@ -1,7 +1,12 @@
 import { afterEach, describe, expect, it } from "vitest";
 import type { Approval } from "@larkline/protocol";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
-import { postChat, startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
+import {
+  postChat,
+  startTestIngress,
+  type TestIngress,
+  type TestOptions,
+} from "./ingress.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 
 const closing: (() => Promise<void>)[] = [];
@@ -21,7 +26,10 @@ interface Waiting {
 const session = "api.s1";
 
 /** A run of session `s1` that waits for a decision. */
-async function waiting(fields: Partial<Approval> = {}, options: TestOptions = {}): Promise<Waiting> {
+async function waiting(
+  fields: Partial<Approval> = {},
+  options: TestOptions = {},
+): Promise<Waiting> {
   const { memory, close } = connectSharedRedis();
   closing.push(close);
   const ingress = await startTestIngress({ ...options, shared: memory });
@@ -37,11 +45,17 @@ async function waiting(fields: Partial<Approval> = {}, options: TestOptions = {}
   await suspendOn(ingress, claim, [approval]);
   ingress.wakes.length = 0;
   const call: Waiting["call"] = async (path, init = {}) => {
-    const response = await fetch(`${ingress.url}${path}`, { ...init, headers: { ...headers, ...init.headers } });
+    const response = await fetch(`${ingress.url}${path}`, {
+      ...init,
+      headers: { ...headers, ...init.headers },
+    });
     return { status: response.status, body: await response.json() };
   };
   const decide: Waiting["decide"] = async (body, id = approval.id) =>
-    await call(`/v1/approvals/${id}`, { method: "POST", body: typeof body === "string" ? body : JSON.stringify(body) });
+    await call(`/v1/approvals/${id}`, {
+      method: "POST",
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
   return { ingress, approval, call, decide };
 }
 
@@ -79,7 +93,10 @@ describe("GET /v1/approvals", () => {
         ],
       },
     });
-    expect(await call("/v1/approvals?session_id=s2")).toEqual({ status: 200, body: { approvals: [] } });
+    expect(await call("/v1/approvals?session_id=s2")).toEqual({
+      status: 200,
+      body: { approvals: [] },
+    });
   });
 
   it.each([
@@ -99,12 +116,19 @@ describe("GET /v1/approvals", () => {
 
 describe("POST /v1/approvals/:id", () => {
   it("approves in the name of the requester: the session gets the decision and is woken", async () => {
-    const { ingress, approval, call, decide } = await waiting({ remember: { tool: "deploy", pattern: "prod" } });
+    const { ingress, approval, call, decide } = await waiting({
+      remember: { tool: "deploy", pattern: "prod" },
+    });
     const decided = await decide({ decision: "approve", note: "go", remember: true });
-    expect(decided).toMatchObject({ status: 200, body: { approval: { id: approval.id, state: "approved" } } });
+    expect(decided).toMatchObject({
+      status: 200,
+      body: { approval: { id: approval.id, state: "approved" } },
+    });
     expect(ingress.wakes).toEqual([{ session, gen: expect.any(Number) }]);
     const decision = { decision: "approve", by: { id: "api" }, note: "go", remember: true };
-    expect(await told(ingress)).toMatchObject([{ type: "decision", state: "approved", decisions: [decision] }]);
+    expect(await told(ingress)).toMatchObject([
+      { type: "decision", state: "approved", decisions: [decision] },
+    ]);
     // A worker writes the rule when it has looked at the decision.
     expect(await ingress.rules.inForce("api", "s1")).toEqual([]);
     expect(await call("/v1/approvals?session_id=s1")).toMatchObject({ body: { approvals: [] } });
@@ -150,21 +174,30 @@ describe("POST /v1/approvals/:id", () => {
     ["an unknown id", "f".repeat(32), 404],
   ])("%s is not found", async (_, id, status) => {
     const { decide } = await waiting();
-    expect(await decide({ decision: "approve" }, id)).toEqual({ status, body: { error: "no pending approval" } });
+    expect(await decide({ decision: "approve" }, id)).toEqual({
+      status,
+      body: { error: "no pending approval" },
+    });
   });
 
   it("a word of another kind of question is not found, and the question stays", async () => {
     const { call, decide } = await waiting();
     expect(await decide({ decision: "retry" })).toMatchObject({ status: 404 });
-    expect(await call("/v1/approvals?session_id=s1")).toMatchObject({ body: { approvals: [{ state: "pending" }] } });
+    expect(await call("/v1/approvals?session_id=s1")).toMatchObject({
+      body: { approvals: [{ state: "pending" }] },
+    });
   });
 
   it("answers what became of a call", async () => {
     const { ingress, call, decide } = await waiting({ kind: "outcome" });
     const listed = await call("/v1/approvals?session_id=s1");
-    expect(listed).toMatchObject({ body: { approvals: [{ decisions: ["retry", "done", "abort"] }] } });
+    expect(listed).toMatchObject({
+      body: { approvals: [{ decisions: ["retry", "done", "abort"] }] },
+    });
     expect(await decide({ decision: "done", note: "ticket 7" })).toMatchObject({ status: 200 });
-    expect(await told(ingress)).toMatchObject([{ state: "done", decisions: [{ note: "ticket 7" }] }]);
+    expect(await told(ingress)).toMatchObject([
+      { state: "done", decisions: [{ note: "ticket 7" }] },
+    ]);
   });
 
   it.each([
@@ -177,14 +210,22 @@ describe("POST /v1/approvals/:id", () => {
   ])("%s is refused, and nothing changes", async (_, body, status) => {
     const { call, decide } = await waiting();
     expect(await decide(body)).toMatchObject({ status, body: { error: expect.any(String) } });
-    expect(await call("/v1/approvals?session_id=s1")).toMatchObject({ body: { approvals: [{ state: "pending" }] } });
+    expect(await call("/v1/approvals?session_id=s1")).toMatchObject({
+      body: { approvals: [{ state: "pending" }] },
+    });
   });
 
   it("says in time that nothing was taken while the store hangs", async () => {
     const { ingress, call, decide } = await waiting();
     ingress.trouble.hangs = "find";
-    const answers = await Promise.all([decide({ decision: "approve" }), call("/v1/approvals?session_id=s1")]);
-    expect(answers).toMatchObject([{ status: 503, body: { error: "not taken, try again" } }, { status: 503 }]);
+    const answers = await Promise.all([
+      decide({ decision: "approve" }),
+      call("/v1/approvals?session_id=s1"),
+    ]);
+    expect(answers).toMatchObject([
+      { status: 503, body: { error: "not taken, try again" } },
+      { status: 503 },
+    ]);
     ingress.trouble.hangs = "decide";
     expect(await decide({ decision: "approve" })).toMatchObject({
       status: 503,
@@ -196,7 +237,10 @@ describe("POST /v1/approvals/:id", () => {
     const { call, decide } = await waiting({}, { env: { API_TOKEN: "a-token-of-the-api" } });
     const wrong = { headers: { authorization: "Bearer other" } };
     expect((await call("/v1/approvals?session_id=s1", wrong)).status).toBe(401);
-    expect((await call(`/v1/approvals/${"f".repeat(32)}`, { ...wrong, method: "POST", body: "{}" })).status).toBe(401);
+    expect(
+      (await call(`/v1/approvals/${"f".repeat(32)}`, { ...wrong, method: "POST", body: "{}" }))
+        .status,
+    ).toBe(401);
     expect((await decide({ decision: "approve" })).status).toBe(200);
   });
 
@@ -225,15 +269,30 @@ describe("/v1/permissions", () => {
     } as const;
     await started.ingress.rules.add({ ...rule, expiresAtMs: Date.now() + 60_000 });
     const revoke = async (id: string, sessionId = "s1") =>
-      (await fetch(`${started.ingress.url}/v1/permissions/${id}?session_id=${sessionId}`, { method: "DELETE" })).status;
+      (
+        await fetch(`${started.ingress.url}/v1/permissions/${id}?session_id=${sessionId}`, {
+          method: "DELETE",
+        })
+      ).status;
     return { ...started, revoke };
   }
 
   it("lists what was remembered in this session, and takes it back at once", async () => {
     const { approval, call, revoke } = await remembered();
-    const rule = { id: approval.id, ...remember, created_at: expect.any(Number), expires_at: expect.any(Number) };
-    expect(await call("/v1/permissions?session_id=s1")).toEqual({ status: 200, body: { rules: [rule] } });
-    expect(await call("/v1/permissions?session_id=s2")).toEqual({ status: 200, body: { rules: [] } });
+    const rule = {
+      id: approval.id,
+      ...remember,
+      created_at: expect.any(Number),
+      expires_at: expect.any(Number),
+    };
+    expect(await call("/v1/permissions?session_id=s1")).toEqual({
+      status: 200,
+      body: { rules: [rule] },
+    });
+    expect(await call("/v1/permissions?session_id=s2")).toEqual({
+      status: 200,
+      body: { rules: [] },
+    });
     expect(await revoke(approval.id, "s2")).toBe(404);
     expect(await revoke("f".repeat(32))).toBe(404);
     expect(await revoke("no-id")).toBe(404);
@@ -248,6 +307,8 @@ describe("/v1/permissions", () => {
     const other = { headers: { authorization: "Bearer other" } };
     expect(await call("/v1/permissions?session_id=s1", other)).toMatchObject({ status: 401 });
     const init = { ...other, method: "DELETE" };
-    expect(await call(`/v1/permissions/${"f".repeat(32)}?session_id=s1`, init)).toMatchObject({ status: 401 });
+    expect(await call(`/v1/permissions/${"f".repeat(32)}?session_id=s1`, init)).toMatchObject({
+      status: 401,
+    });
   });
 });

@@ -42,7 +42,8 @@ async function asked(
   return {
     here,
     question,
-    click: async (openId, elementId, more = {}) => await here.platform.click({ messageId, openId, elementId, ...more }),
+    click: async (openId, elementId, more = {}) =>
+      await here.platform.click({ messageId, openId, elementId, ...more }),
     send: async (openId, value, more = {}) =>
       await here.platform.click({ messageId, openId, value: { ...value }, ...more }),
     told: async () => await here.told(session),
@@ -57,7 +58,11 @@ function deciders(fields: Partial<Deciders>): Deciders {
 
 /** English for everybody whose client is neither English nor Chinese. */
 function toast(type: string, content: string) {
-  return { type, content, i18n: { en_us: content, zh_cn: expect.stringMatching(/\p{Script=Han}/u) } };
+  return {
+    type,
+    content,
+    i18n: { en_us: content, zh_cn: expect.stringMatching(/\p{Script=Han}/u) },
+  };
 }
 
 const noPending = toast("info", "no pending approval");
@@ -88,7 +93,11 @@ describe("the rows of the contract", () => {
     "AL-30: an id that is %s is refused before the answer says anything of the decision",
     async (...[, id, decision]) => {
       const { here, send, pending } = await asked();
-      expect(await send(here.ann, { ...id, decision })).toEqual({ code: 0, toast: noPending, cardChanged: false });
+      expect(await send(here.ann, { ...id, decision })).toEqual({
+        code: 0,
+        toast: noPending,
+        cardChanged: false,
+      });
       expect(await pending()).toBe(1);
     },
   );
@@ -97,17 +106,24 @@ describe("the rows of the contract", () => {
     "AL-31: the decision %j is invalid, and the approval stays usable",
     async (decision) => {
       const { here, question, send, click, pending } = await asked();
-      const value = { __approval__: question.approval.id, ...(decision === undefined ? {} : { decision }) };
+      const value = {
+        __approval__: question.approval.id,
+        ...(decision === undefined ? {} : { decision }),
+      };
       expect(await send(here.ann, value)).toEqual({ code: 0, toast: invalid, cardChanged: false });
       expect(await pending()).toBe(1);
-      expect(await click(here.ann, "approve")).toMatchObject({ toast: toast("success", "Approved") });
+      expect(await click(here.ann, "approve")).toMatchObject({
+        toast: toast("success", "Approved"),
+      });
     },
   );
 
   it("AL-32: a bad id together with a bad decision is an invalid decision; with a good one it is no pending approval", async () => {
     const { here, send } = await asked();
     for (const id of ["none", "f".repeat(32), 7, { a: 1 }]) {
-      expect(await send(here.ann, { __approval__: id, decision: "maybe" })).toMatchObject({ toast: invalid });
+      expect(await send(here.ann, { __approval__: id, decision: "maybe" })).toMatchObject({
+        toast: invalid,
+      });
       expect(await send(here.ann, { __approval__: id, decision: "approve" })).toEqual({
         code: 0,
         toast: noPending,
@@ -124,9 +140,15 @@ describe("the rows of the contract", () => {
       toast: toast("success", "Approved"),
       cardChanged: true,
     });
-    expect(approved.card()).toEqual({ title: "deploy approved", template: "green", hasButtons: false });
+    expect(approved.card()).toEqual({
+      title: "deploy approved",
+      template: "green",
+      hasButtons: false,
+    });
     const { session, approval } = approved.question;
-    await expect.poll(() => approved.here.ingress.wakes, patience).toEqual([{ session, gen: expect.any(Number) }]);
+    await expect
+      .poll(() => approved.here.ingress.wakes, patience)
+      .toEqual([{ session, gen: expect.any(Number) }]);
     expect(await approved.told()).toEqual([
       {
         type: "decision",
@@ -144,7 +166,11 @@ describe("the rows of the contract", () => {
       toast: toast("info", "Rejected"),
       cardChanged: true,
     });
-    expect(rejected.card()).toEqual({ title: "deploy rejected", template: "grey", hasButtons: false });
+    expect(rejected.card()).toEqual({
+      title: "deploy rejected",
+      template: "grey",
+      hasButtons: false,
+    });
     expect(await rejected.told()).toMatchObject([{ type: "decision", state: "rejected" }]);
   });
 
@@ -156,7 +182,9 @@ describe("the rows of the contract", () => {
     expect(await click(here.ann, "reject_form_submit", { formValue })).toMatchObject({
       toast: { content: "Rejected" },
     });
-    expect(await told()).toMatchObject([{ state: "rejected", decisions: [{ note: "not on a Friday" }] }]);
+    expect(await told()).toMatchObject([
+      { state: "rejected", decisions: [{ note: "not on a Friday" }] },
+    ]);
   });
 
   it("AL-35: an empty reason is none, an endless one is cut", async () => {
@@ -178,20 +206,25 @@ describe("a click that must not count", () => {
     ["another person", (here) => ({ deciders: deciders({ people: [here.ann] }) }), "Ann"],
     ["a role without them", () => ({ deciders: deciders({ roles: ["ops"] }) }), "members of “ops”"],
   ];
-  it.each(foreign)("AL-42: of a foreign person (%s) changes nothing and says who may", async (_, fields, who) => {
-    const { here, click, told, pending, card } = await asked(fields, { roles: { ops: { people: ["ou_carol"] } } });
-    for (const button of ["approve", "reject"]) {
-      expect(await click(here.bob, button)).toEqual({
-        code: 0,
-        toast: toast("info", `Only these may decide: ${who}.`),
-        cardChanged: false,
+  it.each(foreign)(
+    "AL-42: of a foreign person (%s) changes nothing and says who may",
+    async (_, fields, who) => {
+      const { here, click, told, pending, card } = await asked(fields, {
+        roles: { ops: { people: ["ou_carol"] } },
       });
-    }
-    expect(await pending()).toBe(1);
-    expect(await told()).toEqual([]);
-    expect(card().hasButtons).toBe(true);
-    expect(here.ingress.wakes).toEqual([]);
-  });
+      for (const button of ["approve", "reject"]) {
+        expect(await click(here.bob, button)).toEqual({
+          code: 0,
+          toast: toast("info", `Only these may decide: ${who}.`),
+          cardChanged: false,
+        });
+      }
+      expect(await pending()).toBe(1);
+      expect(await told()).toEqual([]);
+      expect(card().hasButtons).toBe(true);
+      expect(here.ingress.wakes).toEqual([]);
+    },
+  );
 
   it("AL-42: a click without open_id counts for no person", async () => {
     const { here, click, pending } = await asked();
@@ -204,16 +237,25 @@ describe("a click that must not count", () => {
     const { here, click, told } = await asked(({ ann, bob }) => ({
       deciders: deciders({ requester: true, people: [ann, bob], fourEyes: true }),
     }));
-    expect(await click(here.ann, "approve")).toMatchObject({ toast: { type: "info" }, cardChanged: false });
+    expect(await click(here.ann, "approve")).toMatchObject({
+      toast: { type: "info" },
+      cardChanged: false,
+    });
     expect(await told()).toEqual([]);
     expect(await click(here.ann, "reject")).toMatchObject({ toast: { content: "Rejected" } });
     expect(await told()).toMatchObject([{ state: "rejected" }]);
   });
 
   it("AL-41: after the expiry is no pending approval, retires the buttons and lets the session know", async () => {
-    const { here, question, click, send, told, card } = await asked(() => ({ expiresAtMs: Date.now() + 50 }));
+    const { here, question, click, send, told, card } = await asked(() => ({
+      expiresAtMs: Date.now() + 50,
+    }));
     await expect.poll(() => Date.now()).toBeGreaterThan(question.approval.expiresAtMs);
-    expect(await click(here.bob, "approve")).toEqual({ code: 0, toast: noPending, cardChanged: true });
+    expect(await click(here.bob, "approve")).toEqual({
+      code: 0,
+      toast: noPending,
+      cardChanged: true,
+    });
     const late = { __approval__: question.approval.id, decision: "approve" };
     expect(await send(here.ann, late)).toEqual({ code: 0, toast: noPending, cardChanged: true });
     expect(card()).toMatchObject({ hasButtons: false });
@@ -233,20 +275,33 @@ describe("a click that must not count", () => {
   it("with the id of a question of another kind is no pending approval", async () => {
     const call = await asked();
     const retry = { larkline: "outcome", approval: call.question.approval.id, action: "retry" };
-    expect(await call.send(call.here.ann, retry)).toMatchObject({ toast: noPending, cardChanged: false });
+    expect(await call.send(call.here.ann, retry)).toMatchObject({
+      toast: noPending,
+      cardChanged: false,
+    });
     expect(await call.pending()).toBe(1);
     const outcome = await asked({ kind: "outcome" });
     const approve = { __approval__: outcome.question.approval.id, decision: "approve" };
-    expect(await outcome.send(outcome.here.ann, approve)).toMatchObject({ toast: noPending, cardChanged: false });
+    expect(await outcome.send(outcome.here.ann, approve)).toMatchObject({
+      toast: noPending,
+      cardChanged: false,
+    });
     expect(await outcome.pending()).toBe(1);
   });
 
   it("with `remember` where that is not offered approves this call alone", async () => {
     const { here, question, send, told } = await asked();
-    const value = { __approval__: question.approval.id, decision: "approve", remember: true, tool: "other" };
+    const value = {
+      __approval__: question.approval.id,
+      decision: "approve",
+      remember: true,
+      tool: "other",
+    };
     expect(await send(here.ann, value)).toMatchObject({ toast: { content: "Approved" } });
     const [entry] = await told();
-    expect(entry?.type === "decision" ? entry.decisions[0] : undefined).not.toHaveProperty("remember");
+    expect(entry?.type === "decision" ? entry.decisions[0] : undefined).not.toHaveProperty(
+      "remember",
+    );
     expect(await here.ingress.rules.inForce(appId, here.group)).toEqual([]);
   });
 });
@@ -258,7 +313,10 @@ describe("clicks that come twice", () => {
     const other = await here.replica();
     const buttons = ["approve", "reject", "approve", "reject", "approve", "reject"];
     const clicks = buttons.map(async (elementId, index) => {
-      here.platform.setWebhookUrl(appId, `${index % 2 === 0 ? here.ingress.url : other.url}/feishu/events`);
+      here.platform.setWebhookUrl(
+        appId,
+        `${index % 2 === 0 ? here.ingress.url : other.url}/feishu/events`,
+      );
       return await here.platform.click({
         messageId,
         openId: here.ann,
@@ -269,7 +327,10 @@ describe("clicks that come twice", () => {
     expect(toasts.filter((content) => content !== "no pending approval")).toHaveLength(1);
     // Those that came too late repeat the wake-up, in case it got lost: it is the same one.
     await expect
-      .poll(() => new Set([...here.ingress.wakes, ...other.wakes].map(({ gen }) => gen)).size, patience)
+      .poll(
+        () => new Set([...here.ingress.wakes, ...other.wakes].map(({ gen }) => gen)).size,
+        patience,
+      )
       .toBe(1);
     expect(await told()).toHaveLength(1);
   });
@@ -285,7 +346,9 @@ describe("clicks that come twice", () => {
       cardChanged: true,
     });
     expect(await send(here.ann, value)).toEqual({ code: 0, toast: noPending, cardChanged: true });
-    expect(await send(here.ann, { ...value, decision: "reject" })).toMatchObject({ toast: noPending });
+    expect(await send(here.ann, { ...value, decision: "reject" })).toMatchObject({
+      toast: noPending,
+    });
     expect(await told()).toMatchObject([{ state: "approved" }]);
   });
 });
@@ -319,7 +382,10 @@ describe("several people", () => {
       { roles: { ops: { groups: ["g_ops"] } } },
     );
     here.platform.addUserGroup({ groupId: "g_ops", members: [here.bob] });
-    expect(await click(here.ann, "approve")).toMatchObject({ toast: { type: "info" }, cardChanged: false });
+    expect(await click(here.ann, "approve")).toMatchObject({
+      toast: { type: "info" },
+      cardChanged: false,
+    });
     expect(await click(here.bob, "approve")).toMatchObject({ toast: { content: "Approved" } });
     expect(await told()).toMatchObject([{ state: "approved" }]);
   });
@@ -330,23 +396,40 @@ describe("always allow", () => {
 
   it("counts for nothing with a rejection", async () => {
     const { here, question, send, told } = await asked({ remember });
-    await send(here.ann, { __approval__: question.approval.id, decision: "reject", remember: true });
+    await send(here.ann, {
+      __approval__: question.approval.id,
+      decision: "reject",
+      remember: true,
+    });
     const [entry] = await told();
-    expect(entry?.type === "decision" ? entry.decisions : undefined).toMatchObject([{ decision: "reject" }]);
-    expect(entry?.type === "decision" ? entry.decisions[0] : undefined).not.toHaveProperty("remember");
+    expect(entry?.type === "decision" ? entry.decisions : undefined).toMatchObject([
+      { decision: "reject" },
+    ]);
+    expect(entry?.type === "decision" ? entry.decisions[0] : undefined).not.toHaveProperty(
+      "remember",
+    );
   });
 
   it("is sent to the session with the decision, and the rule left to the worker that looks at it", async () => {
     const { here, question, click, send, told } = await asked({ remember });
-    expect(await click(here.ann, "always")).toMatchObject({ toast: { content: "Approved" }, cardChanged: true });
-    await send(here.ann, { __approval__: question.approval.id, decision: "approve", remember: true });
+    expect(await click(here.ann, "always")).toMatchObject({
+      toast: { content: "Approved" },
+      cardChanged: true,
+    });
+    await send(here.ann, {
+      __approval__: question.approval.id,
+      decision: "approve",
+      remember: true,
+    });
     expect(await told()).toMatchObject([{ decisions: [{ by: { id: here.ann }, remember: true }] }]);
     expect(await here.ingress.rules.inForce(appId, here.group)).toEqual([]);
   });
 
   it("is what approving a proposed rule means; no session waits for it, but those who look after its cards", async () => {
     const approved = await asked({ kind: "rule", remember });
-    expect(await approved.click(approved.here.ann, "approve")).toMatchObject({ toast: { content: "Approved" } });
+    expect(await approved.click(approved.here.ann, "approve")).toMatchObject({
+      toast: { content: "Approved" },
+    });
     expect(await approved.told()).toEqual([]);
     const { session, id } = approved.question.approval;
     const due = await approved.here.ingress.approvals.dueCards(Date.now() + 60_000, 10);
@@ -360,7 +443,10 @@ describe("a question what became of a call", () => {
     ["abort", toast("info", "Given up"), "aborted"],
   ])("%s is taken from the requester", async (action, shown, state) => {
     const { here, click, told, card } = await asked({ kind: "outcome" });
-    expect(await click(here.bob, action)).toMatchObject({ toast: { type: "info" }, cardChanged: false });
+    expect(await click(here.bob, action)).toMatchObject({
+      toast: { type: "info" },
+      cardChanged: false,
+    });
     expect(await click(here.ann, action)).toEqual({ code: 0, toast: shown, cardChanged: true });
     expect(await told()).toMatchObject([{ state }]);
     expect(card().hasButtons).toBe(false);
@@ -398,22 +484,32 @@ describe("AL-37: the answer comes within 3 s", () => {
     expect(await click(here.ann, "approve")).toMatchObject({ toast: { content: "Approved" } });
   });
 
-  it.each([["fails"], ["hangs"]] as const)("and says that nothing is certain when the decision %s", async (how) => {
-    const { here, click } = await askedInHaste();
-    here.ingress.trouble[how] = "decide";
-    const clicked = await click(here.ann, "approve");
-    expect(clicked).toMatchObject({ code: 0, toast: { type: "warning" }, cardChanged: false });
-  });
+  it.each([["fails"], ["hangs"]] as const)(
+    "and says that nothing is certain when the decision %s",
+    async (how) => {
+      const { here, click } = await askedInHaste();
+      here.ingress.trouble[how] = "decide";
+      const clicked = await click(here.ann, "approve");
+      expect(clicked).toMatchObject({ code: 0, toast: { type: "warning" }, cardChanged: false });
+    },
+  );
 
   it.each([
     ["fails", (here: FeishuWorld) => (here.ingress.trouble.wake = true)],
     ["hangs", (here: FeishuWorld) => (here.ingress.trouble.hangs = "wake")],
-  ])("with `Approved` when the wake-up %s: the decision is taken, and the sweeper finds it", async (_, breakWake) => {
-    const { here, question, click } = await askedInHaste();
-    breakWake(here);
-    const clicked = await click(here.ann, "approve");
-    expect(clicked).toMatchObject({ code: 0, toast: toast("success", "Approved"), cardChanged: true });
-    const stale = await here.ingress.store.stale(Date.now() + 60_000, 10);
-    expect(stale.map(({ session }) => session)).toContain(question.session);
-  });
+  ])(
+    "with `Approved` when the wake-up %s: the decision is taken, and the sweeper finds it",
+    async (_, breakWake) => {
+      const { here, question, click } = await askedInHaste();
+      breakWake(here);
+      const clicked = await click(here.ann, "approve");
+      expect(clicked).toMatchObject({
+        code: 0,
+        toast: toast("success", "Approved"),
+        cardChanged: true,
+      });
+      const stale = await here.ingress.store.stale(Date.now() + 60_000, 10);
+      expect(stale.map(({ session }) => session)).toContain(question.session);
+    },
+  );
 });

@@ -19,7 +19,11 @@ export interface Question {
 const input = { to: "prod" };
 
 /** A call in the turn of the claim that no person has decided about. */
-export function approvalFor(claim: Claim, chatId: string, fields: Partial<Approval> = {}): Approval {
+export function approvalFor(
+  claim: Claim,
+  chatId: string,
+  fields: Partial<Approval> = {},
+): Approval {
   if (claim.head === undefined) throw new Error("the claim has no message");
   const { message, seq } = claim.head;
   const nowMs = Date.now();

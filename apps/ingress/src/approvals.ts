@@ -68,7 +68,8 @@ export async function decideApproval(
     const { decision, note = "" } = say.decision;
     const fitted = decision === "answer" ? answerToStore(approval.question, note) : undefined;
     if (fitted?.ok === false) return { result: "unfit", error: fitted.error };
-    const said = fitted === undefined ? say : { ...say, decision: { ...say.decision, note: fitted.value } };
+    const said =
+      fitted === undefined ? say : { ...say, decision: { ...say.decision, note: fitted.value } };
     return await take(services, channel, { say: said, approval, limit });
   });
 }
@@ -82,7 +83,10 @@ export async function previewDecision(
   channel: Channel,
   say: GivenDecision,
 ): Promise<DecisionResult> {
-  return await whilePending(services, channel, say, async (status) => ({ result: "counted", status }));
+  return await whilePending(services, channel, say, async (status) => ({
+    result: "counted",
+    status,
+  }));
 }
 
 async function whilePending(
@@ -96,14 +100,20 @@ async function whilePending(
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   try {
     const found = await limit.of(approvals.find(channel.app, say.approvalId));
-    if (found === undefined || !answersKind(say.decision.decision, found.approval.kind)) return { result: "unknown" };
+    if (found === undefined || !answersKind(say.decision.decision, found.approval.kind)) {
+      return { result: "unknown" };
+    }
     const now = await current(services, found, limit);
     if (now.result === "unknown") return now;
     if (now.status.state !== "pending") {
       await wakeForDecision(services, channel, now, limit);
       return { result: "closed", status: now.status };
     }
-    const allowed = await mayDecide(services, channel, { approval: now.status.approval, say, limit });
+    const allowed = await mayDecide(services, channel, {
+      approval: now.status.approval,
+      say,
+      limit,
+    });
     if (!allowed) return { result: "not_allowed", status: now.status };
     return await work(now.status, limit);
   } catch (error) {
@@ -133,10 +143,13 @@ export async function answerByMessage(
 ): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | "unfit" | undefined> {
   const { approvals, clock } = services;
   const { sender, app, id: messageId } = message;
-  const within = async <T>(work: Promise<T>): Promise<T> => await withDeadline(clock, work, bot.storeDeadlineMs);
+  const within = async <T>(work: Promise<T>): Promise<T> =>
+    await withDeadline(clock, work, bot.storeDeadlineMs);
   const open = await within(approvals.openQuestions(message.session));
   const replied = open.find(({ cards }) => repliesTo !== undefined && cards.includes(repliesTo));
-  const own = open.filter(({ approval }) => approval.deciders.requester && approval.requester.id === sender.id);
+  const own = open.filter(
+    ({ approval }) => approval.deciders.requester && approval.requester.id === sender.id,
+  );
   const only = own.length === 1 ? own[0] : undefined;
   // A quoted message may be the card of the question: it is in the chat before its id is stored.
   const found = replied ?? (quotes && only?.cards.length !== 0 ? undefined : only);
@@ -144,14 +157,19 @@ export async function answerByMessage(
   const { approval } = found;
   const { session } = approval; // of a helper its own
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
-  const say: GivenDecision = { approvalId: approval.id, decision: { decision: "answer", by: sender } };
+  const say: GivenDecision = {
+    approvalId: approval.id,
+    decision: { decision: "answer", by: sender },
+  };
   if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";
   const fitted = answerToStore(approval.question, text);
   if (!fitted.ok) return "unfit";
   if (fitted.value.length > maxAnswerLength) return "too_long";
   const name = (await bot.namesOf([sender.id])).get(sender.id);
   const by = name === undefined ? { id: sender.id } : { id: sender.id, name };
-  const taken = await within(approvals.answer(session, approval.id, { app, messageId, by, text: fitted.value }));
+  const taken = await within(
+    approvals.answer(session, approval.id, { app, messageId, by, text: fitted.value }),
+  );
   bot.log.info({ session, approvalId: approval.id, result: taken.result }, "answer by message");
   if (taken.result === "unknown") return "duplicate";
   await wakeSession(services, bot, session, "wakeGen" in taken ? taken.wakeGen : undefined);
@@ -184,7 +202,11 @@ class SharedDeadline {
   }
 
   async of<T>(work: Promise<T>): Promise<T> {
-    return await withDeadline(this.#clock, work, Math.max(leastMs, Math.ceil(this.#endMs - this.#clock.monotonic())));
+    return await withDeadline(
+      this.#clock,
+      work,
+      Math.max(leastMs, Math.ceil(this.#endMs - this.#clock.monotonic())),
+    );
   }
 }
 
@@ -196,7 +218,9 @@ async function current(
 ): Promise<DecideResult> {
   const { session, id, expiresAtMs } = status.approval;
   const isDue = status.state === "pending" && expiresAtMs <= clock.now();
-  return isDue ? await limit.of(approvals.settle(session, id, "expired")) : { result: "closed", status };
+  return isDue
+    ? await limit.of(approvals.settle(session, id, "expired"))
+    : { result: "closed", status };
 }
 
 /** Used to answer a click at once; workers check a decision again. */
@@ -206,8 +230,13 @@ async function mayDecide(
   { approval, say, limit }: { approval: Approval; say: GivenDecision; limit: SharedDeadline },
 ): Promise<boolean> {
   const { decision: word, by } = say.decision;
-  const groups = async (openId: string): Promise<readonly string[]> => await limit.of(channel.groupsOf(openId));
-  return await isDecider(approval, { id: by.id, word }, { roles: settings.permissions.roles, groups });
+  const groups = async (openId: string): Promise<readonly string[]> =>
+    await limit.of(channel.groupsOf(openId));
+  return await isDecider(
+    approval,
+    { id: by.id, word },
+    { roles: settings.permissions.roles, groups },
+  );
 }
 
 async function take(
@@ -218,18 +247,28 @@ async function take(
   const { session, id } = approval;
   const { decision } = say.decision;
   try {
-    const decided = await limit.of(services.approvals.decide(session, id, decisionAbout(approval, say.decision)));
+    const decided = await limit.of(
+      services.approvals.decide(session, id, decisionAbout(approval, say.decision)),
+    );
     channel.log.info({ session, approvalId: id, decision, result: decided.result }, "decision");
     await wakeForDecision(services, channel, decided, limit);
-    return decided.result === "unknown" ? decided : { result: decided.result, status: decided.status };
+    return decided.result === "unknown"
+      ? decided
+      : { result: decided.result, status: decided.status };
   } catch (error) {
-    channel.log[levelOf(error)]({ error, session, approvalId: id }, "whether a decision was taken is not known");
+    channel.log[levelOf(error)](
+      { error, session, approvalId: id },
+      "whether a decision was taken is not known",
+    );
     return { result: "uncertain" };
   }
 }
 
 /** Parts that this person may not add are left out; the decision itself counts. */
-function decisionAbout({ remember: offered }: Approval, given: GivenDecision["decision"]): GivenDecision["decision"] {
+function decisionAbout(
+  { remember: offered }: Approval,
+  given: GivenDecision["decision"],
+): GivenDecision["decision"] {
   const { remember, ...decision } = given;
   const counts = remember === true && offered !== undefined && decision.decision === "approve";
   return counts ? { ...decision, remember } : decision;
@@ -244,9 +283,11 @@ async function wakeForDecision(
 ): Promise<void> {
   if (decided.result !== "settled" && decided.result !== "closed") return;
   const { session, id: approvalId } = decided.status.approval;
-  await limit.of(wakeSession(services, channel, session, decided.wakeGen)).catch((error: unknown) => {
-    channel.log.warn({ error, session, approvalId }, "left to the workers");
-  });
+  await limit
+    .of(wakeSession(services, channel, session, decided.wakeGen))
+    .catch((error: unknown) => {
+      channel.log.warn({ error, session, approvalId }, "left to the workers");
+    });
 }
 
 interface DecideRoute {
@@ -277,17 +318,26 @@ export function registerApprovalRoutes(scope: FastifyInstance, services: Service
   scope.get<ListRoute>("/v1/approvals", { exposeHeadRoute: false }, async (request, reply) => {
     return await listPending(services, request, reply, approvalsView);
   });
-  scope.post<DecideRoute>("/v1/approvals/:id", async (request, reply) => await postDecision(services, request, reply));
+  scope.post<DecideRoute>(
+    "/v1/approvals/:id",
+    async (request, reply) => await postDecision(services, request, reply),
+  );
   scope.get<ListRoute>("/v1/inputs", { exposeHeadRoute: false }, async (request, reply) => {
     return await listPending(services, request, reply, questionsView);
   });
-  scope.post<DecideRoute>("/v1/inputs/:id", async (request, reply) => await postAnswer(services, request, reply));
+  scope.post<DecideRoute>(
+    "/v1/inputs/:id",
+    async (request, reply) => await postAnswer(services, request, reply),
+  );
   scope.get<RuleRoute>(
     "/v1/permissions",
     { exposeHeadRoute: false },
     async (request, reply) => await listRules(services, request, reply),
   );
-  scope.delete<RuleRoute>("/v1/permissions/:id", async (request, reply) => await deleteRule(services, request, reply));
+  scope.delete<RuleRoute>(
+    "/v1/permissions/:id",
+    async (request, reply) => await deleteRule(services, request, reply),
+  );
 }
 
 function approvalsView(shown: ApprovalStatus[]): ApiApprovals {
@@ -310,9 +360,15 @@ async function listPending(
   const session = sessionKeyOf(apiApp, sessionId);
   try {
     const pending = await withDeadline(clock, approvals.pending(session), decisionDeadlineMs);
-    const isOwn = await withDeadline(clock, isTheirs(services, session, caller), decisionDeadlineMs);
+    const isOwn = await withDeadline(
+      clock,
+      isTheirs(services, session, caller),
+      decisionDeadlineMs,
+    );
     const shown = isOwn ? pending : await decidedBy(services, pending, caller);
-    if (!isOwn && shown.length === 0) return await reply.code(404).send({ error: "nothing is known of this session" });
+    if (!isOwn && shown.length === 0) {
+      return await reply.code(404).send({ error: "nothing is known of this session" });
+    }
     return await reply.send(list(shown));
   } catch (error) {
     log.error({ error, session }, "approvals could not be read");
@@ -326,11 +382,17 @@ async function decidedBy(
   pending: readonly ApprovalStatus[],
   caller: string,
 ): Promise<ApprovalStatus[]> {
-  const may = await Promise.all(pending.map(async ({ approval }) => await isApprover(services, approval, caller)));
+  const may = await Promise.all(
+    pending.map(async ({ approval }) => await isApprover(services, approval, caller)),
+  );
   return pending.filter((_, at) => may[at] === true);
 }
 
-async function isApprover(services: Services, approval: Approval, caller: string): Promise<boolean> {
+async function isApprover(
+  services: Services,
+  approval: Approval,
+  caller: string,
+): Promise<boolean> {
   const { apiChannel, clock } = services;
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   const say = {
@@ -412,9 +474,15 @@ function approvalView({ approval, state: known }: ApprovalStatus): ApiApproval {
 const parseDecision = jsonParserOf(ApiDecision);
 const parseAnswer = jsonParserOf(ApiAnswer);
 
-async function postDecision(services: Services, request: FastifyRequest<DecideRoute>, reply: FastifyReply) {
+async function postDecision(
+  services: Services,
+  request: FastifyRequest<DecideRoute>,
+  reply: FastifyReply,
+) {
   const text = bodyText(request.body);
-  if (text === undefined) return await reply.code(400).send({ error: "the body is not valid UTF-8" });
+  if (text === undefined) {
+    return await reply.code(400).send({ error: "the body is not valid UTF-8" });
+  }
   const parsed = parseDecision(text);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { decision, note, remember } = parsed.value;
@@ -426,14 +494,22 @@ async function postDecision(services: Services, request: FastifyRequest<DecideRo
   return await settleByCaller(services, request, reply, given);
 }
 
-async function postAnswer(services: Services, request: FastifyRequest<DecideRoute>, reply: FastifyReply) {
+async function postAnswer(
+  services: Services,
+  request: FastifyRequest<DecideRoute>,
+  reply: FastifyReply,
+) {
   const text = bodyText(request.body);
-  if (text === undefined) return await reply.code(400).send({ error: "the body is not valid UTF-8" });
+  if (text === undefined) {
+    return await reply.code(400).send({ error: "the body is not valid UTF-8" });
+  }
   const parsed = parseAnswer(text);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { value } = parsed.value;
   const note = typeof value === "string" ? value.trim() : JSON.stringify(value);
-  if (note.length > maxAnswerLength) return await reply.code(400).send({ error: "value: is too long" });
+  if (note.length > maxAnswerLength) {
+    return await reply.code(400).send({ error: "value: is too long" });
+  }
   if (note === "") return await reply.code(400).send({ error: "value: must have words" });
   return await settleByCaller(services, request, reply, { decision: "answer", note });
 }
@@ -483,7 +559,10 @@ async function settleByCaller(
     case "failed":
       return await unavailable(reply, "not taken, try again");
     case "uncertain":
-      return await unavailable(reply, "it is not certain that this was taken: ask again, which does no harm");
+      return await unavailable(
+        reply,
+        "it is not certain that this was taken: ask again, which does no harm",
+      );
   }
 }
 
@@ -494,11 +573,19 @@ async function mayKnow(services: Services, approvalId: string, caller: string): 
   const found = await withDeadline(clock, approvals.find(apiApp, approvalId), decisionDeadlineMs);
   if (found === undefined) return false;
   const { approval } = found;
-  const isOwn = await withDeadline(clock, isTheirs(services, approval.session, caller), decisionDeadlineMs);
+  const isOwn = await withDeadline(
+    clock,
+    isTheirs(services, approval.session, caller),
+    decisionDeadlineMs,
+  );
   return isOwn || (await isApprover(services, approval, caller));
 }
 
-async function listRules(services: Services, { query, caller }: FastifyRequest<RuleRoute>, reply: FastifyReply) {
+async function listRules(
+  services: Services,
+  { query, caller }: FastifyRequest<RuleRoute>,
+  reply: FastifyReply,
+) {
   const { session_id: sessionId } = query;
   if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
   try {
@@ -513,20 +600,35 @@ async function listRules(services: Services, { query, caller }: FastifyRequest<R
 }
 
 /** A session of the API is a chat of its own. */
-async function rulesHeldBy({ clock, rules }: Services, sessionId: string): Promise<PermissionRule[]> {
-  return await withDeadline(clock, rules.inForce(apiApp, sessionKeyOf(apiApp, sessionId)), decisionDeadlineMs);
+async function rulesHeldBy(
+  { clock, rules }: Services,
+  sessionId: string,
+): Promise<PermissionRule[]> {
+  return await withDeadline(
+    clock,
+    rules.inForce(apiApp, sessionKeyOf(apiApp, sessionId)),
+    decisionDeadlineMs,
+  );
 }
 
 function ruleView({ id, tool, pattern, createdAtMs, expiresAtMs }: PermissionRule): ApiRule {
   return { id, tool, pattern, created_at: createdAtMs, expires_at: expiresAtMs };
 }
 
-async function rulesUnreachable({ log }: Services, reply: FastifyReply, facts: { error: unknown; sessionId: string }) {
+async function rulesUnreachable(
+  { log }: Services,
+  reply: FastifyReply,
+  facts: { error: unknown; sessionId: string },
+) {
   log.error(facts, "rules could not be reached");
   return await unavailable(reply, "try again");
 }
 
-async function deleteRule(services: Services, request: FastifyRequest<RuleRoute>, reply: FastifyReply) {
+async function deleteRule(
+  services: Services,
+  request: FastifyRequest<RuleRoute>,
+  reply: FastifyReply,
+) {
   const { session_id: sessionId } = request.query;
   const { id = "" } = request.params;
   const { caller } = request;
@@ -535,9 +637,15 @@ async function deleteRule(services: Services, request: FastifyRequest<RuleRoute>
     const { clock, rules } = services;
     const isOwn = await isTheirs(services, sessionKeyOf(apiApp, sessionId), caller);
     const isHeld =
-      isOwn && parseApprovalId(id).ok && (await rulesHeldBy(services, sessionId)).some((rule) => rule.id === id);
+      isOwn &&
+      parseApprovalId(id).ok &&
+      (await rulesHeldBy(services, sessionId)).some((rule) => rule.id === id);
     if (!isHeld) return await reply.code(404).send({ error: "no such rule" });
-    const revoked = await withDeadline(clock, rules.revoke(apiApp, id, { id: caller }), decisionDeadlineMs);
+    const revoked = await withDeadline(
+      clock,
+      rules.revoke(apiApp, id, { id: caller }),
+      decisionDeadlineMs,
+    );
     if (revoked === undefined) return await reply.code(404).send({ error: "no such rule" });
     return await reply.code(204).send();
   } catch (error) {

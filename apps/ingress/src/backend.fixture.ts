@@ -12,7 +12,12 @@ import type {
   SessionRetention,
   SessionStore,
 } from "@larkline/store";
-import type { AgentVersions, EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
+import type {
+  AgentVersions,
+  EventWatchReports,
+  InstanceDirectory,
+  RatingStore,
+} from "@larkline/store/operations";
 import type { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { Stores } from "./services.ts";
 
@@ -73,7 +78,9 @@ export function replacing<T extends object>(whole: T, replaced: Partial<T>): T {
     get(target, name) {
       const own: unknown = Reflect.get(replaced, name);
       const value: unknown = own ?? Reflect.get(target, name);
-      return typeof value === "function" ? value.bind(own === undefined ? target : replaced) : value;
+      return typeof value === "function"
+        ? value.bind(own === undefined ? target : replaced)
+        : value;
     },
   });
 }
@@ -96,7 +103,10 @@ function faultyStore(store: SessionStore, trouble: Trouble): SessionStore {
 }
 
 function faultyApprovals(approvals: ApprovalStore, trouble: Trouble): ApprovalStore {
-  const step = async <T>(name: NonNullable<ApprovalTrouble["hangs"]>, work: () => Promise<T>): Promise<T> => {
+  const step = async <T>(
+    name: NonNullable<ApprovalTrouble["hangs"]>,
+    work: () => Promise<T>,
+  ): Promise<T> => {
     failWhen(trouble.fails === name);
     if (trouble.hangs === name) await new Promise(() => {});
     return await work();
@@ -114,7 +124,11 @@ export interface TestListener {
   cancel(cancel: { session: SessionKey; turnId?: string }): void;
 }
 
-export function createTestStores(shared: TestMemory, trouble: Trouble, listener: TestListener): Stores {
+export function createTestStores(
+  shared: TestMemory,
+  trouble: Trouble,
+  listener: TestListener,
+): Stores {
   const { log: eventLog, letters: deadLetters, watches: eventWatches, ...rest } = shared;
   return {
     ...rest,

@@ -1,10 +1,27 @@
 import { createHash } from "node:crypto";
-import { groupsAtBot, type AgentConfig, type BotConfig, type IngressBotAccess } from "@larkline/process/config";
+import {
+  groupsAtBot,
+  type AgentConfig,
+  type BotConfig,
+  type IngressBotAccess,
+} from "@larkline/process/config";
 import { watchPlatform, type Logger } from "@larkline/process/telemetry";
-import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongConnection } from "@larkline/feishu";
+import {
+  GroupLookup,
+  OutboxSender,
+  StatusReactions,
+  type FeishuApi,
+  type LongConnection,
+} from "@larkline/feishu";
 import { LRUCache } from "lru-cache";
 import { pause, traceparentOf, withDeadline, type InboundMessage } from "@larkline/protocol";
-import type { DeadLetters, OutboxLease, OutboxRecord, OutboxTarget, SessionStore } from "@larkline/store";
+import type {
+  DeadLetters,
+  OutboxLease,
+  OutboxRecord,
+  OutboxTarget,
+  SessionStore,
+} from "@larkline/store";
 import type { AppFeed } from "@larkline/store/operations";
 import type { Channel, Services } from "./services.ts";
 
@@ -72,7 +89,12 @@ export class Bot implements Channel {
     this.outbox = new NoticeOutbox(services, api, this.log);
     this.reactions = new StatusReactions({ api, lookups, logger: this.log });
     this.directChats = new DirectChats(services, this.app);
-    this.#groups = new GroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs, clock: services.clock });
+    this.#groups = new GroupLookup({
+      api,
+      lookups,
+      timeoutMs: decisionDeadlineMs,
+      clock: services.clock,
+    });
   }
 
   /** The agent that answers what is written in a chat from now on. */
@@ -99,9 +121,15 @@ export class Bot implements Channel {
     return new Map(names);
   }
 
-  async #findNames(openIds: readonly string[], names: Map<string, string>, signal: AbortSignal): Promise<void> {
+  async #findNames(
+    openIds: readonly string[],
+    names: Map<string, string>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { lookups } = this.#services;
-    const keptNames = openIds.map(async (id) => [id, await lookups.get(`name:${this.app}:${id}`)] as const);
+    const keptNames = openIds.map(
+      async (id) => [id, await lookups.get(`name:${this.app}:${id}`)] as const,
+    );
     const known = await Promise.all(keptNames);
     for (const [id, name] of known) if (name) names.set(id, name);
     const unknown = known.flatMap(([id, name]) => (name === undefined ? [id] : []));
@@ -163,7 +191,10 @@ export class BotIdentity {
         return;
       } catch (error) {
         if (signal.aborted) return;
-        this.#log.warn({ error, retryInMs: waitMs }, "the bot's own open_id is unknown: group messages have to wait");
+        this.#log.warn(
+          { error, retryInMs: waitMs },
+          "the bot's own open_id is unknown: group messages have to wait",
+        );
         await pause(this.#services.clock, waitMs, signal);
         waitMs = Math.min(waitMs * 2, identityBackOffMs.longest);
       }
@@ -173,7 +204,11 @@ export class BotIdentity {
   /** The bot's open_id, waited for as long as that; empty when it is still unknown then. */
   async within(ms: number): Promise<string> {
     const known = new AbortController();
-    const late = pause(this.#services.clock, ms, AbortSignal.any([known.signal, this.#closing.signal]));
+    const late = pause(
+      this.#services.clock,
+      ms,
+      AbortSignal.any([known.signal, this.#closing.signal]),
+    );
     await Promise.race([this.#known.promise, late]);
     known.abort();
     return this.openId;
@@ -225,7 +260,10 @@ class Background {
     const { clock } = this.#services;
     this.#waiting = [];
     await withDeadline(clock, Promise.all(this.#running), drainMs).catch((error: unknown) =>
-      this.#log.warn({ error, unfinished: this.#running.size }, "work in the background is left undone"),
+      this.#log.warn(
+        { error, unfinished: this.#running.size },
+        "work in the background is left undone",
+      ),
     );
   }
 }
@@ -260,11 +298,17 @@ export async function sendNotice(
 }
 
 /** The `uuid` of the record depends on purpose, app and key alone, so the platform shows the notice once. */
-function recordOf({ purpose, key, session, target, text, card }: Notice, nowMs: number): OutboxRecord {
+function recordOf(
+  { purpose, key, session, target, text, card }: Notice,
+  nowMs: number,
+): OutboxRecord {
   return {
     v: 1,
     id: `${purpose}-${key}`,
-    uuid: createHash("sha256").update(`${purpose} ${target.app}:${key}`).digest("base64url").slice(0, 40),
+    uuid: createHash("sha256")
+      .update(`${purpose} ${target.app}:${key}`)
+      .digest("base64url")
+      .slice(0, 40),
     session,
     target,
     text,
@@ -292,7 +336,8 @@ class NoticeOutbox {
     this.#services = services;
     const { store: all, deadLetters, cards: ledger, telemetry, clock, random } = services;
     const store: OutboxParts = {
-      ackOutbox: async (session, token) => await this.#unlessReply(await all.ackOutbox(session, token)),
+      ackOutbox: async (session, token) =>
+        await this.#unlessReply(await all.ackOutbox(session, token)),
       leaseOutbox: async (session) => await this.#unlessReply(await all.leaseOutbox(session)),
       retryOutbox: async (lease, retryAtMs) => await all.retryOutbox(lease, retryAtMs),
     };

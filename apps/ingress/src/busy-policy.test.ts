@@ -9,8 +9,15 @@ afterEach(async () => {
   await Promise.all(worlds.splice(0).map(async (started) => await started.close()));
 });
 
-async function world(busy: BusyPolicy, feishu: ConfigInput["feishu"] = {}, options: WorldOptions = {}) {
-  const started = await startWorld({ ...options, settings: { agents: { default: { busy } }, feishu } });
+async function world(
+  busy: BusyPolicy,
+  feishu: ConfigInput["feishu"] = {},
+  options: WorldOptions = {},
+) {
+  const started = await startWorld({
+    ...options,
+    settings: { agents: { default: { busy } }, feishu },
+  });
   worlds.push(started);
   return started;
 }
@@ -38,7 +45,9 @@ describe("queue", () => {
     const first = await here.say("one");
     await here.begin(session);
     const second = await here.say("two");
-    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]), { timeout: 60_000 });
+    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]), {
+      timeout: 60_000,
+    });
     expect(here.reactions(first)).toEqual([]);
     expect(await here.waiting(session)).toBe(2);
     expect(await here.told(session)).toEqual([]);
@@ -52,7 +61,9 @@ describe("queue", () => {
     await here.say("one");
     await here.say("two", { from: here.ann });
     const { messageId } = await here.untilSaid(here.direct);
-    expect(here.platform.messages(here.direct).find((one) => one.messageId === messageId)?.text).toContain("1");
+    expect(
+      here.platform.messages(here.direct).find((one) => one.messageId === messageId)?.text,
+    ).toContain("1");
     const third = await here.say(text);
     expect((await here.untilSaid(here.direct, 2)).text).toContain(line);
     await here.platform.redeliver(third);
@@ -74,9 +85,14 @@ describe("queue", () => {
     await here.say("one");
     const claim = await here.begin(session);
     const begun = Promise.withResolvers<void>();
-    here.platform.faults.add({ match: { path: /reactions$/ }, action: { kind: "hold", until: begun.promise } });
+    here.platform.faults.add({
+      match: { path: /reactions$/ },
+      action: { kind: "hold", until: begun.promise },
+    });
     const changes: [string, number][] = [];
-    here.platform.on("message", ({ messageId, reactions }) => changes.push([messageId, reactions.length]));
+    here.platform.on("message", ({ messageId, reactions }) =>
+      changes.push([messageId, reactions.length]),
+    );
     const second = await here.say("two");
     await here.finish(claim);
     begun.resolve();
@@ -102,8 +118,12 @@ describe("queue", () => {
       open.push(calls.seen - shown);
       shown += reactions.length;
     });
-    const waiting = await Promise.all(Array.from({ length: 12 }, async (_, index) => await here.say(`no. ${index}`)));
-    await vi.waitFor(() => expect(waiting.flatMap((one) => here.reactions(one))).toHaveLength(12), { timeout: 60_000 });
+    const waiting = await Promise.all(
+      Array.from({ length: 12 }, async (_, index) => await here.say(`no. ${index}`)),
+    );
+    await vi.waitFor(() => expect(waiting.flatMap((one) => here.reactions(one))).toHaveLength(12), {
+      timeout: 60_000,
+    });
     expect(Math.max(...open)).toBeLessThanOrEqual(2);
   });
 
@@ -133,7 +153,10 @@ describe("a typing reaction", () => {
   it("that the platform refuses harms nothing", async () => {
     const here = await world("queue", { typing: true });
     const body = { code: 231_003, msg: "The message is not found." };
-    here.platform.faults.add({ match: { path: /reactions$/ }, action: { kind: "respond", status: 400, body } });
+    here.platform.faults.add({
+      match: { path: /reactions$/ },
+      action: { kind: "respond", status: 400, body },
+    });
     await here.say("one");
     await here.ingress.close();
     expect(await here.waiting(`${appId}.${here.direct}`)).toBe(1);
@@ -147,8 +170,12 @@ describe("steer", () => {
     await here.say("one");
     await here.begin(session);
     const second = await here.say("two");
-    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]), { timeout: 60_000 });
-    expect((await here.ingress.store.waiting(session, 10)).map(({ message }) => message.id)).toEqual([second]);
+    await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]), {
+      timeout: 60_000,
+    });
+    expect(
+      (await here.ingress.store.waiting(session, 10)).map(({ message }) => message.id),
+    ).toEqual([second]);
     expect(await here.told(session)).toEqual([]);
   });
 
@@ -177,7 +204,9 @@ describe("interrupt", () => {
     await here.say("one");
     await here.begin(session);
     const second = await here.say("two");
-    expect(await here.told(session)).toEqual([{ type: "cancel", turnId: `${session}-1`, reason: "superseded" }]);
+    expect(await here.told(session)).toEqual([
+      { type: "cancel", turnId: `${session}-1`, reason: "superseded" },
+    ]);
     expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
     await here.ingress.close();
     // It is next: nothing to wait for.
@@ -190,10 +219,17 @@ describe("interrupt", () => {
     await here.say("one");
     await here.begin(session);
     here.ingress.trouble.cancel = true;
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "two" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "two",
+    });
     expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
     here.ingress.trouble.cancel = false;
-    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ outcome: "acknowledged" });
+    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({
+      outcome: "acknowledged",
+    });
     expect(await here.told(session)).toMatchObject([{ type: "cancel", reason: "superseded" }]);
     expect(await here.waiting(session)).toBe(2);
   });

@@ -3,14 +3,27 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "@larkline/protocol";
-import { exportJWK, exportSPKI, generateKeyPair, SignJWT, UnsecuredJWT, type JWTPayload } from "jose";
+import {
+  exportJWK,
+  exportSPKI,
+  generateKeyPair,
+  SignJWT,
+  UnsecuredJWT,
+  type JWTPayload,
+} from "jose";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { RateGovernor } from "@larkline/store/platform";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import { personOf as callerOf, RequestLimits } from "./callers.ts";
 import { loadConfig } from "./config.ts";
-import { openStream, postChat, startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
+import {
+  openStream,
+  postChat,
+  startTestIngress,
+  type TestIngress,
+  type TestOptions,
+} from "./ingress.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 
 const hashOf = (key: string) => createHash("sha256").update(key).digest("hex");
@@ -45,18 +58,34 @@ async function started(options: TestOptions = {}): Promise<TestIngress> {
   return ingress;
 }
 
-const keysEnv = { API_KEYS: `alice:${hashOf("key-of-alice")}, bob:${hashOf("key-of-bob")},alice:${hashOf("new-key")}` };
+const keysEnv = {
+  API_KEYS: `alice:${hashOf("key-of-alice")}, bob:${hashOf("key-of-bob")},alice:${hashOf("new-key")}`,
+};
 const as = (token: string) => ({ authorization: `Bearer ${token}` });
 const alice = as("key-of-alice");
 const bob = as("key-of-bob");
 
-async function post({ url }: TestIngress, path: string, body: unknown, headers: Record<string, string>) {
+async function post(
+  { url }: TestIngress,
+  path: string,
+  body: unknown,
+  headers: Record<string, string>,
+) {
   return await fetch(`${url}${path}`, { method: "POST", body: JSON.stringify(body), headers });
 }
 
 /** The status that a credential gets, and the person of the message that it stores. */
-async function personOf(ingress: TestIngress, token: string, session: string): Promise<[number, string | undefined]> {
-  const { status } = await post(ingress, "/v1/runs", { input: "hi", session_id: session }, as(token));
+async function personOf(
+  ingress: TestIngress,
+  token: string,
+  session: string,
+): Promise<[number, string | undefined]> {
+  const { status } = await post(
+    ingress,
+    "/v1/runs",
+    { input: "hi", session_id: session },
+    as(token),
+  );
   const { head } = await ingress.store.summary(`api.${session}`);
   return [status, head?.message.sender.id];
 }
@@ -64,15 +93,26 @@ async function personOf(ingress: TestIngress, token: string, session: string): P
 describe("the settings of callers", () => {
   it("name the variable that is wrong, and repeat no secret", async () => {
     const privateJwks = join(folder, "private.json");
-    await writeFile(privateJwks, JSON.stringify({ keys: [await exportJWK(signers.ES256.privateKey)] }));
+    await writeFile(
+      privateJwks,
+      JSON.stringify({ keys: [await exportJWK(signers.ES256.privateKey)] }),
+    );
     const problems = (env: Record<string, string>) => {
       const loaded = loadConfig(env);
       return loaded.ok ? "" : loaded.error;
     };
-    expect(problems({ API_KEYS: `a:${hashOf("k")},carol:plain-key` })).toMatch(/^API_KEYS .* entry 2 is none\.$/);
-    expect(problems({ API_JWT_SECRET: "hunter2" })).toBe("API_JWT_SECRET must be at least 32 characters long.");
-    expect(problems({ API_JWKS: join(folder, "none.json") })).toMatch(/^API_JWKS could not be read/);
-    expect(problems({ API_JWKS: privateJwks })).toMatch(/^API_JWKS must be a JSON Web Key Set of public keys/);
+    expect(problems({ API_KEYS: `a:${hashOf("k")},carol:plain-key` })).toMatch(
+      /^API_KEYS .* entry 2 is none\.$/,
+    );
+    expect(problems({ API_JWT_SECRET: "hunter2" })).toBe(
+      "API_JWT_SECRET must be at least 32 characters long.",
+    );
+    expect(problems({ API_JWKS: join(folder, "none.json") })).toMatch(
+      /^API_JWKS could not be read/,
+    );
+    expect(problems({ API_JWKS: privateJwks })).toMatch(
+      /^API_JWKS must be a JSON Web Key Set of public keys/,
+    );
     expect(problems({ ...keysEnv, API_JWT_SECRET: jwtSecret, API_JWKS: jwksFile })).toBe("");
   });
 });
@@ -85,7 +125,9 @@ describe("a caller", () => {
     expect(await personOf(ingress, "sixteen-chars...", "s3")).toEqual([202, "api"]);
     expect(await personOf(ingress, hashOf("key-of-alice"), "s4")).toEqual([401, undefined]);
     const guesses = Array.from({ length: 10_000 }, (_, at) => `guess-${at}`);
-    const near = guesses.find((guess) => hashOf(guess).startsWith(hashOf("key-of-alice").slice(0, 2)));
+    const near = guesses.find((guess) =>
+      hashOf(guess).startsWith(hashOf("key-of-alice").slice(0, 2)),
+    );
     expect(await personOf(ingress, near ?? expect.fail(), "s5")).toEqual([401, undefined]);
     expect((await fetch(`${ingress.url}/v1/runs/api.s1-1`)).status).toBe(401);
   });
@@ -103,7 +145,10 @@ describe("a caller", () => {
       ["s2", "ES256"],
       ["s3", "RS256"],
     ] as const) {
-      expect(await personOf(ingress, await signed(claims, alg), session)).toEqual([202, "api:ann%7C1"]);
+      expect(await personOf(ingress, await signed(claims, alg), session)).toEqual([
+        202,
+        "api:ann%7C1",
+      ]);
     }
     const { exp: _exp, ...endless } = claims;
     const { sub: _sub, ...nameless } = claims;
@@ -119,11 +164,15 @@ describe("a caller", () => {
       await signed({ ...claims, nbf: claims.exp }),
       new UnsecuredJWT(claims).encode(),
       await new SignJWT(claims).setProtectedHeader({ alg: "HS256" }).sign(confused),
-      await new SignJWT(claims).setProtectedHeader({ alg: "ES256", kid: "ES256" }).sign(stranger.privateKey),
+      await new SignJWT(claims)
+        .setProtectedHeader({ alg: "ES256", kid: "ES256" })
+        .sign(stranger.privateKey),
       `${await signed(claims)}x`,
       "no.jwt.atall",
     ];
-    for (const token of wrong) expect(await personOf(ingress, token, "bad")).toEqual([401, undefined]);
+    for (const token of wrong) {
+      expect(await personOf(ingress, token, "bad")).toEqual([401, undefined]);
+    }
   });
 
   it("AT-29: may have a key that is added to the file, which is read again once a minute at most", async () => {
@@ -132,7 +181,11 @@ describe("a caller", () => {
       const { publicKey, privateKey } = await generateKeyPair("ES256", { extractable: true });
       return { jwk: { ...(await exportJWK(publicKey)), alg: "ES256", kid }, privateKey, kid };
     };
-    const [first, second, third] = [await signerOf("one"), await signerOf("two"), await signerOf("three")];
+    const [first, second, third] = [
+      await signerOf("one"),
+      await signerOf("two"),
+      await signerOf("three"),
+    ];
     const write = async (...keys: (typeof first)[]) =>
       await writeFile(file, JSON.stringify({ keys: keys.map(({ jwk }) => jwk) }));
     await write(first);
@@ -142,7 +195,9 @@ describe("a caller", () => {
     const clock = { ...systemClock, monotonic: () => now };
     const claims = { aud: "larkline", sub: "ann", exp: Math.floor(Date.now() / 1_000) + 600 };
     const person = async ({ kid, privateKey }: typeof first) => {
-      const token = await new SignJWT(claims).setProtectedHeader({ alg: "ES256", kid }).sign(privateKey);
+      const token = await new SignJWT(claims)
+        .setProtectedHeader({ alg: "ES256", kid })
+        .sign(privateKey);
       return await callerOf(callers, token, clock);
     };
     expect([await person(first), await person(second)]).toEqual(["api:ann", undefined]);
@@ -152,7 +207,11 @@ describe("a caller", () => {
     expect(await Promise.all([person(second), person(second)])).toEqual(["api:ann", "api:ann"]);
     now = 120_000;
     await writeFile(file, "half of a fi");
-    expect([await person(third), await person(first), await person(second)]).toEqual([undefined, "api:ann", "api:ann"]);
+    expect([await person(third), await person(first), await person(second)]).toEqual([
+      undefined,
+      "api:ann",
+      "api:ann",
+    ]);
     now = 180_000;
     await write(third);
     expect([await person(third), await person(first)]).toEqual(["api:ann", undefined]);
@@ -177,13 +236,27 @@ describe("a caller", () => {
 
   it("AT-29: has sessions of its own, and others get 404 for them and store nothing", async () => {
     const ingress = await started({ env: keysEnv });
-    const first = await post(ingress, "/v1/runs", { input: "hi", session_id: "s1", message_id: "m1" }, alice);
+    const first = await post(
+      ingress,
+      "/v1/runs",
+      { input: "hi", session_id: "s1", message_id: "m1" },
+      alice,
+    );
     const { run_id: runId } = (await first.json()) as { run_id: string };
     const before = await ingress.store.summary("api.s1");
     const requests: [string, RequestInit][] = [
       ["/v1/runs", { method: "POST", body: JSON.stringify({ input: "mine?", session_id: "s1" }) }],
-      ["/v1/runs", { method: "POST", body: JSON.stringify({ input: "hi", session_id: "s1", message_id: "m1" }) }],
-      ["/v1/runs", { method: "POST", body: JSON.stringify({ input: withHistory, session_id: "s1" }) }],
+      [
+        "/v1/runs",
+        {
+          method: "POST",
+          body: JSON.stringify({ input: "hi", session_id: "s1", message_id: "m1" }),
+        },
+      ],
+      [
+        "/v1/runs",
+        { method: "POST", body: JSON.stringify({ input: withHistory, session_id: "s1" }) },
+      ],
       [`/v1/runs/${runId}`, {}],
       [`/v1/runs/${runId}/events`, {}],
       [`/v1/runs/${runId}/cancel`, { method: "POST" }],
@@ -216,7 +289,8 @@ describe("a caller", () => {
     const approval = approvalFor(claim, "s1", { deciders });
     await suspendOn(ingress, claim, [approval]);
     const decide = async (headers: Record<string, string>) =>
-      (await post(ingress, `/v1/approvals/${approval.id}`, { decision: "approve" }, headers)).status;
+      (await post(ingress, `/v1/approvals/${approval.id}`, { decision: "approve" }, headers))
+        .status;
     expect(await decide(as("key-of-carol"))).toBe(404);
     expect(await decide(alice)).toBe(403);
     const seen = await fetch(`${ingress.url}/v1/approvals?session_id=s1`, { headers: bob });
@@ -266,7 +340,11 @@ describe("the limits of a caller", () => {
     redis.on("error", () => undefined);
     closing.push(async () => await closeRedis(redis));
     const limits = new RequestLimits({
-      clock: { ...systemClock, monotonic: () => now, after: (_ms, work) => systemClock.after(0, work) },
+      clock: {
+        ...systemClock,
+        monotonic: () => now,
+        after: (_ms, work) => systemClock.after(0, work),
+      },
       governor: new RateGovernor({ redis, namespace: "none" }),
       isReady: () => isReady,
       perMinute: 6,
@@ -278,7 +356,10 @@ describe("the limits of a caller", () => {
   });
 
   it("bound its streams, which are free again when they are closed", async () => {
-    const ingress = await started({ env: { ...keysEnv, API_MAX_STREAMS_PER_CALLER: "1" }, script: untilStopped });
+    const ingress = await started({
+      env: { ...keysEnv, API_MAX_STREAMS_PER_CALLER: "1" },
+      script: untilStopped,
+    });
     const stream = await postChat(ingress, { message: "a", session_id: "s1" }, alice);
     await stream.until(/user_message/);
     const refused = await openStream(`${ingress.url}/chat/s1/events`, { headers: alice });
@@ -298,5 +379,7 @@ describe("the limits of a caller", () => {
 });
 
 const untilStopped: NonNullable<TestOptions["script"]> = async (_text, { stopped }) => {
-  if (!stopped.aborted) await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
+  if (!stopped.aborted) {
+    await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
+  }
 };

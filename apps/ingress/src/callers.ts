@@ -2,7 +2,13 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { EnvReader } from "@larkline/process/config";
-import { apiApp, jsonParserOf, withDeadline, type Clock, type ParseResult } from "@larkline/protocol";
+import {
+  apiApp,
+  jsonParserOf,
+  withDeadline,
+  type Clock,
+  type ParseResult,
+} from "@larkline/protocol";
 import type { RateGovernor } from "@larkline/store/platform";
 import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
@@ -59,20 +65,26 @@ function readKeys(reader: EnvReader): ApiKey[] {
   const entries = (reader.secret("API_KEYS") ?? "").split(",").map((entry) => entry.trim());
   return entries.flatMap((entry, at) => {
     if (entry === "") return [];
-    const [, name = "", digest = ""] = /^([A-Za-z0-9_.@-]{1,64}):([0-9a-f]{64})$/i.exec(entry) ?? [];
+    const [, name = "", digest = ""] =
+      /^([A-Za-z0-9_.@-]{1,64}):([0-9a-f]{64})$/i.exec(entry) ?? [];
     if (name !== "") return [{ name, digest: Buffer.from(digest, "hex") }];
     // The message does not quote the entry, which may be a key instead of its hash.
-    reader.problem(`API_KEYS must be name:sha256hex pairs with commas between, but entry ${at + 1} is none.`);
+    reader.problem(
+      `API_KEYS must be name:sha256hex pairs with commas between, but entry ${at + 1} is none.`,
+    );
     return [];
   });
 }
 
 const parseJwks = jsonParserOf(
   Type.Object({
-    keys: Type.Array(Type.Object({ kty: Type.Enum(["EC", "RSA"]), d: Type.Optional(Type.Never()) }), {
-      minItems: 1,
-      maxItems: 100,
-    }),
+    keys: Type.Array(
+      Type.Object({ kty: Type.Enum(["EC", "RSA"]), d: Type.Optional(Type.Never()) }),
+      {
+        minItems: 1,
+        maxItems: 100,
+      },
+    ),
   }),
 );
 
@@ -82,9 +94,13 @@ function readJwks(reader: EnvReader): KeyFile | undefined {
   try {
     const read = keySetIn(readFileSync(file, "utf8"));
     if (read.ok) return new KeyFile(file, read.value);
-    reader.problem(`API_JWKS must be a JSON Web Key Set of public keys for ES256 or RS256: ${read.error}.`);
+    reader.problem(
+      `API_JWKS must be a JSON Web Key Set of public keys for ES256 or RS256: ${read.error}.`,
+    );
   } catch (error) {
-    reader.problem(`API_JWKS could not be read: ${error instanceof Error ? error.message : String(error)}.`);
+    reader.problem(
+      `API_JWKS could not be read: ${error instanceof Error ? error.message : String(error)}.`,
+    );
   }
   return undefined;
 }
@@ -160,11 +176,17 @@ export function hasNames({ keys, jwtSecret, jwks }: Omit<CallerRules, "token">):
 }
 
 /** The person that a credential stands for, as messages name them; undefined when it is wrong. */
-export async function personOf(rules: CallerRules, credential: string, clock: Clock): Promise<string | undefined> {
+export async function personOf(
+  rules: CallerRules,
+  credential: string,
+  clock: Clock,
+): Promise<string | undefined> {
   const digest = digestOf(credential);
   // All are compared, each in constant time, so that the duration reveals nothing.
   const isToken = rules.token !== undefined && timingSafeEqual(digest, digestOf(rules.token));
-  const names = rules.keys.filter((key) => timingSafeEqual(digest, key.digest)).map(({ name }) => name);
+  const names = rules.keys
+    .filter((key) => timingSafeEqual(digest, key.digest))
+    .map(({ name }) => name);
   if (isToken) return apiApp;
   const name = names[0] ?? (await subjectOf(rules, credential, clock));
   return name === undefined ? undefined : `${apiApp}:${name}`;
@@ -175,10 +197,18 @@ function digestOf(text: string): Buffer {
 }
 
 /** Who a valid JSON Web Token is about. Each algorithm has keys of its own kind. */
-async function subjectOf({ jwtSecret, jwks }: CallerRules, token: string, clock: Clock): Promise<string | undefined> {
+async function subjectOf(
+  { jwtSecret, jwks }: CallerRules,
+  token: string,
+  clock: Clock,
+): Promise<string | undefined> {
   if (jwtSecret === undefined && jwks === undefined) return undefined;
   const { decodeProtectedHeader, jwtVerify } = await loadJose();
-  const options = { audience: "larkline", requiredClaims: ["exp", "sub"], currentDate: new Date(clock.now()) };
+  const options = {
+    audience: "larkline",
+    requiredClaims: ["exp", "sub"],
+    currentDate: new Date(clock.now()),
+  };
   try {
     const { alg } = decodeProtectedHeader(token);
     if (alg === "HS256" && jwtSecret !== undefined) {
@@ -186,7 +216,10 @@ async function subjectOf({ jwtSecret, jwks }: CallerRules, token: string, clock:
       return nameIn(payload.sub);
     }
     if (alg === "HS256" || jwks === undefined) return undefined;
-    const { payload } = await jwtVerify(token, jwks.finder(clock), { ...options, algorithms: ["ES256", "RS256"] });
+    const { payload } = await jwtVerify(token, jwks.finder(clock), {
+      ...options,
+      algorithms: ["ES256", "RS256"],
+    });
     return nameIn(payload.sub);
   } catch {
     return undefined; // no token, not ours, or expired: which one is nothing that a caller should learn
@@ -195,7 +228,9 @@ async function subjectOf({ jwtSecret, jwks }: CallerRules, token: string, clock:
 
 /** Bars separate fields of stored indexes. */
 function nameIn(sub: string | undefined): string | undefined {
-  return sub !== undefined && /^[\x21-\x7e]{1,120}$/.test(sub) ? sub.replaceAll("|", "%7C") : undefined;
+  return sub !== undefined && /^[\x21-\x7e]{1,120}$/.test(sub)
+    ? sub.replaceAll("|", "%7C")
+    : undefined;
 }
 
 interface Bucket {
@@ -223,7 +258,12 @@ export class RequestLimits {
   readonly #refusedUntilMs = new LRUCache<string, number>({ max: maxCallers });
 
   /** `perMinute`: 0 is no limit. A caller may spend a minute's requests at once. `isReady`: of the store. */
-  constructor(parts: { clock: Clock; governor: RateGovernor; isReady: () => boolean; perMinute: number }) {
+  constructor(parts: {
+    clock: Clock;
+    governor: RateGovernor;
+    isReady: () => boolean;
+    perMinute: number;
+  }) {
     this.#clock = parts.clock;
     this.#governor = parts.governor;
     this.#isReady = parts.isReady;
@@ -252,7 +292,10 @@ export class RequestLimits {
 
   #countHere(caller: string): number {
     const now = this.#clock.monotonic();
-    const { tokens: left, atMs } = this.#buckets.get(caller) ?? { tokens: this.#perMinute, atMs: now };
+    const { tokens: left, atMs } = this.#buckets.get(caller) ?? {
+      tokens: this.#perMinute,
+      atMs: now,
+    };
     const tokens = Math.min(this.#perMinute, left + ((now - atMs) * this.#perMinute) / 60_000);
     const passes = tokens >= 1;
     this.#buckets.set(caller, { tokens: passes ? tokens - 1 : tokens, atMs: now });

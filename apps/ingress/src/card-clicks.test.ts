@@ -51,7 +51,9 @@ describe("a message that came late", () => {
     expect(await here.waiting(session)).toBe(0);
     expect(here.ingress.wakes).toEqual([]);
     const chinese = await here.say("请总结", { createdAtMs: Date.now() - lateMs });
-    expect((await here.platform.waitForReply(chinese, { timeoutMs: 60_000 })).text).toContain("来晚了");
+    expect((await here.platform.waitForReply(chinese, { timeoutMs: 60_000 })).text).toContain(
+      "来晚了",
+    );
     await here.ingress.close();
     expect(here.said(here.group)).toHaveLength(1);
   });
@@ -62,7 +64,11 @@ describe("a message that came late", () => {
     const click = { messageId: cardId, openId: here.ann, elementId: "run" };
     expect(await here.platform.click(click)).toMatchObject({
       code: 0,
-      toast: { type: "success", content: "All right, I am on it.", i18n: { zh_cn: "好的，现在处理。" } },
+      toast: {
+        type: "success",
+        content: "All right, I am on it.",
+        i18n: { zh_cn: "好的，现在处理。" },
+      },
       cardChanged: true,
     });
     expect(cardText(asked)).toMatch(/please sum this up[^]*is being run/);
@@ -81,7 +87,11 @@ describe("a message that came late", () => {
     const asked = await late();
     const { here, session, cardId, messageId } = asked;
     const value = { larkline: "late", action: "run", session, message: messageId };
-    const ignored = await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "ignore" });
+    const ignored = await here.platform.click({
+      messageId: cardId,
+      openId: here.ann,
+      elementId: "ignore",
+    });
     expect(ignored).toMatchObject({ code: 0, toast: { type: "info" }, cardChanged: true });
     const again = await here.platform.click({ messageId: cardId, openId: here.ann, value });
     expect(again).toMatchObject({ code: 0, toast: { type: "info" }, cardChanged: false });
@@ -91,7 +101,9 @@ describe("a message that came late", () => {
   it("is decided by its writer alone", async () => {
     const { here, session, cardId } = await late();
     for (const elementId of ["run", "ignore"]) {
-      expect(await here.platform.click({ messageId: cardId, openId: here.bob, elementId })).toMatchObject({
+      expect(
+        await here.platform.click({ messageId: cardId, openId: here.bob, elementId }),
+      ).toMatchObject({
         code: 0,
         toast: { type: "warning", content: "Only the person who wrote this message can decide." },
         cardChanged: false,
@@ -110,21 +122,30 @@ describe("a message that came late", () => {
 
   it("clicked twice at once on two replicas, is run once", async () => {
     const { here, session, cardId } = await late();
-    const click = async () => await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
+    const click = async () =>
+      await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
     const first = click();
     const other = await here.replica();
     const results = [await click(), await first];
     expect(results.map(({ toast }) => toast?.type).toSorted()).toEqual(["info", "success"]);
     expect(await here.waiting(session)).toBe(1);
-    await expect.poll(() => [...here.ingress.wakes, ...other.wakes], patience).toEqual([{ session, gen: 1 }]);
+    await expect
+      .poll(() => [...here.ingress.wakes, ...other.wakes], patience)
+      .toEqual([{ session, gen: 1 }]);
   });
 
   it("is left to the sweeper when the click could not wake the session", async () => {
     const { here, session, cardId } = await late();
     here.ingress.trouble.wake = true;
-    const clicked = await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
+    const clicked = await here.platform.click({
+      messageId: cardId,
+      openId: here.ann,
+      elementId: "run",
+    });
     expect(clicked).toMatchObject({ toast: { type: "success" } });
-    expect((await here.ingress.store.stale(Date.now() + 1, 10)).map((stale) => stale.session)).toEqual([session]);
+    expect(
+      (await here.ingress.store.stale(Date.now() + 1, 10)).map((stale) => stale.session),
+    ).toEqual([session]);
   });
 
   it("keeps its order to the session", async () => {
@@ -147,12 +168,19 @@ describe("a message that came late", () => {
   it("that was stored before it got late is only woken again", async () => {
     const here = await world({ retryDelaysMs: [], settings: { limits: { messageAgeMs: 60_000 } } });
     here.ingress.trouble.wake = true;
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
     expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
     here.ingress.trouble.wake = false;
     here.ingress.services.clock = { ...patientClock, now: () => patientClock.now() + 61_000 };
     await here.platform.redeliver(sent.messageId);
-    await expect.poll(() => here.ingress.wakes, patience).toEqual([{ session: `${appId}.${here.direct}`, gen: 1 }]);
+    await expect
+      .poll(() => here.ingress.wakes, patience)
+      .toEqual([{ session: `${appId}.${here.direct}`, gen: 1 }]);
     expect(here.said(here.direct)).toEqual([]);
   });
 });
@@ -164,7 +192,8 @@ async function running(options: WorldOptions = {}) {
   const question = await here.say("one", { chatId: here.group, mention: true });
   await here.begin(session);
   const { messageId } = await stopCard(here, question, { session, turn: `${session}-1` });
-  const click = async (openId: string) => await here.platform.click({ messageId, openId, elementId: "stop" });
+  const click = async (openId: string) =>
+    await here.platform.click({ messageId, openId, elementId: "stop" });
   return { here, session, messageId, click };
 }
 
@@ -179,7 +208,11 @@ async function buttonCard(here: FeishuWorld, question: string, value: Record<str
     text: { tag: "plain_text", content: "Stop" },
     behaviors: [{ type: "callback", value }],
   };
-  const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
+  const content = JSON.stringify({
+    schema: "2.0",
+    config: { update_multi: true },
+    body: { elements: [button] },
+  });
   return await here.api.messages.reply({
     messageId: question,
     messageType: "interactive",
@@ -191,12 +224,22 @@ async function buttonCard(here: FeishuWorld, question: string, value: Record<str
 
 describe("the button below an answer that has failed", () => {
   async function failed({ busy = "queue", ...options }: WorldOptions & { busy?: BusyPolicy } = {}) {
-    const here = await world({ ...options, settings: { agents: { default: { language: "en", busy } } } });
+    const here = await world({
+      ...options,
+      settings: { agents: { default: { language: "en", busy } } },
+    });
     const session = `${appId}.${here.group}`;
     // A question that is not for the bot: nothing of it waits in the session.
     const messageId = await here.say("one", { chatId: here.group });
     const turnId = `${session}-1`;
-    const place = { session, turnId, messageId, chatId: here.group, chatType: "group", inThread: false };
+    const place = {
+      session,
+      turnId,
+      messageId,
+      chatId: here.group,
+      chatType: "group",
+      inThread: false,
+    };
     const value = { larkline: "again", wish: "retry", ...place, person: here.ann };
     const card = await buttonCard(here, messageId, value);
     const click = async (openId: string) =>
@@ -206,13 +249,17 @@ describe("the button below an answer that has failed", () => {
 
   it("says once in the words of its person that it is to be tried again", async () => {
     const { here, session, messageId, click } = await failed();
-    expect(await click(here.ann)).toMatchObject({ toast: { type: "success", content: "All right." } });
+    expect(await click(here.ann)).toMatchObject({
+      toast: { type: "success", content: "All right." },
+    });
     expect(await here.head(session)).toMatchObject({
       sender: { id: here.ann },
       parts: [{ text: "Please try again." }],
       reply: { chatId: here.group, messageId },
     });
-    expect(await click(here.ann)).toMatchObject({ toast: { type: "info", content: "That is under way already." } });
+    expect(await click(here.ann)).toMatchObject({
+      toast: { type: "info", content: "That is under way already." },
+    });
     expect(await here.waiting(session)).toBe(1);
   });
 
@@ -227,8 +274,13 @@ describe("the button below an answer that has failed", () => {
       toast: { type: "warning", content: "Not now, please try later." },
     });
     await here.finish(claim);
-    expect(await click(here.ann)).toMatchObject({ toast: { type: "success", content: "All right." } });
-    expect(await here.head(session)).toMatchObject({ sender: { id: here.ann }, reply: { messageId } });
+    expect(await click(here.ann)).toMatchObject({
+      toast: { type: "success", content: "All right." },
+    });
+    expect(await here.head(session)).toMatchObject({
+      sender: { id: here.ann },
+      reply: { messageId },
+    });
     await here.ingress.close();
     // The card with the button: the toast was the only answer.
     expect(here.said(here.group)).toHaveLength(1);
@@ -254,7 +306,9 @@ describe("a click that wakes a session or stops its turn", () => {
     };
     services.clock = { ...clock, after };
     expect(await click(here.ann)).toMatchObject({ code: 0, toast: { type: "success" } });
-    expect([here.ingress.wakes.length, here.ingress.cancels.length]).toEqual(kind === "stop" ? [1, 0] : [0, 0]);
+    expect([here.ingress.wakes.length, here.ingress.cancels.length]).toEqual(
+      kind === "stop" ? [1, 0] : [0, 0],
+    );
     for (const work of yields) work();
     const told = () => (kind === "stop" ? here.ingress.cancels : here.ingress.wakes);
     await expect.poll(told, patience).toHaveLength(1);
@@ -262,7 +316,8 @@ describe("a click that wakes a session or stops its turn", () => {
 
   async function lateClick() {
     const { here, cardId } = await late();
-    const click = async (openId: string) => await here.platform.click({ messageId: cardId, openId, elementId: "run" });
+    const click = async (openId: string) =>
+      await here.platform.click({ messageId: cardId, openId, elementId: "run" });
     return { here, click };
   }
 });
@@ -270,9 +325,16 @@ describe("a click that wakes a session or stops its turn", () => {
 describe("the stop button", () => {
   it("cancels the turn of the card for the person whose message it answers", async () => {
     const { here, session, click } = await running();
-    expect(await click(here.ann)).toMatchObject({ code: 0, toast: { type: "success", content: "Stopping." } });
-    expect(await here.told(session)).toEqual([{ type: "cancel", turnId: `${session}-1`, reason: "stopped" }]);
-    await expect.poll(() => here.ingress.cancels, patience).toEqual([{ session, turnId: `${session}-1` }]);
+    expect(await click(here.ann)).toMatchObject({
+      code: 0,
+      toast: { type: "success", content: "Stopping." },
+    });
+    expect(await here.told(session)).toEqual([
+      { type: "cancel", turnId: `${session}-1`, reason: "stopped" },
+    ]);
+    await expect
+      .poll(() => here.ingress.cancels, patience)
+      .toEqual([{ session, turnId: `${session}-1` }]);
   });
 
   it("does nothing for other people in a group", async () => {
@@ -309,7 +371,9 @@ describe("the stop button", () => {
     const { here, session, click } = await running();
     await Promise.all([click(here.ann), here.replica().then(async () => await click(here.ann))]);
     const told = await here.told(session);
-    expect(new Set(told.map((entry) => entry.type === "cancel" && entry.turnId))).toEqual(new Set([`${session}-1`]));
+    expect(new Set(told.map((entry) => entry.type === "cancel" && entry.turnId))).toEqual(
+      new Set([`${session}-1`]),
+    );
   });
 
   it("reports a failure when the store cannot be reached, because the platform does not repeat clicks", async () => {
@@ -323,13 +387,19 @@ describe("a click that is not ours", () => {
   it.each([
     ["without a value of ours", { other: "thing" }],
     ["of an unknown kind", { larkline: "approve", id: "1" }],
-    ["with a session of another app", { larkline: "stop", session: "cli_other.oc_1", turn: "cli_other.oc_1-1" }],
+    [
+      "with a session of another app",
+      { larkline: "stop", session: "cli_other.oc_1", turn: "cli_other.oc_1-1" },
+    ],
     ["with a broken value", { larkline: "late", action: "delete", session: "x" }],
     ["with a text in its place", "stop"],
   ])("AL-30, AL-62: %s is no pending approval and changes nothing", async (_, value) => {
     const { here, session, messageId } = await running();
     const clicked = await here.platform.click({ messageId, openId: here.ann, value });
-    expect(clicked).toMatchObject({ code: 0, toast: { type: "info", content: "no pending approval" } });
+    expect(clicked).toMatchObject({
+      code: 0,
+      toast: { type: "info", content: "no pending approval" },
+    });
     expect(clicked.cardChanged).toBe(false);
     expect(await here.told(session)).toEqual([]);
   });
@@ -350,7 +420,9 @@ describe("a click that is not ours", () => {
       await here.platform.click({ messageId, openId: here.ann, value });
     expect(await click({ approval: "1" })).toMatchObject({ toast: { content: "approved" } });
     const stop = { larkline: "stop", session, turn: `${session}-9` };
-    expect(await click(stop)).toMatchObject({ toast: { content: "Nothing is running right now." } });
+    expect(await click(stop)).toMatchObject({
+      toast: { content: "Nothing is running right now." },
+    });
     expect(offered).toMatchObject([{ value: { approval: "1" } }]);
   });
 });

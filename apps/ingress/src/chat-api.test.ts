@@ -57,7 +57,9 @@ const weather: Script = async (_text, { emit }) => {
 /** Holds the run until it is cancelled. */
 const endless: Script = async (_text, { emit, stopped }) => {
   await emit({ type: "text_delta", text: "…" });
-  if (!stopped.aborted) await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
+  if (!stopped.aborted) {
+    await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
+  }
 };
 
 /** Holds the run until `release` is called. */
@@ -109,8 +111,16 @@ describe("POST /chat", () => {
       "assistant",
       "done",
     ]);
-    expect(stream.frames()[2]).toMatchObject({ name: "get_weather", args: { city: "北京" }, id: "c1" });
-    expect(stream.frames()[3]).toMatchObject({ name: "get_weather", result: { weather: "晴" }, id: "c1" });
+    expect(stream.frames()[2]).toMatchObject({
+      name: "get_weather",
+      args: { city: "北京" },
+      id: "c1",
+    });
+    expect(stream.frames()[3]).toMatchObject({
+      name: "get_weather",
+      result: { weather: "晴" },
+      id: "c1",
+    });
     expect(stream.frames()[5]).toMatchObject({ final: "晴天" });
   });
 
@@ -135,7 +145,14 @@ describe("POST /chat", () => {
       await emit({ type: "permission_request", ...call, message: "may I?" });
       await decided.promise;
       const output = "User rejected this action.";
-      await emit({ type: "tool_result", ...call, output, isError: true, truncated: false, storedPath: "" });
+      await emit({
+        type: "tool_result",
+        ...call,
+        output,
+        isError: true,
+        truncated: false,
+        storedPath: "",
+      });
       await emit({ type: "text_delta", text: "all right" });
     };
     const ingress = await start({ script: asking, env: { API_HEARTBEAT_MS: "20" } });
@@ -143,7 +160,13 @@ describe("POST /chat", () => {
     await stream.until(/"approval_request"[^]*(: ping\n\n){3}/);
     expect(stream.frames().slice(1)).toMatchObject([
       { type: "tool_call" },
-      { type: "approval_request", approval_id: "c1", name: "deploy", args: { to: "prod" }, message: "may I?" },
+      {
+        type: "approval_request",
+        approval_id: "c1",
+        name: "deploy",
+        args: { to: "prod" },
+        message: "may I?",
+      },
     ]);
     decided.resolve();
     await stream.end();
@@ -155,14 +178,22 @@ describe("POST /chat", () => {
   });
 
   it("EE-41: no frame says where a large result is stored", async () => {
-    const call = { id: "c1", toolName: "read", isError: false, truncated: true, storedPath: "res_0123456789abcdef" };
+    const call = {
+      id: "c1",
+      toolName: "read",
+      isError: false,
+      truncated: true,
+      storedPath: "res_0123456789abcdef",
+    };
     const large: Script = async (_text, { emit }) => {
       await emit({ type: "tool_use", id: "c1", toolName: "read", input: {} });
       await emit({ type: "tool_result", ...call, output: "head and tail" });
     };
     const stream = await postChat(await start({ script: large }), { message: "read it" });
     await stream.end();
-    expect(stream.frames()).toContainEqual(expect.objectContaining({ type: "tool_result", result: "head and tail" }));
+    expect(stream.frames()).toContainEqual(
+      expect.objectContaining({ type: "tool_result", result: "head and tail" }),
+    );
     expect(stream.text()).not.toMatch(/storedPath|res_0123456789abcdef/);
   });
 
@@ -207,7 +238,16 @@ describe("POST /chat", () => {
 
   it("SA-26: malformed JSON, a body that is no object and a message that is no text are refused", async () => {
     const ingress = await start({ script: hello });
-    const bad = ["", "{", "[1]", '"hi"', "null", '{"message":0}', '{"message":false}', '{"message":["a"]}'];
+    const bad = [
+      "",
+      "{",
+      "[1]",
+      '"hi"',
+      "null",
+      '{"message":0}',
+      '{"message":false}',
+      '{"message":["a"]}',
+    ];
     const badIds = [
       '{"message":"a","session_id":"a.b"}',
       '{"message":"a","session_id":7}',
@@ -226,7 +266,10 @@ describe("POST /chat", () => {
     const ingress = await start({ script: hello });
     const large = await postChat(ingress, { message: "x".repeat(1_100_000) });
     expect(large.status).toBe(413);
-    const broken = await fetch(`${ingress.url}/chat`, { method: "POST", body: new Uint8Array([0x7b, 0xff, 0x7d]) });
+    const broken = await fetch(`${ingress.url}/chat`, {
+      method: "POST",
+      body: new Uint8Array([0x7b, 0xff, 0x7d]),
+    });
     expect(broken.status).toBe(400);
   });
 
@@ -285,39 +328,48 @@ describe("POST /chat", () => {
   it.each([
     ["was stored", { silent: true }],
     ["was not stored", { append: true }],
-  ])("a message that %s, but whose answer did not come, is uncertain and can be repeated", async (_what, trouble) => {
-    const ingress = await start({ script: hello });
-    Object.assign(ingress.trouble, trouble);
-    const uncertain = await postChat(ingress, { message: "hi" });
-    await uncertain.end();
-    const [told] = uncertain.frames();
-    expect(uncertain.frames()).toEqual([
-      {
-        type: "error",
-        message: expect.stringContaining("may be stored"),
-        code: "uncertain",
-        session_id: uncertain.headers.get("x-session-id"),
-        message_id: expect.stringMatching(/^[\w-]{22}$/),
-      },
-    ]);
-    Object.assign(ingress.trouble, { silent: false, append: false });
-    const { session_id, message_id } = told?.type === "error" ? told : {};
-    const again = { message: "hi", session_id, message_id };
-    for (let repeated = 0; repeated < 2; repeated += 1) {
-      const stream = await postChat(ingress, again);
-      await stream.end();
-      expect(stream.frames().at(-1)).toMatchObject({ type: "done", final: "你好，hi", run_id: `api.${session_id}-1` });
-    }
-    const runs = (await ingress.log.read(`api.${session_id}`, 0, 100)).map(({ runId }) => runId);
-    expect(new Set(runs).size).toBe(1);
-  });
+  ])(
+    "a message that %s, but whose answer did not come, is uncertain and can be repeated",
+    async (_what, trouble) => {
+      const ingress = await start({ script: hello });
+      Object.assign(ingress.trouble, trouble);
+      const uncertain = await postChat(ingress, { message: "hi" });
+      await uncertain.end();
+      const [told] = uncertain.frames();
+      expect(uncertain.frames()).toEqual([
+        {
+          type: "error",
+          message: expect.stringContaining("may be stored"),
+          code: "uncertain",
+          session_id: uncertain.headers.get("x-session-id"),
+          message_id: expect.stringMatching(/^[\w-]{22}$/),
+        },
+      ]);
+      Object.assign(ingress.trouble, { silent: false, append: false });
+      const { session_id, message_id } = told?.type === "error" ? told : {};
+      const again = { message: "hi", session_id, message_id };
+      for (let repeated = 0; repeated < 2; repeated += 1) {
+        const stream = await postChat(ingress, again);
+        await stream.end();
+        expect(stream.frames().at(-1)).toMatchObject({
+          type: "done",
+          final: "你好，hi",
+          run_id: `api.${session_id}-1`,
+        });
+      }
+      const runs = (await ingress.log.read(`api.${session_id}`, 0, 100)).map(({ runId }) => runId);
+      expect(new Set(runs).size).toBe(1);
+    },
+  );
 
   it("an uncertain message keeps the id that its client gave it", async () => {
     const ingress = await start({ script: hello });
     ingress.trouble.append = true;
     const stream = await postChat(ingress, { message: "hi", session_id: "s", message_id: "m-7" });
     await stream.end();
-    expect(stream.frames()).toMatchObject([{ code: "uncertain", session_id: "s", message_id: "m-7" }]);
+    expect(stream.frames()).toMatchObject([
+      { code: "uncertain", session_id: "s", message_id: "m-7" },
+    ]);
   });
 
   it("a message over limits.messageChars is refused with 413, one of that length is taken", async () => {
@@ -331,10 +383,18 @@ describe("POST /chat", () => {
   });
 
   it("a run may continue an answer that the vendor keeps, where its agent has it keep them", async () => {
-    const agents = { default: { model: "openai-responses/m", storeResponses: true }, forgetful: {} };
+    const agents = {
+      default: { model: "openai-responses/m", storeResponses: true },
+      forgetful: {},
+    };
     const ingress = await start({ settings: { agents } });
     const run = async (fields: object) => {
-      const body = JSON.stringify({ input: "and?", session_id: "s", previous_response_id: "resp_1", ...fields });
+      const body = JSON.stringify({
+        input: "and?",
+        session_id: "s",
+        previous_response_id: "resp_1",
+        ...fields,
+      });
       const response = await fetch(`${ingress.url}/v1/runs`, { method: "POST", body });
       return [response.status, ((await response.json()) as { error?: string }).error];
     };
@@ -343,8 +403,14 @@ describe("POST /chat", () => {
       400,
       "previous_response_id: agent 'forgetful' does not store its responses (agents.forgetful.storeResponses)",
     ]);
-    expect(await run({ input })).toEqual([400, "input: with previous_response_id it is one user message"]);
-    expect(await run({ previous_response_id: "a b" })).toEqual([400, expect.stringContaining("previous_response_id")]);
+    expect(await run({ input })).toEqual([
+      400,
+      "input: with previous_response_id it is one user message",
+    ]);
+    expect(await run({ previous_response_id: "a b" })).toEqual([
+      400,
+      expect.stringContaining("previous_response_id"),
+    ]);
     const unknown = [404, "previous_response_id: nothing is known of this answer"];
     expect(await run({})).toEqual(unknown);
     const kept = { responseId: "resp_1", session: "api.other", atMs: 1, conversationMs: 60_000 };
@@ -354,7 +420,10 @@ describe("POST /chat", () => {
     await noteKeptResponse(ingress.lookups, { ...kept, caller: "api" });
     expect(await run({})).toEqual([202, undefined]);
     const claim = await ingress.store.claim("api.s", 1, "test");
-    expect(claim?.head?.message).toMatchObject({ needs: ["stored-response"], previousResponseId: "resp_1" });
+    expect(claim?.head?.message).toMatchObject({
+      needs: ["stored-response"],
+      previousResponseId: "resp_1",
+    });
   });
 
   it("takes 60 large schemas of answers without compiling one, and refuses patterns that RE2 does not have", async () => {
@@ -373,26 +442,36 @@ describe("POST /chat", () => {
       const names = Array.from({ length: 1_900 }, (_, name) => [`${at}_${name}`, {}]);
       return { type: "object", properties: Object.fromEntries(names) };
     };
-    const taken = await Promise.all(Array.from({ length: 60 }, async (_, at) => await run(large(at))));
+    const taken = await Promise.all(
+      Array.from({ length: 60 }, async (_, at) => await run(large(at))),
+    );
     expect(taken.map(([status]) => status)).toEqual(Array(60).fill(202));
     expect(threads).toBe(0);
     expect(await run({ ...large(1), properties: { a: large(1), b: large(2) } })).toEqual([
       400,
       { error: expect.stringMatching(/^output\.schema is too large/) },
     ]);
-    expect(await run(field("^(?!x)"))).toEqual([400, { error: expect.stringMatching(/^output\.the pattern "\^/) }]);
+    expect(await run(field("^(?!x)"))).toEqual([
+      400,
+      { error: expect.stringMatching(/^output\.the pattern "\^/) },
+    ]);
     expect(await run(field("^(a+)+$"))).toMatchObject([202, {}]);
     expect(threads).toBe(1);
   });
 
   it("SA-30: each request without a session id gets a session of its own, named in the headers", async () => {
     const ingress = await start({ script: hello });
-    const streams = [await postChat(ingress, { message: "a" }), await postChat(ingress, { message: "b" })];
+    const streams = [
+      await postChat(ingress, { message: "a" }),
+      await postChat(ingress, { message: "b" }),
+    ];
     await Promise.all(streams.map(async (stream) => await stream.end()));
     const ids = streams.map((stream) => stream.headers.get("x-session-id"));
     expect(new Set(ids).size).toBe(2);
     for (const id of ids) expect(id).toMatch(/^[A-Za-z0-9_-]{22}$/);
-    expect(ingress.wakes.map(({ session }) => session).sort()).toEqual(ids.map((id) => `api.${id}`).sort());
+    expect(ingress.wakes.map(({ session }) => session).sort()).toEqual(
+      ids.map((id) => `api.${id}`).sort(),
+    );
   });
 
   it("SA-30: two requests of one session are answered one after the other, each with its own run", async () => {
@@ -405,8 +484,16 @@ describe("POST /chat", () => {
     expect(two.frames()).toHaveLength(1);
     release();
     await Promise.all([one.end(), two.end()]);
-    expect(one.frames().at(-1)).toMatchObject({ type: "done", final: "first one", run_id: "api.s-1" });
-    expect(two.frames().at(-1)).toMatchObject({ type: "done", final: "first two", run_id: "api.s-2" });
+    expect(one.frames().at(-1)).toMatchObject({
+      type: "done",
+      final: "first one",
+      run_id: "api.s-1",
+    });
+    expect(two.frames().at(-1)).toMatchObject({
+      type: "done",
+      final: "first two",
+      run_id: "api.s-2",
+    });
     expect(two.frames().filter((frame) => frame.run_id !== "api.s-2")).toEqual([]);
   });
 
@@ -457,7 +544,9 @@ describe("POST /chat", () => {
     await first.until(/user_message/);
     const second = await postChat(ingress, { message: "b", session_id: "s" });
     await second.end();
-    expect(second.frames()).toEqual([{ type: "error", message: expect.stringContaining("too many"), code: "full" }]);
+    expect(second.frames()).toEqual([
+      { type: "error", message: expect.stringContaining("too many"), code: "full" },
+    ]);
     first.leave();
   });
 
@@ -480,13 +569,22 @@ describe("a client that leaves", () => {
     const stream = await postChat(ingress, { message: "a", session_id: "s", ...body });
     await stream.until(/…/);
     stream.leave();
-    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), {
-      timeout: 60_000,
+    await vi.waitFor(
+      () => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]),
+      {
+        timeout: 60_000,
+      },
+    );
+    await vi.waitFor(
+      async () => expect((await ingress.store.summary("api.s")).state).toBe("idle"),
+      {
+        timeout: 60_000,
+      },
+    );
+    expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({
+      type: "done",
+      reason: "cancelled",
     });
-    await vi.waitFor(async () => expect((await ingress.store.summary("api.s")).state).toBe("idle"), {
-      timeout: 60_000,
-    });
-    expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
   });
 
   /** Waits for the report of a run; `leave` resolves when the ingress knows that its client has left. */
@@ -494,7 +592,12 @@ describe("a client that leaves", () => {
     const reserve = vi.spyOn(services.streams, "reserve");
     const leaving = new AbortController();
     const run = JSON.stringify({ input: "on", session_id: "s", ...body });
-    const init = { method: "POST", body: run, headers: { prefer: "wait=300" }, signal: leaving.signal };
+    const init = {
+      method: "POST",
+      body: run,
+      headers: { prefer: "wait=300" },
+      signal: leaving.signal,
+    };
     const answer = fetch(`${url}/v1/runs`, init).then(
       async (response) => await response.text(),
       () => "left",
@@ -528,15 +631,22 @@ describe("a client that leaves", () => {
     onTestFinished(() => void unsubscribe("http.server.request.start", watch));
     const leaving = new AbortController();
     const body = JSON.stringify({ input: "on", session_id: "s", on_disconnect: "cancel" });
-    const answer = fetch(`${ingress.url}/v1/runs`, { method: "POST", body, signal: leaving.signal });
+    const answer = fetch(`${ingress.url}/v1/runs`, {
+      method: "POST",
+      body,
+      signal: leaving.signal,
+    });
     answer.catch(() => undefined); // it leaves
     await storing.promise;
     leaving.abort();
     await Promise.all(closing);
     left.resolve();
-    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), {
-      timeout: 60_000,
-    });
+    await vi.waitFor(
+      () => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]),
+      {
+        timeout: 60_000,
+      },
+    );
   });
 
   it.each(["while it runs", "before it is stored"])(
@@ -553,13 +663,18 @@ describe("a client that leaves", () => {
       Object.assign(ingress.services, { store: replacing(store, { append }) });
       const { answer, leave } = await waitForReport(ingress, { on_disconnect: "cancel" });
       await storing.promise;
-      if (when === "while it runs") await vi.waitFor(() => expect(ingress.wakes).toHaveLength(1), { timeout: 60_000 });
+      if (when === "while it runs") {
+        await vi.waitFor(() => expect(ingress.wakes).toHaveLength(1), { timeout: 60_000 });
+      }
       await leave();
       left.resolve();
       expect(await answer).toBe("left");
-      await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), {
-        timeout: 60_000,
-      });
+      await vi.waitFor(
+        () => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]),
+        {
+          timeout: 60_000,
+        },
+      );
     },
   );
 
@@ -589,12 +704,18 @@ describe("a client that leaves", () => {
       const stream = await postChat(ingress, { message: "on", session_id: "s", ...body });
       await stream.until(/first/);
       stream.leave();
-      await vi.waitFor(async () => expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 0/), {
-        timeout: 60_000,
-      });
+      await vi.waitFor(
+        async () => expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 0/),
+        {
+          timeout: 60_000,
+        },
+      );
       release();
       await vi.waitFor(
-        async () => expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ reason: "" }),
+        async () =>
+          expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({
+            reason: "",
+          }),
         { timeout: 60_000 },
       );
       expect(ingress.cancels).toEqual([]);
@@ -612,10 +733,15 @@ describe("a client that leaves", () => {
     const socket = connect(Number(new URL(ingress.url).port), "127.0.0.1");
     socket.pause();
     const body = '{"message":"big"}';
-    socket.write(`POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
-    await vi.waitFor(async () => expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 1/), {
-      timeout: 60_000,
-    });
+    socket.write(
+      `POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+    await vi.waitFor(
+      async () => expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 1/),
+      {
+        timeout: 60_000,
+      },
+    );
     const other = await postChat(ingress, { message: "small" });
     await other.end();
     expect(other.frames().at(-1)).toMatchObject({ type: "done", final: "end" });
@@ -640,9 +766,15 @@ describe("POST /v1/runs/:id/cancel", () => {
     const ingress = await start({ script: endless });
     const stream = await postChat(ingress, { message: "a", session_id: "s-1" });
     await stream.until(/…/);
-    expect(await cancel(ingress, stream.headers.get("x-run-id") ?? "")).toEqual([202, "cancelling"]);
+    expect(await cancel(ingress, stream.headers.get("x-run-id") ?? "")).toEqual([
+      202,
+      "cancelling",
+    ]);
     await stream.end();
-    expect(stream.frames().at(-1)).toMatchObject({ type: "error", message: expect.stringContaining("cancelled") });
+    expect(stream.frames().at(-1)).toMatchObject({
+      type: "error",
+      message: expect.stringContaining("cancelled"),
+    });
     expect(await cancel(ingress, "api.s-1-1")).toEqual([409, "ended"]);
     expect(ingress.cancels).toEqual([{ session: "api.s-1", turnId: "api.s-1-1" }]);
   });
@@ -664,7 +796,9 @@ describe("POST /v1/runs/:id/cancel", () => {
 
   it("knows nothing of other runs, and says when it does not know", async () => {
     const guarded = await start({ script: endless, env: { API_TOKEN: "a-token-of-the-api" } });
-    expect((await fetch(`${guarded.url}/v1/runs/api.s-1/cancel`, { method: "POST" })).status).toBe(401);
+    expect((await fetch(`${guarded.url}/v1/runs/api.s-1/cancel`, { method: "POST" })).status).toBe(
+      401,
+    );
     const ingress = await start({ script: endless });
     for (const runId of ["api.nobody-1", "cli_app.oc_1-1", "api.s", "nonsense"]) {
       expect(await cancel(ingress, runId)).toEqual([404, undefined]);
@@ -684,7 +818,10 @@ describe("commands", () => {
     const [echo, answer, end, ...rest] = stream.frames();
     expect(echo).toEqual({ type: "user_message", content: message });
     expect(rest).toEqual([]);
-    expect(end).toMatchObject({ type: "done", final: answer?.type === "assistant" ? answer.content : "none" });
+    expect(end).toMatchObject({
+      type: "done",
+      final: answer?.type === "assistant" ? answer.content : "none",
+    });
     return end?.type === "done" ? end.final : "";
   };
 
@@ -721,8 +858,20 @@ describe("commands", () => {
 
   it("/permissions shows and takes back what was remembered in the session", async () => {
     const ingress = await start({ script: hello });
-    const rule = { v: 1, app: "api", chatId: "api.s", tool: "deploy", pattern: "prod", author: { id: "api" } } as const;
-    await ingress.rules.add({ ...rule, id: "1".repeat(32), createdAtMs: Date.now(), expiresAtMs: Date.now() + 60_000 });
+    const rule = {
+      v: 1,
+      app: "api",
+      chatId: "api.s",
+      tool: "deploy",
+      pattern: "prod",
+      author: { id: "api" },
+    } as const;
+    await ingress.rules.add({
+      ...rule,
+      id: "1".repeat(32),
+      createdAtMs: Date.now(),
+      expiresAtMs: Date.now() + 60_000,
+    });
     expect(await said(ingress, "/permissions")).toContain("deploy");
     await said(ingress, "/permissions revoke 1");
     expect(await ingress.rules.inForce("api", "api.s")).toEqual([]);
@@ -740,7 +889,10 @@ describe("commands", () => {
 
 describe("a message that comes while the session is at work", () => {
   it("is refused where the agent's policy says so; orders are not", async () => {
-    const ingress = await start({ script: endless, settings: { agents: { default: { busy: "reject" } } } });
+    const ingress = await start({
+      script: endless,
+      settings: { agents: { default: { busy: "reject" } } },
+    });
     const first = await postChat(ingress, { message: "one", session_id: "s" });
     await first.until(/…/);
     const second = await postChat(ingress, { message: "two", session_id: "s" });
@@ -754,7 +906,10 @@ describe("a message that comes while the session is at work", () => {
 
   it("ends the run under way where the policy is to interrupt", async () => {
     const script: Script = async (text, run) => await (text === "one" ? endless : hello)(text, run);
-    const ingress = await start({ script, settings: { agents: { default: { busy: "interrupt" } } } });
+    const ingress = await start({
+      script,
+      settings: { agents: { default: { busy: "interrupt" } } },
+    });
     const first = await postChat(ingress, { message: "one", session_id: "s" });
     await first.until(/…/);
     const second = await postChat(ingress, { message: "two", session_id: "s" });
@@ -793,7 +948,11 @@ describe("coming back", () => {
     const first = await postChat(ingress, { message: "rest", session_id: "s" });
     await first.until(/first/);
     first.leave();
-    const second = await postChat(ingress, { message: "rest" }, { "last-event-id": "1", "x-session-id": "s" });
+    const second = await postChat(
+      ingress,
+      { message: "rest" },
+      { "last-event-id": "1", "x-session-id": "s" },
+    );
     release();
     await second.end();
     expect(second.frames().map((frame) => frame.type)).toEqual(["assistant", "done"]);
@@ -806,7 +965,11 @@ describe("coming back", () => {
     const ask = { message: "rest", session_id: "s", message_id: "m-1" };
     const first = await postChat(ingress, ask);
     await first.until(/first/);
-    const second = await postChat(ingress, { message: "rest", session_id: "s" }, { "idempotency-key": "m-1" });
+    const second = await postChat(
+      ingress,
+      { message: "rest", session_id: "s" },
+      { "idempotency-key": "m-1" },
+    );
     await second.until(/first/);
     const third = await postChat(ingress, ask, { "last-event-id": "1" });
     release();
@@ -816,13 +979,19 @@ describe("coming back", () => {
     const after = await postChat(ingress, ask);
     await after.end();
     expect(after.text()).toBe(first.text());
-    expect((await ingress.log.read("api.s", 0, 10)).map(({ runId }) => runId)).toEqual(Array(3).fill("api.s-1"));
+    expect((await ingress.log.read("api.s", 0, 10)).map(({ runId }) => runId)).toEqual(
+      Array(3).fill("api.s-1"),
+    );
   });
 
   it("the same message id in another session is another message", async () => {
     const ingress = await start({ script: hello });
     for (const sessionId of ["s1", "s2"]) {
-      const stream = await postChat(ingress, { message: "a", session_id: sessionId, message_id: "1" });
+      const stream = await postChat(ingress, {
+        message: "a",
+        session_id: sessionId,
+        message_id: "1",
+      });
       await stream.end();
       expect(stream.frames().at(-1)).toMatchObject({ type: "done", run_id: `api.${sessionId}-1` });
     }
@@ -852,7 +1021,9 @@ describe("coming back", () => {
     expect((await postChat(ingress, { session_id: "s" }, ahead)).status).toBe(204);
     const repeated = await postChat(ingress, ask, ahead);
     await repeated.end();
-    expect(repeated.frames()).toEqual([{ type: "error", message: expect.stringContaining("Last-Event-ID") }]);
+    expect(repeated.frames()).toEqual([
+      { type: "error", message: expect.stringContaining("Last-Event-ID") },
+    ]);
     const fresh = await postChat(ingress, { ...ask, message_id: "n" }, ahead);
     await fresh.until(/user_message/);
     for (const each of [stream, fresh]) each.leave();
@@ -878,13 +1049,22 @@ describe("coming back", () => {
     const ingress = await start({ script });
     const one = await postChat(ingress, { message: "one", session_id: "s" });
     await one.until(/first/);
-    const two = await postChat(ingress, { message: "two", session_id: "s", on_disconnect: "cancel" });
+    const two = await postChat(ingress, {
+      message: "two",
+      session_id: "s",
+      on_disconnect: "cancel",
+    });
     await two.until(/user_message/);
     two.leave();
-    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-2" }]), {
-      timeout: 60_000,
+    await vi.waitFor(
+      () => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-2" }]),
+      {
+        timeout: 60_000,
+      },
+    );
+    const follower = await openStream(`${ingress.url}/chat/s/events`, {
+      headers: { "last-event-id": "1" },
     });
-    const follower = await openStream(`${ingress.url}/chat/s/events`, { headers: { "last-event-id": "1" } });
     release();
     await Promise.all([one.end(), follower.end()]);
     expect(one.frames().at(-1)).toMatchObject({ type: "done", final: "first one" });
@@ -929,7 +1109,10 @@ describe("the process", () => {
   it("API_MAX_STREAMS holds when many streams come at once, and places become free again", async () => {
     const ingress = await start({ script: endless, env: { API_MAX_STREAMS: "10" } });
     const streams = await Promise.all(
-      Array.from({ length: 250 }, async () => await postChat(ingress, { message: "a", on_disconnect: "cancel" })),
+      Array.from(
+        { length: 250 },
+        async () => await postChat(ingress, { message: "a", on_disconnect: "cancel" }),
+      ),
     );
     const taken = streams.filter(({ status }) => status === 200);
     expect(taken).toHaveLength(10);
@@ -948,15 +1131,20 @@ describe("the process", () => {
 
   it("API_MAX_STREAMS holds with 2,500 connections of another process at once", async () => {
     // Each stream is a file in either process; where fewer may be open, as many as that in the same ratio.
-    const files = Number(execFileSync("sh", ["-c", "ulimit -n"], { encoding: "utf8" })) || 1_000_000;
+    const files =
+      Number(execFileSync("sh", ["-c", "ulimit -n"], { encoding: "utf8" })) || 1_000_000;
     const all = Math.min(2_500, Math.floor((files - 400) / 100) * 50);
     const most = all * 0.4;
     // Without a worker: the streams of runs that nothing begins stay open as well.
     const ingress = await start({ env: { API_MAX_STREAMS: String(most) } });
     const program = fileURLToPath(new URL("./stream-flood.fixture.ts", import.meta.url));
-    const flood = spawn(process.execPath, [program, ingress.url, String(all)], { stdio: ["pipe", "pipe", "inherit"] });
+    const flood = spawn(process.execPath, [program, ingress.url, String(all)], {
+      stdio: ["pipe", "pipe", "inherit"],
+    });
     try {
-      const [line] = (await once(flood.stdout, "data", { signal: AbortSignal.timeout(150_000) })) as [Buffer];
+      const [line] = (await once(flood.stdout, "data", {
+        signal: AbortSignal.timeout(150_000),
+      })) as [Buffer];
       expect(JSON.parse(line.toString())).toEqual({ "200": most, "503 5": all - most });
       const late = await postChat(ingress, { message: "a" });
       expect([late.status, late.headers.get("retry-after")]).toEqual([503, "5"]);
@@ -1019,8 +1207,12 @@ describe("the process", () => {
     const ask = { message: "a", session_id: "s", message_id: "1" };
     for (let i = 0; i < 2; i += 1) await (await postChat(ingress, ask)).end();
     const text = await ingress.metrics.text();
-    expect(text).toMatch(/larkline_ingress_messages_total\{[^}]*channel="api",outcome="accepted"[^}]*\} 1/);
-    expect(text).toMatch(/larkline_ingress_messages_total\{[^}]*channel="api",outcome="duplicate"[^}]*\} 1/);
+    expect(text).toMatch(
+      /larkline_ingress_messages_total\{[^}]*channel="api",outcome="accepted"[^}]*\} 1/,
+    );
+    expect(text).toMatch(
+      /larkline_ingress_messages_total\{[^}]*channel="api",outcome="duplicate"[^}]*\} 1/,
+    );
   });
 });
 
@@ -1035,11 +1227,17 @@ describe("access", () => {
       "Basic right-token-of-the-api",
       "right-token-of-the-api",
     ]) {
-      expect([authorization, await statusWith(ingress, { authorization })]).toEqual([authorization, 401]);
+      expect([authorization, await statusWith(ingress, { authorization })]).toEqual([
+        authorization,
+        401,
+      ]);
     }
     expect(await statusWith(ingress, { authorization: "Bearer right-token-of-the-api" })).toBe(200);
     expect(
-      await statusWith(ingress, { authorization: "bearer right-token-of-the-api", origin: "https://x.example" }),
+      await statusWith(ingress, {
+        authorization: "bearer right-token-of-the-api",
+        origin: "https://x.example",
+      }),
     ).toBe(200);
     expect((await fetch(`${ingress.url}/chat/s/events`)).status).toBe(401);
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
@@ -1049,7 +1247,13 @@ describe("access", () => {
     const ingress = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
     const warn = vi.spyOn(ingress.services.log, "warn");
     const sinceMs = performance.now();
-    for (const path of ["/chat/s/events", "/v1/runs/api.s-1", "/v1/sessions/s", "/v1/approvals", "/chat/s/events"]) {
+    for (const path of [
+      "/chat/s/events",
+      "/v1/runs/api.s-1",
+      "/v1/sessions/s",
+      "/v1/approvals",
+      "/chat/s/events",
+    ]) {
       expect((await fetch(`${ingress.url}${path}`)).status).toBe(401);
     }
     const most = 1 + Math.floor((performance.now() - sinceMs) / 10_000); // one in ten seconds
@@ -1073,19 +1277,34 @@ describe("access", () => {
     ]) {
       expect([headers, await statusWith(ingress, headers)]).toEqual([headers, 403]);
     }
-    expect(await statusWith(ingress, { host: "localhost:8000", origin: "http://localhost:8004" })).toBe(200);
-    expect(await statusWith(ingress, { host: "[::1]:8000", "sec-fetch-site": "same-origin" })).toBe(200);
+    expect(
+      await statusWith(ingress, { host: "localhost:8000", origin: "http://localhost:8004" }),
+    ).toBe(200);
+    expect(await statusWith(ingress, { host: "[::1]:8000", "sec-fetch-site": "same-origin" })).toBe(
+      200,
+    );
   });
 
   it("without it, requests through a proxy are refused; with it, the token alone counts", async () => {
     const ingress = await start();
     const guarded = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
-    for (const name of ["forwarded", "x-forwarded-for", "x-forwarded-host", "X-Forwarded-Proto", "via", "x-real-ip"]) {
+    for (const name of [
+      "forwarded",
+      "x-forwarded-for",
+      "x-forwarded-host",
+      "X-Forwarded-Proto",
+      "via",
+      "x-real-ip",
+    ]) {
       const headers = { [name]: "127.0.0.1" };
       expect([name, await statusWith(ingress, headers)]).toEqual([name, 403]);
       expect((await fetch(`${ingress.url}/chat/s/events`, { headers })).status).toBe(403);
-      expect((await fetch(`${ingress.url}/v1/approvals?session_id=s`, { headers })).status).toBe(403);
-      expect((await fetch(`${ingress.url}/v1/runs/api.s-1/cancel`, { method: "POST", headers })).status).toBe(403);
+      expect((await fetch(`${ingress.url}/v1/approvals?session_id=s`, { headers })).status).toBe(
+        403,
+      );
+      expect(
+        (await fetch(`${ingress.url}/v1/runs/api.s-1/cancel`, { method: "POST", headers })).status,
+      ).toBe(403);
       const authorization = "Bearer right-token-of-the-api";
       expect([name, await statusWith(guarded, { ...headers, authorization })]).toEqual([name, 200]);
     }

@@ -16,9 +16,15 @@ async function world(options: WorldOptions = {}): Promise<FeishuWorld> {
 }
 
 /** Any event, twice: the platform promises no less than once. */
-async function twice(here: FeishuWorld, eventType: string, event: Record<string, unknown>): Promise<void> {
+async function twice(
+  here: FeishuWorld,
+  eventType: string,
+  event: Record<string, unknown>,
+): Promise<void> {
   for (let delivery = 0; delivery < 2; delivery += 1) {
-    expect(await here.platform.sendEvent({ appId, eventType, event })).toMatchObject({ outcome: "acknowledged" });
+    expect(await here.platform.sendEvent({ appId, eventType, event })).toMatchObject({
+      outcome: "acknowledged",
+    });
   }
 }
 
@@ -110,10 +116,20 @@ describe("a recalled message", () => {
       startedAtMs: 1,
       absorbed: [`${session}-2`],
     };
-    const write = { session, epoch, history: [], events: [], consumed: 0, open: [], mode: "continue" as const };
+    const write = {
+      session,
+      epoch,
+      history: [],
+      events: [],
+      consumed: 0,
+      open: [],
+      mode: "continue" as const,
+    };
     await here.ingress.store.save({ ...write, turn, absorbed: [2] });
     await here.platform.recall(second);
-    await expect.poll(async () => await here.told(session)).toMatchObject([{ type: "cancel", reason: "recalled" }]);
+    await expect
+      .poll(async () => await here.told(session))
+      .toMatchObject([{ type: "cancel", reason: "recalled" }]);
   });
 
   it("that is asked about cannot be run any more", async () => {
@@ -122,7 +138,11 @@ describe("a recalled message", () => {
     const messageId = await here.say("late", { createdAtMs: Date.now() - 3_600_000 });
     const card = await here.untilSaid(here.direct);
     await twice(here, "im.message.recalled_v1", { message_id: messageId, chat_id: here.direct });
-    const clicked = await here.platform.click({ messageId: card.messageId, openId: here.ann, elementId: "run" });
+    const clicked = await here.platform.click({
+      messageId: card.messageId,
+      openId: here.ann,
+      elementId: "run",
+    });
     expect(clicked).toMatchObject({ toast: { type: "info" }, cardChanged: false });
     expect(await here.waiting(session)).toBe(0);
   });
@@ -130,11 +150,21 @@ describe("a recalled message", () => {
   it("that is delivered only after that is not taken", async () => {
     const here = await world({ retryDelaysMs: [] });
     here.ingress.trouble.append = true;
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
     expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
     here.ingress.trouble.append = false;
-    await twice(here, "im.message.recalled_v1", { message_id: sent.messageId, chat_id: here.direct });
-    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ outcome: "acknowledged" });
+    await twice(here, "im.message.recalled_v1", {
+      message_id: sent.messageId,
+      chat_id: here.direct,
+    });
+    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({
+      outcome: "acknowledged",
+    });
     expect(await here.waiting(`${appId}.${here.direct}`)).toBe(0);
     expect(await here.ingress.metrics.text()).toMatch(/outcome="recalled"[^}]*\} 1/);
   });
@@ -193,7 +223,10 @@ describe("the bot's menu", () => {
   });
 
   it("does nothing when the press came late", async () => {
-    const here = await world({ retryDelaysMs: [10], settings: { ...settings, limits: { messageAgeMs: 60_000 } } });
+    const here = await world({
+      retryDelaysMs: [10],
+      settings: { ...settings, limits: { messageAgeMs: 60_000 } },
+    });
     here.ingress.trouble.append = true;
     // It is stored neither when it comes, nor when it comes again after its time.
     here.platform.on("delivery", () => {
@@ -201,7 +234,9 @@ describe("the bot's menu", () => {
       here.ingress.services.clock = { ...patientClock, now: () => patientClock.now() + 61_000 };
     });
     const { reports } = here.platform.pressMenu(here.bob, appId, "summary");
-    expect(await reports).toMatchObject([{ outcome: "acknowledged", attempts: [{ status: 500 }, { status: 200 }] }]);
+    expect(await reports).toMatchObject([
+      { outcome: "acknowledged", attempts: [{ status: 500 }, { status: 200 }] },
+    ]);
     expect(here.ingress.wakes).toEqual([]);
   });
 });
@@ -230,7 +265,12 @@ describe("other events", () => {
       "application.bot.menu_v6",
       "im.chat.updated_v1",
     ]) {
-      for (const event of [{}, { chat_id: 7 }, { chat_id: "../x", message_id: null }, { event_key: {} }]) {
+      for (const event of [
+        {},
+        { chat_id: 7 },
+        { chat_id: "../x", message_id: null },
+        { event_key: {} },
+      ]) {
         await twice(here, eventType, event);
       }
     }
@@ -243,7 +283,10 @@ it("hands ends of grants to workers, and not those of access tokens alone", asyn
   const revoked = { open_id: "ou_ann", revoke_reason: "user" };
   const eventType = "auth.user_access_token.revoked_v4";
   await twice(here, eventType, { ...revoked, revoke_token_type: "user_access_token" });
-  await twice(here, eventType, { ...revoked, revoke_token_type: "user_access_token,refresh_token" });
+  await twice(here, eventType, {
+    ...revoked,
+    revoke_token_type: "user_access_token,refresh_token",
+  });
   await twice(here, "contact.user.deleted_v3", { object: { open_id: "ou_bob" } });
   const ends = new Set<string>();
   await here.ingress.services.grantEnds.each(async ({ app, openId, reason }) => {

@@ -21,10 +21,22 @@ import {
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
 import { Type, type Static } from "@larkline/protocol/type";
-import { decideApproval, previewDecision, type GivenDecision, type DecisionResult } from "./approvals.ts";
+import {
+  decideApproval,
+  previewDecision,
+  type GivenDecision,
+  type DecisionResult,
+} from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";
-import { languageOfPerson, refusalText, servesTenant, shownLanguage, takeMessage, watched } from "./messages.ts";
+import {
+  languageOfPerson,
+  refusalText,
+  servesTenant,
+  shownLanguage,
+  takeMessage,
+  watched,
+} from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import type { Services } from "./services.ts";
 import { stopTurn, tellAppended, wakeSession } from "./sessions.ts";
@@ -37,12 +49,18 @@ type Bilingual = Readonly<Record<ReplyLanguage, string>>;
  * Answers a click. Clicks on buttons that are not ours are offered to the consumers of other events; one that no
  * consumer knows is answered as no pending approval.
  */
-export async function handleClick(services: Services, bot: Bot, envelope: Envelope): Promise<EventAnswer> {
+export async function handleClick(
+  services: Services,
+  bot: Bot,
+  envelope: Envelope,
+): Promise<EventAnswer> {
   const { own, release } = holdingWakes(services, bot);
   try {
     const answer = await answerOwnClick(own, bot, envelope);
     if (answer !== undefined) return answer;
-    return (await services.otherEvents.click(otherEventOf(bot.name, envelope))) ?? noPendingApproval();
+    return (
+      (await services.otherEvents.click(otherEventOf(bot.name, envelope))) ?? noPendingApproval()
+    );
   } finally {
     release();
   }
@@ -63,12 +81,17 @@ function holdingWakes(services: Services, bot: Bot): { own: Services; release: (
   return {
     own: {
       ...services,
-      turns: { wake: async (session, gen) => await hold(async () => await turns.wake(session, gen)) },
+      turns: {
+        wake: async (session, gen) => await hold(async () => await turns.wake(session, gen)),
+      },
       cancels: { publish: async (cancel) => await hold(async () => await cancels.publish(cancel)) },
     },
     // Yield so that the answer is sent first.
     release: () =>
-      void clock.after(0, () => void run().catch((error: unknown) => bot.log.warn({ error }, "left to the workers"))),
+      void clock.after(
+        0,
+        () => void run().catch((error: unknown) => bot.log.warn({ error }, "left to the workers")),
+      ),
   };
 }
 
@@ -83,13 +106,17 @@ async function answerOwnClick(
 ): Promise<EventAnswer | undefined> {
   const { by, ...rest } = clickOf(event, eventId);
   if (!servesTenant(bot.settings.tenants, rest.tenant)) return foreignPerson();
-  if (Object.hasOwn(rest.value, approvalKey)) return await approvalClicked(services, bot, { by, ...rest });
+  if (Object.hasOwn(rest.value, approvalKey)) {
+    return await approvalClicked(services, bot, { by, ...rest });
+  }
   const handler = handlers.get(rest.value["larkline"]);
   if (handler === undefined) return undefined;
   if (by === undefined) return unknownPerson();
   noteZone(services, bot, event, by);
   const answer = await handler(services, bot, { by, ...rest });
-  if (answer === undefined) bot.log.warn({ eventId }, "a click with a value that none of our buttons carries");
+  if (answer === undefined) {
+    bot.log.warn({ eventId }, "a click with a value that none of our buttons carries");
+  }
   return answer;
 }
 
@@ -99,7 +126,12 @@ const parseZone = parserOf(
 const zoneKeptMs = 90 * 86_400_000;
 
 /** Keeps the time zone that the callbacks of some components carry ("Card callback"). Waits for nothing; never throws. */
-function noteZone({ lookups }: Services, bot: Bot, event: Readonly<Record<string, unknown>>, by: string): void {
+function noteZone(
+  { lookups }: Services,
+  bot: Bot,
+  event: Readonly<Record<string, unknown>>,
+  by: string,
+): void {
   const parsed = parseZone(event);
   if (!parsed.ok || !isTimeZone(parsed.value.action.timezone)) return;
   lookups
@@ -128,7 +160,11 @@ interface Click {
 type PersonClick = Click & { by: string };
 
 /** Handles clicks on buttons of one kind; undefined when the value is not one of theirs. */
-type ClickHandler = (services: Services, bot: Bot, click: PersonClick) => Promise<EventAnswer | undefined>;
+type ClickHandler = (
+  services: Services,
+  bot: Bot,
+  click: PersonClick,
+) => Promise<EventAnswer | undefined>;
 
 /** By the text under `larkline` in the value of the button. */
 const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
@@ -166,7 +202,15 @@ function clickOf(event: Readonly<Record<string, unknown>>, eventId: string): Cli
   const [value, form] = [fieldsOf(action["value"]), fieldsOf(action["form_value"])];
   const context = parseContext(event);
   const messageId = context.ok ? context.value.context.open_message_id : "";
-  return { value, form, input: action["input_value"], messageId, eventId, by, tenant: tenant || undefined };
+  return {
+    value,
+    form,
+    input: action["input_value"],
+    messageId,
+    eventId,
+    by,
+    tenant: tenant || undefined,
+  };
 }
 
 function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
@@ -179,19 +223,32 @@ const StopValue = Type.Object({ session: SessionKey, turn: Type.String({ maxLeng
 const parseStop = parserOf(StopValue);
 
 /** The stop button of a reply that is being written. */
-async function stopClicked(services: Services, bot: Bot, { value, by }: PersonClick): Promise<EventAnswer | undefined> {
+async function stopClicked(
+  services: Services,
+  bot: Bot,
+  { value, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
   const parsed = parseStop(value);
   if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
   const { session, turn: turnId } = parsed.value;
   const stopped = await stopTurn(services, bot, { session, by, turnId, reason: "stopped" });
   switch (stopped.result) {
     case "stopping":
-      return toast("success", { zh: noticeText("stopping", "zh"), en: noticeText("stopping", "en") });
+      return toast("success", {
+        zh: noticeText("stopping", "zh"),
+        en: noticeText("stopping", "en"),
+      });
     case "nothing":
-      return toast("info", { zh: noticeText("nothingToStop", "zh"), en: noticeText("nothingToStop", "en") });
+      return toast("info", {
+        zh: noticeText("nothingToStop", "zh"),
+        en: noticeText("nothingToStop", "en"),
+      });
     case "not_allowed": {
       const { message } = stopped;
-      return toast("warning", { zh: mayNotStopText(message, "zh"), en: mayNotStopText(message, "en") });
+      return toast("warning", {
+        zh: mayNotStopText(message, "zh"),
+        en: mayNotStopText(message, "en"),
+      });
     }
   }
 }
@@ -228,7 +285,9 @@ async function memoryClicked(
   const { app } = bot;
   const [chat = ""] = session.slice(app.length + 1).split(".");
   const owner =
-    about === "me" ? ({ kind: "person", app, id: by } as const) : ({ kind: "chat", app, id: chat } as const);
+    about === "me"
+      ? ({ kind: "person", app, id: by } as const)
+      : ({ kind: "chat", app, id: chat } as const);
   return (await memories.takeBack(owner, memory))
     ? toast("success", memoryTexts.takenBack)
     : toast("info", memoryTexts.none);
@@ -240,7 +299,10 @@ const parseConsent = parserOf(Type.Object({ approval: ApprovalId }));
 
 const consentTexts = {
   again: { zh: "稍等，卡片上会出现新的链接。", en: "One moment: a new link appears on the card." },
-  notYours: { zh: "只有被询问的本人可以授权。", en: "Only the person who was asked can grant this." },
+  notYours: {
+    zh: "只有被询问的本人可以授权。",
+    en: "Only the person who was asked can grant this.",
+  },
 } as const satisfies Record<string, Bilingual>;
 
 /** A person wants another link to grant what a call needs. */
@@ -255,7 +317,9 @@ async function consentClicked(
   if (found?.approval.kind !== "consent") return noPendingApproval();
   const { requester, session, id } = found.approval;
   if (requester.id !== by) return toast("warning", consentTexts.notYours);
-  return (await approvals.touchCards(session, id, true)) ? toast("success", consentTexts.again) : noPendingApproval();
+  return (await approvals.touchCards(session, id, true))
+    ? toast("success", consentTexts.again)
+    : noPendingApproval();
 }
 
 const againTexts = {
@@ -300,11 +364,23 @@ async function againClicked(
   };
   const place = { session, target: { app: bot.app, chatId, messageId, inThread } };
   const arrival = { message, place, tenant, fromMenu: true, hasToast: true };
-  const arriving = { app: bot.app, id: message.messageId, chat: chatId, person: by, channel: "feishu" } as const;
+  const arriving = {
+    app: bot.app,
+    id: message.messageId,
+    chat: chatId,
+    person: by,
+    channel: "feishu",
+  } as const;
   const accepted = { verdict: "accept" } as const;
-  const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, accepted));
+  const outcome = await watched(
+    services,
+    arriving,
+    async () => await takeMessage(services, bot, arrival, accepted),
+  );
   if (outcome === "duplicate") return toast("info", againTexts.before);
-  return outcome === "accepted" ? toast("success", againTexts.taken) : toast("warning", againTexts.notTaken);
+  return outcome === "accepted"
+    ? toast("success", againTexts.taken)
+    : toast("warning", againTexts.notTaken);
 }
 
 const RateValue = Type.Object({
@@ -322,13 +398,20 @@ const rateTexts = {
 } as const satisfies Record<string, Bilingual>;
 
 /** A thumb below an answer, or the field for the reason: the last rating of each person counts. */
-async function rateClicked(services: Services, bot: Bot, click: PersonClick): Promise<EventAnswer | undefined> {
+async function rateClicked(
+  services: Services,
+  bot: Bot,
+  click: PersonClick,
+): Promise<EventAnswer | undefined> {
   const parsed = parseRate(click.value);
   if (!parsed.ok || !isOfBot(bot, parsed.value.turn)) return undefined;
   const { turn, rating } = parsed.value;
   const reason = textGiven(click.input, maxReasonChars);
   if (rating === undefined && reason === undefined) return toast("info", questionTexts.empty);
-  const said = { ...(rating === undefined ? {} : { rating }), ...(reason === undefined ? {} : { reason }) };
+  const said = {
+    ...(rating === undefined ? {} : { rating }),
+    ...(reason === undefined ? {} : { reason }),
+  };
   try {
     const known = await services.ratings.runOf(click.messageId);
     // A card that was passed on is another message, and one that came a moment ago may not be known yet.
@@ -339,11 +422,18 @@ async function rateClicked(services: Services, bot: Bot, click: PersonClick): Pr
     return toast("error", rateTexts.failed);
   }
   // Yield so that the answer is sent first.
-  if (rating === "down") services.clock.after(0, () => void showReasonField(services, bot, click.messageId, turn));
+  if (rating === "down") {
+    services.clock.after(0, () => void showReasonField(services, bot, click.messageId, turn));
+  }
   return toast("success", rateTexts[rating ?? "reason"]);
 }
 
-async function showReasonField({ clock }: Services, bot: Bot, messageId: string, turn: string): Promise<void> {
+async function showReasonField(
+  { clock }: Services,
+  bot: Bot,
+  messageId: string,
+  turn: string,
+): Promise<void> {
   try {
     await addReasonField({ api: bot.api, clock }, { messageId, turn });
   } catch (error) {
@@ -358,12 +448,29 @@ export async function keepRating(
   { run, said, person, eventId }: { run: RatedRun; said: Said; person: string; eventId: string },
 ): Promise<void> {
   const { app, name } = bot;
-  const isKept = await ratings.rate({ ...run, app, person }, said, settings.retention.ratingDays * 86_400_000);
+  const isKept = await ratings.rate(
+    { ...run, app, person },
+    said,
+    settings.retention.ratingDays * 86_400_000,
+  );
   if (!isKept) return;
   const { rating, reason } = said;
-  const event = { ...run, person, ...(rating === undefined ? {} : { rating }), ...(reason && { reason }) };
+  const event = {
+    ...run,
+    person,
+    ...(rating === undefined ? {} : { rating }),
+    ...(reason && { reason }),
+  };
   const type = "reply.rated";
-  otherEvents.pass({ bot: name, app, type, eventId, tenantKey: "", createdAtMs: clock.now(), event });
+  otherEvents.pass({
+    bot: name,
+    app,
+    type,
+    eventId,
+    tenantKey: "",
+    createdAtMs: clock.now(),
+    event,
+  });
 }
 
 const LateValue = Type.Object({
@@ -378,18 +485,29 @@ const lateTexts = {
   run: { zh: "好的，现在处理。", en: "All right, I am on it." },
   ignored: { zh: "好的，不处理。", en: "All right, I leave it." },
   decided: { zh: "这条消息已经处理过了。", en: "This message has been dealt with already." },
-  notYours: { zh: "只有发送这条消息的人可以决定。", en: "Only the person who wrote this message can decide." },
+  notYours: {
+    zh: "只有发送这条消息的人可以决定。",
+    en: "Only the person who wrote this message can decide.",
+  },
 } as const satisfies Record<string, Bilingual>;
 
 /** A button under the question whether a message that came late is still wanted. */
-async function lateClicked(services: Services, bot: Bot, { value, by }: PersonClick): Promise<EventAnswer | undefined> {
+async function lateClicked(
+  services: Services,
+  bot: Bot,
+  { value, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
   const parsed = parseLate(value);
   if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
   const { session, message, action } = parsed.value;
   const parked = await services.store.parked(session, message);
   if (parked === undefined) return toast("info", lateTexts.decided);
   if (parked.sender.id !== by) return toast("warning", lateTexts.notYours);
-  const released = await services.store.release(session, message, action === "run" ? "append" : "drop");
+  const released = await services.store.release(
+    session,
+    message,
+    action === "run" ? "append" : "drop",
+  );
   // An earlier click on this or another card has decided.
   if (released === undefined) return toast("info", lateTexts.decided);
   if (released.result === "full") {
@@ -425,12 +543,18 @@ function decidedCard(
  * The buttons of an approval's card. The answers are the five rows of the contract, in its order: id missing, decision
  * unknown (nothing is consumed), approval not pending, approved, rejected.
  */
-async function approvalClicked(services: Services, bot: Bot, { by, ...click }: Click): Promise<EventAnswer> {
+async function approvalClicked(
+  services: Services,
+  bot: Bot,
+  { by, ...click }: Click,
+): Promise<EventAnswer> {
   const { [approvalKey]: id, decision, remember, ask, in_reply: onReply } = click.value;
   if (!id) return noPendingApproval();
   const inReply = onReply === true;
   if (ask === "reason") {
-    return by === undefined ? unknownPerson() : await reasonAsked(services, bot, { id, by, inReply });
+    return by === undefined
+      ? unknownPerson()
+      : await reasonAsked(services, bot, { id, by, inReply });
   }
   if (decision !== "approve" && decision !== "reject") {
     return toast("info", { en: "invalid decision", zh: "无效的决定" });
@@ -479,9 +603,15 @@ async function reasonAskedInReply(
   const { approval } = said.status;
   try {
     const reading = cards.load(approval.session, approval.turnId);
-    const [reply] = await withDeadline(clock, Promise.all([reading, approvals.noteReasonAsked(approval)]), formMs);
+    const [reply] = await withDeadline(
+      clock,
+      Promise.all([reading, approvals.noteReasonAsked(approval)]),
+      formMs,
+    );
     const card = reply?.asking === undefined ? undefined : withReasonForm(reply.asking, approval);
-    return card === undefined ? toast("error", decisionTexts.failed) : { card: { type: "raw", data: card } };
+    return card === undefined
+      ? toast("error", decisionTexts.failed)
+      : { card: { type: "raw", data: card } };
   } catch (error) {
     bot.log.warn({ error, approvalId: approval.id }, "the form for a reason could not be shown");
     return toast("error", decisionTexts.failed);
@@ -567,8 +697,14 @@ function textGiven(written: unknown, characters: number): string | undefined {
 }
 
 const decisionTexts = {
-  repeated: { en: "You have said so already, others still have to.", zh: "你已经表态，还需要其他人。" },
-  failed: { en: "Not taken: something did not answer. Please try again.", zh: "没有生效：系统没有应答，请再试一次。" },
+  repeated: {
+    en: "You have said so already, others still have to.",
+    zh: "你已经表态，还需要其他人。",
+  },
+  failed: {
+    en: "Not taken: something did not answer. Please try again.",
+    zh: "没有生效：系统没有应答，请再试一次。",
+  },
   uncertain: {
     en: "It is not certain that this was taken. Please click again.",
     zh: "不确定是否已生效，请再点一次。",
@@ -607,7 +743,10 @@ async function answerTo(bot: Bot, word: DecisionWord, said: DecisionResult): Pro
     case "not_allowed":
       return await mayNotDecide(bot, said.status);
     case "unfit":
-      return toast("warning", { en: `Please check: ${said.error}.`, zh: `请检查所填内容：${said.error}` });
+      return toast("warning", {
+        en: `Please check: ${said.error}.`,
+        zh: `请检查所填内容：${said.error}`,
+      });
     case "unknown":
       return nothingOpen(word);
     case "failed":
@@ -670,5 +809,8 @@ function unknownPerson(): EventAnswer {
 
 /** The answer to a person of a tenant that the bot does not serve. */
 function foreignPerson(): EventAnswer {
-  return toast("info", { zh: refusalText("foreign_tenant", "zh"), en: refusalText("foreign_tenant", "en") });
+  return toast("info", {
+    zh: refusalText("foreign_tenant", "zh"),
+    en: refusalText("foreign_tenant", "en"),
+  });
 }

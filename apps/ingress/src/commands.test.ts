@@ -22,7 +22,9 @@ async function answerTo(here: FeishuWorld, text: string): Promise<string> {
   return (await here.platform.waitForReply(messageId, { timeoutMs: 60_000 })).text;
 }
 
-const commands = { standup: { description: "sums up the day", prompt: "Write a stand-up report." } };
+const commands = {
+  standup: { description: "sums up the day", prompt: "Write a stand-up report." },
+};
 
 describe("commands that only look are answered at once, without a run", () => {
   it.each([
@@ -64,12 +66,16 @@ describe("commands that only look are answered at once, without a run", () => {
     };
     await here.ingress.budgets.charge([account], { id: "1", tokens: 250, usd: 0.5 });
     const [line, ...rest] = (await answerTo(here, "/usage")).split("\n");
-    expect(line).toMatch(/^- Your budget for this month: 250 tokens of 1,000, \$0\.50 \(25%\), renews on \d{4}-/);
+    expect(line).toMatch(
+      /^- Your budget for this month: 250 tokens of 1,000, \$0\.50 \(25%\), renews on \d{4}-/,
+    );
     expect(rest.join("")).toBe("Times are those of UTC. Ask Bo if you need more.");
   });
 
   it("/usage tells of a budget that operators have given an agent", async () => {
-    const here = await world({ settings: { console: { changes: true }, budgets: { timeZone: "UTC" } } });
+    const here = await world({
+      settings: { console: { changes: true }, budgets: { timeZone: "UTC" } },
+    });
     expect(await answerTo(here, "/usage")).toContain("There is no budget here.");
     const about = { agent: "default", by: "console", atMs: 1, file: "" };
     const change = { budgets: { day: { tokens: 1_000 } } };
@@ -87,7 +93,9 @@ describe("commands that only look are answered at once, without a run", () => {
   });
 
   it("/status tells of the turn under way and the model chosen for the conversation", async () => {
-    const here = await world({ settings: { agents: { default: { model: "openai/agent-model" } } } });
+    const here = await world({
+      settings: { agents: { default: { model: "openai/agent-model" } } },
+    });
     const session = `${appId}.${here.direct}`;
     await here.say("one");
     await here.begin(session);
@@ -118,7 +126,13 @@ describe("commands that only look are answered at once, without a run", () => {
     const session = `${appId}.${here.group}`;
     await here.say("please deploy", { chatId: here.group, mention: true });
     const claim = await here.begin(session);
-    const people = { requester: true, people: [here.bob], roles: ["ops"], fourEyes: false, count: 1 };
+    const people = {
+      requester: true,
+      people: [here.bob],
+      roles: ["ops"],
+      fourEyes: false,
+      count: 1,
+    };
     const words = { title: { zh: "发布", en: "Deploy it" } };
     const asking = { deciders: people, createdAtMs: Date.now() - 600_000, words };
     const approval = approvalFor(claim, here.group, asking);
@@ -160,7 +174,10 @@ describe("commands that change the conversation wait for their turn in it", () =
   ])("%s", async (text, command) => {
     const here = await world();
     await here.say(text);
-    expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({ command, parts: [{ type: "text", text }] });
+    expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({
+      command,
+      parts: [{ type: "text", text }],
+    });
   });
 
   it("a command of the agent's own becomes its prompt", async () => {
@@ -183,13 +200,16 @@ describe("commands that change the conversation wait for their turn in it", () =
     ["/stand", "There is no command /stand. Did you mean /standup?"],
     ["/modle fast", "There is no command /modle. Did you mean /model?"],
     ["/weather", "There is no command /weather. /help lists them."],
-  ])("%s, which is no command, is answered with those it may have meant, and no model is asked", async (text, said) => {
-    const settings = { agents: { default: { commands, language: "en" } } } as const;
-    const here = await world({ settings });
-    const asked = await here.say(text);
-    expect((await here.platform.waitForReply(asked, { timeoutMs: 60_000 })).text).toBe(said);
-    expect(await here.waiting(`${appId}.${here.direct}`)).toBe(0);
-  });
+  ])(
+    "%s, which is no command, is answered with those it may have meant, and no model is asked",
+    async (text, said) => {
+      const settings = { agents: { default: { commands, language: "en" } } } as const;
+      const here = await world({ settings });
+      const asked = await here.say(text);
+      expect((await here.platform.waitForReply(asked, { timeoutMs: 60_000 })).text).toBe(said);
+      expect(await here.waiting(`${appId}.${here.direct}`)).toBe(0);
+    },
+  );
 
   it("also over HTTP", async () => {
     const here = await world({ settings: { agents: { default: { commands } } } });
@@ -206,18 +226,23 @@ describe("commands that change the conversation wait for their turn in it", () =
 });
 
 describe("/stop", () => {
-  it.each(["/stop", "/停止"])("%s cancels the turn under way; its own reply tells", async (text) => {
-    const here = await world();
-    const session = `${appId}.${here.direct}`;
-    await here.say("one");
-    await here.begin(session);
-    await here.say(text);
-    expect(await here.told(session)).toEqual([{ type: "cancel", turnId: `${session}-1`, reason: "stopped" }]);
-    expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
-    expect(await here.waiting(session)).toBe(1);
-    await here.ingress.close();
-    expect(here.said(here.direct)).toEqual([]);
-  });
+  it.each(["/stop", "/停止"])(
+    "%s cancels the turn under way; its own reply tells",
+    async (text) => {
+      const here = await world();
+      const session = `${appId}.${here.direct}`;
+      await here.say("one");
+      await here.begin(session);
+      await here.say(text);
+      expect(await here.told(session)).toEqual([
+        { type: "cancel", turnId: `${session}-1`, reason: "stopped" },
+      ]);
+      expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
+      expect(await here.waiting(session)).toBe(1);
+      await here.ingress.close();
+      expect(here.said(here.direct)).toEqual([]);
+    },
+  );
 
   it("delivered again later, it does not stop the turn that came after", async () => {
     const here = await world();
@@ -250,7 +275,12 @@ describe("/stop", () => {
     await here.say("one");
     await here.begin(session);
     here.ingress.trouble.cancel = true;
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "/stop" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "/stop",
+    });
     expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
     here.ingress.trouble.cancel = false;
     await here.platform.redeliver(sent.messageId);

@@ -68,15 +68,23 @@ const maxArgumentLength = 1_000;
  * Reads a message as a command. Those that change the conversation wait for their turn in it like any message; a
  * command of the configuration becomes its prompt.
  */
-export function readCommand(message: InboundMessage, text: string, custom: CustomCommands): ReadCommand {
+export function readCommand(
+  message: InboundMessage,
+  text: string,
+  custom: CustomCommands,
+): ReadCommand {
   const parsed = parseCommand(text, custom);
   if (parsed === undefined) return { for: "session", message };
   if (parsed.kind === "custom") {
-    return { for: "session", message: { ...message, parts: [{ type: "text", text: parsed.prompt }] } };
+    return {
+      for: "session",
+      message: { ...message, parts: [{ type: "text", text: parsed.prompt }] },
+    };
   }
   const { name, argument } = parsed;
   if (!isForSession(name)) return { for: "now", name, argument };
-  const needs = name === "agent" ? { needs: [...new Set([...(message.needs ?? []), "hand-over"])] } : {};
+  const needs =
+    name === "agent" ? { needs: [...new Set([...(message.needs ?? []), "hand-over"])] } : {};
   const command = { name, argument: argument.slice(0, maxArgumentLength) };
   return { for: "session", message: { ...message, ...needs, command } };
 }
@@ -109,7 +117,10 @@ function nearestCommands(word: string, custom: CustomCommands): string[] {
 function unknownText(word: string, language: ReplyLanguage, custom: CustomCommands): string {
   const near = nearestCommands(word, custom).map((name) => `/${name}`);
   if (near.length === 0) return noticeText("commandUnknown", language, { name: word });
-  return noticeText("commandNear", language, { name: word, near: near.join(language === "zh" ? "、" : ", ") });
+  return noticeText("commandNear", language, {
+    name: word,
+    near: near.join(language === "zh" ? "、" : ", "),
+  });
 }
 
 function isForSession(name: CommandName): name is SessionCommand["name"] {
@@ -156,9 +167,14 @@ export async function obeyCommand(
   }
 }
 
-async function status(services: Services, channel: Channel, { message, language }: Ordered): Promise<string> {
+async function status(
+  services: Services,
+  channel: Channel,
+  { message, language }: Ordered,
+): Promise<string> {
   const { session } = message;
-  const { state, head, turn, waiting, setAside, inContext, settings } = await services.store.summary(session);
+  const { state, head, turn, waiting, setAside, inContext, settings } =
+    await services.store.summary(session);
   const busy = state !== "idle" && head !== undefined;
   const tools = (turn?.calls ?? []).flatMap((call) =>
     call.state === "done" ? [] : [toolOf(call.name, call, language)],
@@ -169,7 +185,8 @@ async function status(services: Services, channel: Channel, { message, language 
     tools,
   };
   const agent = agentOfMessage(services.settings, message);
-  const active = turn?.agent ?? (settings.agent?.from === agent.name ? settings.agent.to : undefined);
+  const active =
+    turn?.agent ?? (settings.agent?.from === agent.name ? settings.agent.to : undefined);
   return statusText(language, {
     nowMs: services.clock.now(),
     model: settings.model ?? agent.model ?? services.config.model ?? "default",
@@ -182,7 +199,11 @@ async function status(services: Services, channel: Channel, { message, language 
 }
 
 /** A tool by its title, else by its name. */
-function toolOf(name: string, { words }: { words?: CallWords | undefined }, language: ReplyLanguage): string {
+function toolOf(
+  name: string,
+  { words }: { words?: CallWords | undefined },
+  language: ReplyLanguage,
+): string {
   return words?.title === undefined ? name : textIn(words.title, language);
 }
 
@@ -193,9 +214,15 @@ async function askedIn(
   session: string,
   language: ReplyLanguage,
 ): Promise<AskedCall[]> {
-  const pending = (await approvals.pending(session)).filter(({ approval }) => approval.kind !== "rule");
-  const people = pending.flatMap(({ approval: { requester, deciders } }) => [requester.id, ...deciders.people]);
-  const names = pending.length === 0 ? new Map<string, string>() : await channel.namesOf([...new Set(people)]);
+  const pending = (await approvals.pending(session)).filter(
+    ({ approval }) => approval.kind !== "rule",
+  );
+  const people = pending.flatMap(({ approval: { requester, deciders } }) => [
+    requester.id,
+    ...deciders.people,
+  ]);
+  const names =
+    pending.length === 0 ? new Map<string, string>() : await channel.namesOf([...new Set(people)]);
   return pending.map(({ approval: { tool, words, requester, deciders, createdAtMs: sinceMs } }) => {
     const asker = requester.name ?? names.get(requester.id) ?? requester.id;
     const nameOf = (openId: string): string | undefined => names.get(openId);
@@ -213,15 +240,29 @@ async function usage(services: Services, { message, language }: Ordered): Promis
   const budgetBook = settings.changesAgents
     ? createBudgetBook(budgetsWith(settings, await agentVersions.list()))
     : services.budgetBook;
-  const accounts = budgetBook.accountsOf(spenderOf(message, agentOfMessage(settings, message).name), clock.now());
+  const accounts = budgetBook.accountsOf(
+    spenderOf(message, agentOfMessage(settings, message).name),
+    clock.now(),
+  );
   const spent = accounts.length === 0 ? [] : await budgets.spent(accounts);
-  const uses = accounts.map((account, at) => budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }));
+  const uses = accounts.map((account, at) =>
+    budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }),
+  );
   return usageText(uses, language, budgetBook);
 }
 
-async function stop(services: Services, channel: Channel, { message, language }: Ordered): Promise<string | undefined> {
+async function stop(
+  services: Services,
+  channel: Channel,
+  { message, language }: Ordered,
+): Promise<string | undefined> {
   const { id: orderId, session, sender } = message;
-  const stopped = await stopTurn(services, channel, { session, by: sender.id, orderId, reason: "stopped" });
+  const stopped = await stopTurn(services, channel, {
+    session,
+    by: sender.id,
+    orderId,
+    reason: "stopped",
+  });
   switch (stopped.result) {
     case "stopping":
       return undefined;
@@ -233,7 +274,10 @@ async function stop(services: Services, channel: Channel, { message, language }:
 }
 
 /** The workers look up the names of people; until then the other person stays nameless. */
-const namelessAsker = { zh: "发起人", en: "the person who asked" } as const satisfies Record<ReplyLanguage, string>;
+const namelessAsker = { zh: "发起人", en: "the person who asked" } as const satisfies Record<
+  ReplyLanguage,
+  string
+>;
 
 /** The refusal for a person who may not stop the turn that answers this message. */
 export function mayNotStopText({ sender }: InboundMessage, language: ReplyLanguage): string {
@@ -250,13 +294,17 @@ async function memory(
   const { lookups, memories } = services;
   const { person } = memoryOwnersOf(message);
   const order = memoryOrder(argument);
-  if (order.do === "off") return noticeText("memoryOff", language, { count: await memories.switch(person, "off") });
+  if (order.do === "off") {
+    return noticeText("memoryOff", language, { count: await memories.switch(person, "off") });
+  }
   if (order.do === "on") {
     await memories.switch(person, "on");
     return noticeText("memoryOn", language);
   }
   const { listed, off } = await listedFor(services, message);
-  if (order.do !== "forget") return memoriesText(listed, { language, isGroup: message.chatType === "group", off });
+  if (order.do !== "forget") {
+    return memoriesText(listed, { language, isGroup: message.chatType === "group", off });
+  }
   // Numbers change when memories are removed, so a redelivered order must not remove another one.
   const key = `forget:${app}:${message.id}`;
   if ((await lookups.get(key)) !== undefined) return noticeText("memoryForgotten", language);
@@ -271,7 +319,8 @@ async function memory(
 async function listedFor({ memories }: Services, message: InboundMessage) {
   const { person, chat } = memoryOwnersOf(message);
   const [own, ours] = await Promise.all([memories.list(person), memories.list(chat)]);
-  const shown = message.chatType === "group" ? [] : own.memories.map((one) => ({ ...one, owner: person }));
+  const shown =
+    message.chatType === "group" ? [] : own.memories.map((one) => ({ ...one, owner: person }));
   const all = [...shown, ...ours.memories.map((one) => ({ ...one, owner: chat }))];
   return { off: own.off, listed: all.map((one) => ({ ...one, about: aboutOf(one.owner.kind) })) };
 }
@@ -284,7 +333,10 @@ async function schedules(
   { message, language }: Ordered,
 ): Promise<string> {
   const own = await services.schedules.ofPerson(app, message.sender.id);
-  const listed = message.chatType === "group" ? own.filter(({ schedule }) => schedule.chatId === chatOf(message)) : own;
+  const listed =
+    message.chatType === "group"
+      ? own.filter(({ schedule }) => schedule.chatId === chatOf(message))
+      : own;
   const order = schedulesOrder(argument);
   if (order.do === "list") return schedulesText(listed, language);
   // Numbers change when schedules are removed, so a redelivered order must not change another one.
@@ -305,14 +357,26 @@ async function changeSchedule(
   const { schedule } = meant;
   if (wanted === "delete") return (await store.remove(schedule)) ? wanted : "none";
   if (wanted === "pause") {
-    return (await store.change(meant, { state: "paused", dueMs: meant.dueMs, alarmMs: meant.dueMs })) ? wanted : "none";
+    return (await store.change(meant, {
+      state: "paused",
+      dueMs: meant.dueMs,
+      alarmMs: meant.dueMs,
+    }))
+      ? wanted
+      : "none";
   }
   const dueMs = nextDue(schedule.timing, schedule.zone, clock.now());
   if (dueMs === undefined) return "past";
-  return (await store.change(meant, { state: "active", dueMs, alarmMs: alarmOf(schedule, dueMs) })) ? wanted : "none";
+  return (await store.change(meant, { state: "active", dueMs, alarmMs: alarmOf(schedule, dueMs) }))
+    ? wanted
+    : "none";
 }
 
-async function listRules(services: Services, channel: Channel, { message, language }: Ordered): Promise<string> {
+async function listRules(
+  services: Services,
+  channel: Channel,
+  { message, language }: Ordered,
+): Promise<string> {
   const held = await services.rules.inForce(channel.app, chatOfRules(message));
   const names = await channel.namesOf(held.map(({ author }) => author.id));
   const named = held.map((rule) => ({
@@ -386,7 +450,11 @@ function revokersOf({ settings }: Services, { tool, author, person }: Permission
     (entry) => entry.do === "ask" && entry.tools.some((pattern) => matchesName(pattern, tool)),
   );
   const approvers = [policy.approvers, ...entries.map((entry) => entry.approvers)];
-  const people = [author.id, ...(person === undefined ? [] : [person]), ...approvers.flatMap((one) => one.people)];
+  const people = [
+    author.id,
+    ...(person === undefined ? [] : [person]),
+    ...approvers.flatMap((one) => one.people),
+  ];
   const roles = [...new Set(approvers.flatMap((one) => one.roles))];
   return { requester: false, people: [...new Set(people)], roles, fourEyes: false, count: 1 };
 }
@@ -399,7 +467,9 @@ async function mayRevoke(
 ): Promise<boolean> {
   const known = settings.permissions.roles;
   if (people.includes(openId) || hasRole({ id: openId, groups: [] }, roles, known)) return true;
-  const groups = roles.flatMap((name) => (Object.hasOwn(known, name) ? known[name]?.groups : []) ?? []);
+  const groups = roles.flatMap(
+    (name) => (Object.hasOwn(known, name) ? known[name]?.groups : []) ?? [],
+  );
   if (groups.length === 0) return false;
   return hasRole({ id: openId, groups: await channel.groupsOf(openId) }, roles, known);
 }

@@ -73,11 +73,17 @@ describe("configuration", () => {
   });
 
   it("takes either key for webhooks, and none for the long connection", () => {
-    expect(loadConfig(credentials)).toMatchObject({ ok: true, value: { feishu: { websocket: true, webhook: false } } });
+    expect(loadConfig(credentials)).toMatchObject({
+      ok: true,
+      value: { feishu: { websocket: true, webhook: false } },
+    });
     expect(loadConfig({ ...credentials, FEISHU_TRANSPORT: "both" }).ok).toBe(false);
     for (const key of ["FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN"]) {
       const loaded = loadConfig({ ...credentials, FEISHU_TRANSPORT: "both", [key]: "k" });
-      expect(loaded).toMatchObject({ ok: true, value: { feishu: { websocket: true, webhook: true } } });
+      expect(loaded).toMatchObject({
+        ok: true,
+        value: { feishu: { websocket: true, webhook: true } },
+      });
     }
   });
 });

@@ -66,7 +66,9 @@ function readCredentials(reader: EnvReader): { appId: string; appSecret: string 
   const appSecret = reader.secret("FEISHU_APP_SECRET");
   if (appId === undefined && appSecret === undefined) return undefined;
   if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
-  if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  if (appSecret === undefined) {
+    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  }
   if (appId !== undefined && !/^[A-Za-z0-9_-]{1,64}$/.test(appId)) {
     reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
   }
@@ -74,7 +76,9 @@ function readCredentials(reader: EnvReader): { appId: string; appSecret: string 
 }
 
 function readFeishu(reader: EnvReader): FeishuConfig | undefined {
-  const transport = reader.choice("FEISHU_TRANSPORT", ["websocket", "webhook", "both"], { default: "websocket" });
+  const transport = reader.choice("FEISHU_TRANSPORT", ["websocket", "webhook", "both"], {
+    default: "websocket",
+  });
   const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
   const wrongDomain = domainProblem(domain);
   if (wrongDomain !== undefined) reader.problem(`FEISHU_DOMAIN ${wrongDomain}.`);
@@ -88,7 +92,14 @@ function readFeishu(reader: EnvReader): FeishuConfig | undefined {
       `FEISHU_TRANSPORT=${transport} needs FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both to tell forged requests.`,
     );
   }
-  return { ...credentials, encryptKey, verificationToken, domain, websocket: transport !== "webhook", webhook };
+  return {
+    ...credentials,
+    encryptKey,
+    verificationToken,
+    domain,
+    websocket: transport !== "webhook",
+    webhook,
+  };
 }
 
 function readOrigins(reader: EnvReader): "*" | string[] {
@@ -96,14 +107,18 @@ function readOrigins(reader: EnvReader): "*" | string[] {
   if (origins.length === 0 || (origins.length === 1 && origins[0] === "*")) return "*";
   for (const origin of origins) {
     if (!isHttpUrl(origin) || new URL(origin).origin !== origin) {
-      reader.problem(`API_CORS_ORIGINS must be * or origins such as https://example.org, but has "${origin}".`);
+      reader.problem(
+        `API_CORS_ORIGINS must be * or origins such as https://example.org, but has "${origin}".`,
+      );
     }
   }
   return origins;
 }
 
 function readOnDisconnect(reader: EnvReader): ApiConfig["onDisconnect"] {
-  const choice = reader.choice("API_ON_DISCONNECT", ["continue", "cancel", "detach"], { default: "continue" });
+  const choice = reader.choice("API_ON_DISCONNECT", ["continue", "cancel", "detach"], {
+    default: "continue",
+  });
   return choice === "cancel" ? "cancel" : "continue"; // "detach" is the former name
 }
 
@@ -147,7 +162,10 @@ function readApi(reader: EnvReader): ApiConfig {
 export function loadConfig(env: Env): ParseResult<IngressConfig> {
   const reader = createEnvReader(env);
   return reader.finish({
-    redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
+    redisUrl: reader.url("REDIS_URL", {
+      default: "redis://127.0.0.1:6379",
+      protocols: redisProtocols,
+    }),
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_000 }),

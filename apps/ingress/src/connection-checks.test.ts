@@ -3,7 +3,10 @@ import { describe, expect, it } from "vitest";
 import { systemClock } from "@larkline/protocol";
 import { ConnectionChecks, type ConnectedBot } from "./long-connection.ts";
 
-function bot(name: string, first?: LongConnectionState): ConnectedBot & { now(state: LongConnectionState): void } {
+function bot(
+  name: string,
+  first?: LongConnectionState,
+): ConnectedBot & { now(state: LongConnectionState): void } {
   let state = first;
   return {
     name,

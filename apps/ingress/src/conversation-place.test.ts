@@ -47,7 +47,10 @@ describe("a conversation", () => {
     const here = await world();
     here.platform.updateChat(here.topics, { eventLinks: "root_only" });
     const first = await here.say("one", { chatId: here.topics, mention: true });
-    here.platform.faults.add({ match: { path: "/open-apis/im/v1/chats/" }, action: { kind: "hang" } });
+    here.platform.faults.add({
+      match: { path: "/open-apis/im/v1/chats/" },
+      action: { kind: "hang" },
+    });
     await here.say("two", { chatId: here.topics, mention: true, rootId: first });
     expect(await here.waiting(`${appId}.${here.topics}`)).toBe(1);
   });
@@ -105,7 +108,9 @@ describe("what a message refers to", () => {
       head: {
         message: {
           parts: [{ type: "text", text: "[image]" }],
-          references: { attachments: [{ kind: "image", messageId: first, key: expect.stringMatching(/^img_/) }] },
+          references: {
+            attachments: [{ kind: "image", messageId: first, key: expect.stringMatching(/^img_/) }],
+          },
         },
       },
     });
@@ -113,7 +118,9 @@ describe("what a message refers to", () => {
     const third = await here.say("", { forward: [first] });
     const waiting = await here.ingress.store.waiting(session, 2);
     expect(waiting.map(({ message }) => message.references)).toEqual([
-      { attachments: [expect.objectContaining({ kind: "file", messageId: second, name: "a.pdf" })] },
+      {
+        attachments: [expect.objectContaining({ kind: "file", messageId: second, name: "a.pdf" })],
+      },
       { forwardedId: third },
     ]);
   });
@@ -139,7 +146,10 @@ describe("messages of every kind are taken, none is run as a command", () => {
     const here = await world();
     const id = await here.say("", { messageType });
     const head = await here.head(`${appId}.${here.direct}`);
-    expect(head).toMatchObject({ id, parts: [{ type: "text", text: expect.stringMatching(/\S/) }] });
+    expect(head).toMatchObject({
+      id,
+      parts: [{ type: "text", text: expect.stringMatching(/\S/) }],
+    });
   });
 
   it("posts, recordings, videos and folders", async () => {

@@ -17,7 +17,10 @@ function world() {
     },
   });
   const services = createTestServices({ ...shared, lookups });
-  const chats = new DirectChats({ ...services, clock: { ...services.clock, now: () => nowMs } }, "cli_app");
+  const chats = new DirectChats(
+    { ...services, clock: { ...services.clock, now: () => nowMs } },
+    "cli_app",
+  );
   return { chats, written, forward: (ms: number) => void (nowMs += ms) };
 }
 

@@ -26,14 +26,20 @@ async function scene(): Promise<{
   const [bot = expect.fail("no bot")] = bots;
   const watch = new EventWatch(services, bot, 0);
   opened.push(watch);
-  await expect.poll(async () => (await fetch(`${world.ingress.url}/ready`)).ok, { timeout: patienceMs }).toBe(true);
+  await expect
+    .poll(async () => (await fetch(`${world.ingress.url}/ready`)).ok, { timeout: patienceMs })
+    .toBe(true);
   const note = () => bot.recentChats.note(world.direct, services.clock.now());
   return { world, watch, note, report: async () => await services.eventWatches.of(app) };
 }
 
 /** Another program with the same app id and secret, which acknowledges whatever it gets. */
 async function startThief({ platform }: FeishuWorld): Promise<void> {
-  const thief = new LongConnection({ ...testApp, domain: platform.url, onEvent: async () => undefined });
+  const thief = new LongConnection({
+    ...testApp,
+    domain: platform.url,
+    onEvent: async () => undefined,
+  });
   opened.push(thief);
   thief.start();
   await expect.poll(() => thief.state(), { timeout: patienceMs }).toBe("connected");
@@ -115,7 +121,13 @@ it("an ingress tells others who it is, and how events come to it", async () => {
   const { world } = await scene();
   await world.say("hello");
   const { instances } = world.ingress;
-  await expect.poll(async () => (await instances.instances()).length, { timeout: patienceMs }).toBe(1);
+  await expect
+    .poll(async () => (await instances.instances()).length, { timeout: patienceMs })
+    .toBe(1);
   const [told] = await instances.instances();
-  expect(told).toMatchObject({ service: "ingress", apps: [app], feeds: [{ app, transport: "websocket" }] });
+  expect(told).toMatchObject({
+    service: "ingress",
+    apps: [app],
+    feeds: [{ app, transport: "websocket" }],
+  });
 });

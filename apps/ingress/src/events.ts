@@ -16,12 +16,23 @@ import {
 } from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import { levelOf, type Services } from "./services.ts";
-import { cancelTurn, chatSession, forgetChatKind, placeOf, sessionOfMessage, type Place } from "./sessions.ts";
+import {
+  cancelTurn,
+  chatSession,
+  forgetChatKind,
+  placeOf,
+  sessionOfMessage,
+  type Place,
+} from "./sessions.ts";
 
 // Handles events of the platform, from webhook and long connection, and itself all but messages and clicks.
 
 /** Handles one type of event. When it rejects, the event is not acknowledged and the platform delivers it again. */
-type EventHandler = (services: Services, bot: Bot, envelope: Envelope) => Promise<EventAnswer | undefined>;
+type EventHandler = (
+  services: Services,
+  bot: Bot,
+  envelope: Envelope,
+) => Promise<EventAnswer | undefined>;
 
 const handlers: ReadonlyMap<string, EventHandler> = new Map(
   Object.entries<EventHandler>({
@@ -80,7 +91,10 @@ export async function handleEvent(
 
 async function unknownEvent(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   services.otherEvents.pass(otherEventOf(bot.name, envelope));
-  bot.log.debug({ eventType: envelope.type, eventId: envelope.eventId }, "event of a type without a handler");
+  bot.log.debug(
+    { eventType: envelope.type, eventId: envelope.eventId },
+    "event of a type without a handler",
+  );
 }
 
 async function ignore({ otherEvents }: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
@@ -88,10 +102,14 @@ async function ignore({ otherEvents }: Services, bot: Bot, envelope: Envelope): 
 }
 
 const Id = Type.String({ minLength: 1, maxLength: 128, pattern: "^[\\w-]+$" });
-const Person = Type.Optional(Type.Union([Type.Object({ open_id: Type.Optional(Id) }), Type.Null()]));
+const Person = Type.Optional(
+  Type.Union([Type.Object({ open_id: Type.Optional(Id) }), Type.Null()]),
+);
 const ShortText = Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()]));
 
-const parseRevoked = parserOf(Type.Object({ open_id: Id, revoke_token_type: ShortText, revoke_reason: ShortText }));
+const parseRevoked = parserOf(
+  Type.Object({ open_id: Id, revoke_token_type: ShortText, revoke_reason: ShortText }),
+);
 
 /** Where only the access token was revoked, the grant lasts, and the next call refreshes it. */
 async function grantRevoked(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
@@ -107,7 +125,12 @@ const parseLeft = parserOf(Type.Object({ object: Type.Object({ open_id: Id }) })
 
 async function personLeft(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   const parsed = parseLeft(envelope.event);
-  if (parsed.ok) await endGrant(services, envelope, { openId: parsed.value.object.open_id, reason: "person_left" });
+  if (parsed.ok) {
+    await endGrant(services, envelope, {
+      openId: parsed.value.object.open_id,
+      reason: "person_left",
+    });
+  }
   return await ignore(services, bot, envelope);
 }
 
@@ -123,17 +146,27 @@ async function endGrant(
 const parseAdded = parserOf(Type.Object({ chat_id: Id, operator_tenant_key: ShortText }));
 
 /** The bot was added to a group. */
-async function botAdded(services: Services, bot: Bot, { event, tenantKey }: Envelope): Promise<undefined> {
+async function botAdded(
+  services: Services,
+  bot: Bot,
+  { event, tenantKey }: Envelope,
+): Promise<undefined> {
   const parsed = parseAdded(event);
   if (!parsed.ok) return;
   const { chat_id: chatId, operator_tenant_key: tenant } = parsed.value;
   await greet(services, bot, { chatId, tenant: tenant || tenantKey });
 }
 
-const parseEntered = parserOf(Type.Object({ chat_id: Id, operator_id: Person, last_message_id: ShortText }));
+const parseEntered = parserOf(
+  Type.Object({ chat_id: Id, operator_id: Person, last_message_id: ShortText }),
+);
 
 /** A person has opened their chat with the bot. */
-async function chatEntered(services: Services, bot: Bot, { event, tenantKey: tenant }: Envelope): Promise<undefined> {
+async function chatEntered(
+  services: Services,
+  bot: Bot,
+  { event, tenantKey: tenant }: Envelope,
+): Promise<undefined> {
   const parsed = parseEntered(event);
   if (!parsed.ok) return;
   const { chat_id: chatId, operator_id: operator, last_message_id: lastMessageId } = parsed.value;
@@ -145,7 +178,11 @@ async function chatEntered(services: Services, bot: Bot, { event, tenantKey: ten
 const parseCreated = parserOf(Type.Object({ chat_id: Id, user: Person }));
 
 /** The first time that a person and the bot have a chat; older clients send no other event about it. */
-async function chatCreated(services: Services, bot: Bot, { event, tenantKey: tenant }: Envelope): Promise<undefined> {
+async function chatCreated(
+  services: Services,
+  bot: Bot,
+  { event, tenantKey: tenant }: Envelope,
+): Promise<undefined> {
   const parsed = parseCreated(event);
   if (!parsed.ok) return;
   const { chat_id: chatId, user } = parsed.value;
@@ -154,7 +191,11 @@ async function chatCreated(services: Services, bot: Bot, { event, tenantKey: ten
 }
 
 /** These events do not name the person's tenant: at a bot for certain tenants only messages tell whose a chat is. */
-async function rememberDirectChat({ settings, directChats }: Bot, openId: string, chatId: string): Promise<void> {
+async function rememberDirectChat(
+  { settings, directChats }: Bot,
+  openId: string,
+  chatId: string,
+): Promise<void> {
   if (settings.tenants === null) await directChats.remember(openId, chatId);
 }
 
@@ -173,7 +214,8 @@ async function greet(
   if (!settings.feishu.welcome || !servesTenant(settings.tenants, tenant)) return;
   if ((await lookups.get(key)) !== undefined) return;
   const agent = bot.agentIn(chatId);
-  const spoken = person === undefined ? undefined : await languageOfPerson(services, bot, person, agent);
+  const spoken =
+    person === undefined ? undefined : await languageOfPerson(services, bot, person, agent);
   const language = shownLanguage(agent, spoken);
   await sendNotice(services, bot, {
     purpose: "welcome",
@@ -193,7 +235,11 @@ async function greet(
 const parseRecalled = parserOf(Type.Object({ message_id: Id, chat_id: Id }));
 
 /** A message that was taken back is not answered: whether it is still to come, parked, waiting or being answered. */
-async function messageRecalled(services: Services, bot: Bot, { event }: Envelope): Promise<undefined> {
+async function messageRecalled(
+  services: Services,
+  bot: Bot,
+  { event }: Envelope,
+): Promise<undefined> {
   const parsed = parseRecalled(event);
   if (!parsed.ok) return;
   const { store } = services;
@@ -229,7 +275,12 @@ async function reacted(services: Services, bot: Bot, envelope: Envelope): Promis
   const { feishu, tenants } = bot.settings;
   const parsed = parseReaction(envelope.event);
   if (!feishu.feedback || !parsed.ok || !servesTenant(tenants, envelope.tenantKey)) return;
-  const { message_id: messageId, reaction_type: reaction, user_id: user, action_time: atMs } = parsed.value;
+  const {
+    message_id: messageId,
+    reaction_type: reaction,
+    user_id: user,
+    action_time: atMs,
+  } = parsed.value;
   const word = reactionRatings.get(reaction.emoji_type);
   if (word === undefined || user?.open_id === undefined) return;
   const run = await services.ratings.runOf(messageId);
@@ -260,7 +311,10 @@ async function menuPressed(services: Services, bot: Bot, envelope: Envelope): Pr
   const meaning = Object.hasOwn(menu, key) ? menu[key] : undefined;
   const text = meaning ?? (key.startsWith("/") ? key : undefined);
   if (text === undefined) {
-    bot.log.warn({ eventKey: key }, "a press on the menu without a meaning: name it in feishu.menu");
+    bot.log.warn(
+      { eventKey: key },
+      "a press on the menu without a meaning: name it in feishu.menu",
+    );
     return;
   }
   const chatId = (await bot.directChats.of(openId)) ?? openId;
@@ -291,11 +345,24 @@ async function takePress(services: Services, bot: Bot, press: Press): Promise<vo
   }
   const message = messageOfPress(press);
   const { session } = await placeOf(services, bot, message);
-  const place: Place = { session, target: { app: bot.app, chatId, messageId: "", inThread: false } };
+  const place: Place = {
+    session,
+    target: { app: bot.app, chatId, messageId: "", inThread: false },
+  };
   const admitted = admitPress(bot, press);
-  const arriving = { app: bot.app, id: message.messageId, chat: chatId, person, channel: "feishu" } as const;
+  const arriving = {
+    app: bot.app,
+    id: message.messageId,
+    chat: chatId,
+    person,
+    channel: "feishu",
+  } as const;
   const arrival = { message, place, tenant, fromMenu: true };
-  const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, admitted));
+  const outcome = await watched(
+    services,
+    arriving,
+    async () => await takeMessage(services, bot, arrival, admitted),
+  );
   counters.messages.add(1, { channel: "feishu", outcome });
 }
 

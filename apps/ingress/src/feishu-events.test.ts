@@ -20,9 +20,12 @@ async function waitingIn({ ingress }: FeishuWorld, session: string): Promise<num
 
 /** Until the bot has asked who it is. */
 async function untilKnown({ platform }: FeishuWorld): Promise<void> {
-  await vi.waitFor(() => expect(platform.apiCalls.some(({ path }) => path.includes("bot/v3/info"))).toBe(true), {
-    timeout: 60_000,
-  });
+  await vi.waitFor(
+    () => expect(platform.apiCalls.some(({ path }) => path.includes("bot/v3/info"))).toBe(true),
+    {
+      timeout: 60_000,
+    },
+  );
 }
 
 /** Events of messages that mention the bot in the group. */
@@ -37,7 +40,9 @@ function mentionIn({ platform, group }: FeishuWorld) {
       chat_type: "group",
       message_type: "text",
       content: JSON.stringify({ text: `@_user_1 ${text}` }),
-      mentions: [{ key: "@_user_1", id: { open_id: own }, mentioned_type: "bot", name: "Larkline" }],
+      mentions: [
+        { key: "@_user_1", id: { open_id: own }, mentioned_type: "bot", name: "Larkline" },
+      ],
     },
   });
 }
@@ -45,9 +50,17 @@ function mentionIn({ platform, group }: FeishuWorld) {
 describe("a message by webhook", () => {
   it("is stored, its session woken, and only then acknowledged", async () => {
     const here = await world();
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "你好" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "你好",
+    });
     const report = await sent.delivery;
-    expect(report).toMatchObject({ outcome: "acknowledged", attempts: [{ transport: "webhook", status: 200 }] });
+    expect(report).toMatchObject({
+      outcome: "acknowledged",
+      attempts: [{ transport: "webhook", status: 200 }],
+    });
     const session = `${appId}.${here.direct}`;
     expect(here.ingress.wakes).toEqual([{ session, gen: 1 }]);
     expect(await here.head(session)).toEqual({
@@ -61,22 +74,40 @@ describe("a message by webhook", () => {
       parts: [{ type: "text", text: "你好" }],
       language: "zh",
       createdAtMs: expect.any(Number),
-      reply: { channel: "feishu", app: appId, chatId: here.direct, messageId: sent.messageId, inThread: false },
+      reply: {
+        channel: "feishu",
+        app: appId,
+        chatId: here.direct,
+        messageId: sent.messageId,
+        inThread: false,
+      },
     });
   });
 
   it("may also come to the address of card callbacks", async () => {
     const here = await world({ path: "/feishu/cards" });
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
     expect(await sent.delivery).toMatchObject({ outcome: "acknowledged" });
     expect(await waitingIn(here, `${appId}.${here.direct}`)).toBe(1);
   });
 
   it("AL-46: delivered twice, it is processed once", async () => {
     const here = await world();
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
     await sent.delivery;
-    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ outcome: "acknowledged" });
+    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({
+      outcome: "acknowledged",
+    });
     expect(await waitingIn(here, `${appId}.${here.direct}`)).toBe(1);
     expect(await here.ingress.metrics.text()).toMatch(/outcome="duplicate"[^}]*\} 1/);
   });
@@ -84,10 +115,20 @@ describe("a message by webhook", () => {
   it("AL-46: a redelivery heals a wake-up that was lost", async () => {
     const here = await world({ retryDelaysMs: [] });
     here.ingress.trouble.wake = true;
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
-    expect(await sent.delivery).toMatchObject({ outcome: "exhausted", attempts: [{ status: 500 }] });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
+    expect(await sent.delivery).toMatchObject({
+      outcome: "exhausted",
+      attempts: [{ status: 500 }],
+    });
     here.ingress.trouble.wake = false;
-    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ outcome: "acknowledged" });
+    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({
+      outcome: "acknowledged",
+    });
     const session = `${appId}.${here.direct}`;
     expect(here.ingress.wakes).toEqual([{ session, gen: 1 }]);
     expect(await waitingIn(here, session)).toBe(1);
@@ -96,10 +137,18 @@ describe("a message by webhook", () => {
   it("is not acknowledged while it cannot be stored, and nothing is lost", async () => {
     const here = await world();
     here.ingress.trouble.append = true;
-    const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ status: 500 }]), {
-      timeout: 60_000,
+    const failed = vi.waitFor(
+      () => expect(here.platform.deliveries).toMatchObject([{ status: 500 }]),
+      {
+        timeout: 60_000,
+      },
+    );
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
     });
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     await failed;
     here.ingress.trouble.append = false;
     expect(await sent.delivery).toMatchObject({ outcome: "acknowledged" });
@@ -109,7 +158,12 @@ describe("a message by webhook", () => {
   it("is given back before the platform's own deadline when the store hangs", async () => {
     const here = await world({ retryDelaysMs: [] });
     here.ingress.trouble.hang = true;
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
     const report = await sent.delivery;
     expect(report).toMatchObject({ outcome: "exhausted", attempts: [{ status: 500 }] });
   });
@@ -117,7 +171,11 @@ describe("a message by webhook", () => {
   it("AL-52: an event without a message is acknowledged, and nothing is stored", async () => {
     const here = await world();
     for (const event of [{}, { message: null }, { message: {}, sender: {} }]) {
-      const report = await here.platform.sendEvent({ appId, eventType: "im.message.receive_v1", event });
+      const report = await here.platform.sendEvent({
+        appId,
+        eventType: "im.message.receive_v1",
+        event,
+      });
       expect(report).toMatchObject({ outcome: "acknowledged" });
     }
     expect(here.ingress.wakes).toEqual([]);
@@ -127,13 +185,22 @@ describe("a message by webhook", () => {
   it("a type without a handler is acknowledged and counted", async () => {
     const here = await world();
     const eventType = "im.chat.member.user.added_v1";
-    expect(await here.platform.sendEvent({ appId, eventType, event: {} })).toMatchObject({ outcome: "acknowledged" });
-    const click = { appId, eventType: "card.action.trigger", event: { token: "c-1" }, callback: true };
+    expect(await here.platform.sendEvent({ appId, eventType, event: {} })).toMatchObject({
+      outcome: "acknowledged",
+    });
+    const click = {
+      appId,
+      eventType: "card.action.trigger",
+      event: { token: "c-1" },
+      callback: true,
+    };
     expect(await here.platform.sendEvent(click)).toMatchObject({
       outcome: "acknowledged",
       attempts: [{ response: {} }],
     });
-    expect(await here.ingress.metrics.text()).toMatch(/larkline_ingress_events_total\{[^}]*type="unknown"[^}]*\} 1/);
+    expect(await here.ingress.metrics.text()).toMatch(
+      /larkline_ingress_events_total\{[^}]*type="unknown"[^}]*\} 1/,
+    );
   });
 });
 
@@ -144,7 +211,13 @@ describe("a message in a group", () => {
     const bob = here.platform.addUser({ name: "Bob" });
     here.platform.chats.get(here.group)?.members.add(bob.openId);
     const say = async (text: string, mention = false) => {
-      const sent = await here.platform.sendMessage({ appId, chatId: here.group, from: here.ann, text, mention });
+      const sent = await here.platform.sendMessage({
+        appId,
+        chatId: here.group,
+        from: here.ann,
+        text,
+        mention,
+      });
       expect(await sent.delivery).toMatchObject({ outcome: "acknowledged" });
     };
     await say("nobody");
@@ -170,14 +243,27 @@ describe("a message in a group", () => {
           action: { kind: "respond", status: 400, body: { code: 10_012, msg: "no" } },
         }),
     });
-    const ordinary = await here.platform.sendMessage({ appId, chatId: here.group, from: here.ann, text: "to nobody" });
+    const ordinary = await here.platform.sendMessage({
+      appId,
+      chatId: here.group,
+      from: here.ann,
+      text: "to nobody",
+    });
     expect((await ordinary.delivery).attempts).toHaveLength(1);
-    const direct = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "direct" });
+    const direct = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "direct",
+    });
     expect((await direct.delivery).attempts).toHaveLength(1);
 
-    const refused = vi.waitFor(() => expect(here.platform.deliveries.some(({ status }) => status === 500)).toBe(true), {
-      timeout: 60_000,
-    });
+    const refused = vi.waitFor(
+      () => expect(here.platform.deliveries.some(({ status }) => status === 500)).toBe(true),
+      {
+        timeout: 60_000,
+      },
+    );
     const sent = await here.platform.sendMessage({
       appId,
       chatId: here.group,
@@ -197,7 +283,11 @@ describe("a message in a group", () => {
     await untilKnown(here);
     const own = here.platform.apps[0]?.openId ?? "";
     const event = mentionIn(here);
-    for (const sender of [event("ou_other", "bot"), event("ou_another", "app"), event(own, "user")]) {
+    for (const sender of [
+      event("ou_other", "bot"),
+      event("ou_another", "app"),
+      event(own, "user"),
+    ]) {
       await here.platform.sendEvent({ appId, eventType: "im.message.receive_v1", event: sender });
     }
     expect(here.ingress.wakes).toEqual([]);
@@ -211,7 +301,9 @@ describe("a message in a group", () => {
     await untilKnown(here);
     const event = mentionIn(here);
     const repeated = event("ou_other", "bot", { id: "om_1", text: "/new" });
-    const more = ["om_2", "om_3", "om_4"].map((id) => event("ou_another", "app", { id, text: "hi" }));
+    const more = ["om_2", "om_3", "om_4"].map((id) =>
+      event("ou_another", "app", { id, text: "hi" }),
+    );
     for (const sent of [repeated, repeated, ...more]) {
       await here.platform.sendEvent({ appId, eventType: "im.message.receive_v1", event: sent });
     }
@@ -241,7 +333,9 @@ describe("a message in a group", () => {
     const first = await say(here.topics);
     await say(here.topics, first);
     expect(await waitingIn(here, `${appId}.${here.topics}.${first}`)).toBe(2);
-    expect((await here.head(`${appId}.${here.topics}.${first}`))?.reply).toMatchObject({ inThread: true });
+    expect((await here.head(`${appId}.${here.topics}.${first}`))?.reply).toMatchObject({
+      inThread: true,
+    });
     const quoted = await say(here.group);
     await say(here.group, quoted);
     expect(await waitingIn(here, `${appId}.${here.group}`)).toBe(2);
@@ -258,15 +352,25 @@ describe("a message that starts no run", () => {
       ["请帮我查一下 weather", /11 分钟前发出/],
       ["look this up", /11 minutes after it was written/],
     ] as const) {
-      const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text, createdAtMs });
+      const sent = await here.platform.sendMessage({
+        appId,
+        chatId: here.direct,
+        from: here.ann,
+        text,
+        createdAtMs,
+      });
       expect(await sent.delivery).toMatchObject({ outcome: "acknowledged" });
       const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 60_000 });
       expect(reply.text).toMatch(answer);
-      expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ outcome: "acknowledged" });
+      expect(await here.platform.redeliver(sent.messageId)).toMatchObject({
+        outcome: "acknowledged",
+      });
     }
     expect(await waitingIn(here, `${appId}.${here.direct}`)).toBe(0);
     await here.ingress.close();
-    const replies = here.platform.messages(here.direct).filter(({ senderType }) => senderType === "app");
+    const replies = here.platform
+      .messages(here.direct)
+      .filter(({ senderType }) => senderType === "app");
     expect(replies).toHaveLength(2);
   });
 
@@ -301,7 +405,12 @@ describe("a message that starts no run", () => {
   it("too long: gets a polite reply", async () => {
     const here = await world();
     const text = "long ".repeat(12_000);
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text,
+    });
     const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 60_000 });
     expect(reply.text).toContain("too long");
     expect(here.ingress.wakes).toEqual([]);
@@ -318,10 +427,18 @@ describe("the long connection", () => {
   it("takes messages; one that was not stored is delivered again", async () => {
     const here = await connected({ transport: "websocket" });
     here.ingress.trouble.append = true;
-    const failed = vi.waitFor(() => expect(here.platform.deliveries).toMatchObject([{ acknowledged: false }]), {
-      timeout: 60_000,
+    const failed = vi.waitFor(
+      () => expect(here.platform.deliveries).toMatchObject([{ acknowledged: false }]),
+      {
+        timeout: 60_000,
+      },
+    );
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
     });
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     await failed;
     here.ingress.trouble.append = false;
     const report = await sent.delivery;
@@ -332,16 +449,28 @@ describe("the long connection", () => {
 
   it("alone, leaves the webhook paths closed; readiness tells whether it stands", async () => {
     const here = await connected({ transport: "websocket" });
-    expect((await fetch(`${here.ingress.url}/feishu/events`, { method: "POST", body: "{}" })).status).toBe(404);
-    await vi.waitFor(async () => expect((await fetch(`${here.ingress.url}/ready`)).status).toBe(200), 60_000);
+    expect(
+      (await fetch(`${here.ingress.url}/feishu/events`, { method: "POST", body: "{}" })).status,
+    ).toBe(404);
+    await vi.waitFor(
+      async () => expect((await fetch(`${here.ingress.url}/ready`)).status).toBe(200),
+      60_000,
+    );
   });
 
   it("and the webhook work at once: one message by both is processed once", async () => {
     const here = await connected({ transport: "both" });
-    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
+    const sent = await here.platform.sendMessage({
+      appId,
+      chatId: here.direct,
+      from: here.ann,
+      text: "hi",
+    });
     expect(await sent.delivery).toMatchObject({ attempts: [{ transport: "websocket" }] });
     here.platform.setTransport(appId, "webhook");
-    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ attempts: [{ transport: "webhook" }] });
+    expect(await here.platform.redeliver(sent.messageId)).toMatchObject({
+      attempts: [{ transport: "webhook" }],
+    });
     expect(await waitingIn(here, `${appId}.${here.direct}`)).toBe(1);
   });
 });

@@ -1,5 +1,10 @@
 import { FeishuApi } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator, type PersonMessage, type SimMessage } from "@larkline/simulator";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type PersonMessage,
+  type SimMessage,
+} from "@larkline/simulator";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import type { Claim } from "@larkline/store";
 import { patientClock } from "@larkline/testkit";
@@ -60,7 +65,10 @@ export interface WorldOptions extends TestOptions {
   prepare?: (platform: FeishuSimulator) => void;
 }
 
-function environment(platform: FeishuSimulator, { transport = "webhook", env }: WorldOptions): Record<string, string> {
+function environment(
+  platform: FeishuSimulator,
+  { transport = "webhook", env }: WorldOptions,
+): Record<string, string> {
   return {
     FEISHU_APP_ID: testApp.appId,
     FEISHU_APP_SECRET: testApp.appSecret,
@@ -84,7 +92,8 @@ function conversations(
 ): Conversations {
   const claim = async (session: string): Promise<Claim | undefined> =>
     await store.claim(session, (await store.summary(session)).gen, "test");
-  const said = (chatId: string) => platform.messages(chatId).filter(({ senderType }) => senderType === "app");
+  const said = (chatId: string) =>
+    platform.messages(chatId).filter(({ senderType }) => senderType === "app");
   return {
     head: async (session) => (await claim(session))?.head?.message,
     async say(text, written = {}) {
@@ -110,7 +119,9 @@ function conversations(
       await vi.waitFor(
         () => {
           const message = said(chatId)[count - 1];
-          if (message === undefined) throw new Error(`${said(chatId).length} messages of the bot instead of ${count}`);
+          if (message === undefined) {
+            throw new Error(`${said(chatId).length} messages of the bot instead of ${count}`);
+          }
           return message;
         },
         { timeout: 60_000, interval: 10 },
@@ -130,14 +141,17 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
     retryDelaysMs: options.retryDelaysMs ?? [100, 100, 100, 100],
     limits: "off",
     clock: patientClock, // this process is the platform and the ingress
-    ...(options.answerWithinMs === undefined ? {} : { webhookTimeouts: { totalTimeoutMs: options.answerWithinMs } }),
+    ...(options.answerWithinMs === undefined
+      ? {}
+      : { webhookTimeouts: { totalTimeoutMs: options.answerWithinMs } }),
     connection: { reconnectNonceSeconds: 0, reconnectIntervalSeconds: 1 },
   });
   options.prepare?.(platform);
   const own = options.shared === undefined ? connectSharedRedis(options) : undefined;
   const shared = options.shared ?? own?.memory ?? expect.fail();
   const api = new FeishuApi({ ...testApp, domain: platform.url, tokenCache: shared.tokenCache });
-  const start = async () => await startTestIngress({ ...options, shared, env: environment(platform, options), api });
+  const start = async () =>
+    await startTestIngress({ ...options, shared, env: environment(platform, options), api });
   const ingress = await start();
   const others: TestIngress[] = [];
   platform.setWebhookUrl(testApp.appId, `${ingress.url}${options.path ?? "/feishu/events"}`);

@@ -11,7 +11,12 @@ import {
 } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
 import { patientClock } from "@larkline/testkit";
-import { Metrics, silentLogger, silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
+import {
+  Metrics,
+  silentLogger,
+  silentTelemetry,
+  type Telemetry,
+} from "@larkline/process/telemetry";
 import { createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
@@ -59,7 +64,15 @@ export interface TestIngress extends TestMemory {
 
 /** The normal end of a run. */
 export function doneEvent(final: string, reason = ""): EngineEvent {
-  return { type: "done", totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0, turnCount: 1, reason, final };
+  return {
+    type: "done",
+    totalInputTokens: 0,
+    totalOutputTokens: 0,
+    totalCostUsd: 0,
+    turnCount: 1,
+    reason,
+    final,
+  };
 }
 
 function textOfHead({ message }: QueuedMessage): string {
@@ -146,7 +159,8 @@ const noTrouble: Trouble = {
 export async function startTestIngress(options: TestOptions = {}): Promise<TestIngress> {
   const own = options.shared === undefined ? connectSharedRedis(options) : undefined;
   const shared = options.shared ?? own?.memory ?? expect.fail();
-  const worker = options.script === undefined ? undefined : createTestWorker(shared.store, options.script);
+  const worker =
+    options.script === undefined ? undefined : createTestWorker(shared.store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
   const trouble = { ...noTrouble };
@@ -166,7 +180,9 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
     feishu === undefined || options.api === undefined
       ? []
       : [{ access: { name: "default", ...feishu }, api: options.api }];
-  const bots = [...first, ...(options.bots ?? [])].map(({ access, api }) => new Bot(services, access, api));
+  const bots = [...first, ...(options.bots ?? [])].map(
+    ({ access, api }) => new Bot(services, access, api),
+  );
   const ingress = await startIngress(services, bots);
   const url = `http://127.0.0.1:${ingress.port}`;
   const { metrics } = services;
@@ -180,7 +196,10 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   return { url, ...shared, services, bots, metrics, wakes, cancels, trouble, close };
 }
 
-function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: TestOptions): Services {
+function servicesOf(
+  stores: Stores,
+  { env, settings: input = {}, ...options }: TestOptions,
+): Services {
   const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...env });
   const settings = resolveConfig(input);
   if (!config.ok) throw new Error(config.error);
@@ -197,7 +216,11 @@ function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: T
     clock,
     random: systemRandom,
   };
-  return createServices({ ...parts, metrics: new Metrics({ service: "ingress" }), log: silentLogger });
+  return createServices({
+    ...parts,
+    metrics: new Metrics({ service: "ingress" }),
+    log: silentLogger,
+  });
 }
 
 /** Services without a process around them, for tests of one part. */
@@ -251,9 +274,13 @@ export async function openStream(url: string, init: RequestInit = {}): Promise<T
     });
   const waitFor = async (isTrue: () => boolean, what: string) => {
     const deadline = AbortSignal.timeout(patienceMs);
-    const late = new Promise<void>((resolve) => deadline.addEventListener("abort", () => resolve(), { once: true }));
+    const late = new Promise<void>((resolve) =>
+      deadline.addEventListener("abort", () => resolve(), { once: true }),
+    );
     while (!isTrue()) {
-      if (deadline.aborted || ended) throw new Error(`${what}: not before the end; got ${JSON.stringify(text)}`);
+      if (deadline.aborted || ended) {
+        throw new Error(`${what}: not before the end; got ${JSON.stringify(text)}`);
+      }
       await Promise.race([changed.promise, late]);
     }
   };

@@ -110,14 +110,22 @@ export class EventWatch {
     this.#graceMs = grace;
     this.#startedAtMs = services.clock.now();
     const { monthlyCalls } = bot.settings.feishu;
-    this.#everyMs = monthlyCalls === null ? intervalMs : Math.max(intervalMs, monthMs / (monthlyCalls * shareOfCalls));
-    this.#stopTimer = services.clock.every(Math.min(this.#everyMs, intervalMs), () => void this.look());
+    this.#everyMs =
+      monthlyCalls === null
+        ? intervalMs
+        : Math.max(intervalMs, monthMs / (monthlyCalls * shareOfCalls));
+    this.#stopTimer = services.clock.every(
+      Math.min(this.#everyMs, intervalMs),
+      () => void this.look(),
+    );
   }
 
   /** Looks once, if it is time and no other process does. Never rejects. */
   async look(): Promise<void> {
     this.#running ??= this.#look()
-      .catch((error: unknown) => this.#bot.log.warn({ error }, "it could not be found out who takes events"))
+      .catch((error: unknown) =>
+        this.#bot.log.warn({ error }, "it could not be found out who takes events"),
+      )
       .finally(() => (this.#running = undefined));
     await this.#running;
   }
@@ -134,7 +142,12 @@ export class EventWatch {
     const nowMs = clock.now();
     const sinceMs = Math.max(nowMs - windowMs, this.#startedAtMs);
     const chatId = recentChats.busiest(sinceMs);
-    if (chatId === undefined || !(await redis.takeDuty(`event-watch:${app}`, this.#everyMs - 1_000))) return;
+    if (
+      chatId === undefined ||
+      !(await redis.takeDuty(`event-watch:${app}`, this.#everyMs - 1_000))
+    ) {
+      return;
+    }
     const before = await this.#stillMissed((await eventWatches.of(app))?.missed ?? [], nowMs);
     const found = await this.#compare(chatId, sinceMs);
     const known = new Set(before.map(({ messageId }) => messageId));
@@ -142,7 +155,9 @@ export class EventWatch {
     const missed = [...fresh, ...before].slice(0, maxMissed);
     await eventWatches.save({ app, checkedAtMs: nowMs, ...found, missed });
     recentChats.clear();
-    if (fresh.length > 0) log.error({ app, missed: fresh.length }, "an unknown instance takes events");
+    if (fresh.length > 0) {
+      log.error({ app, missed: fresh.length }, "an unknown instance takes events");
+    }
   }
 
   /** Some come hours late: the platform repeats what was not acknowledged. */
@@ -157,7 +172,10 @@ export class EventWatch {
     return await this.#services.store.seen(session, this.#bot.app, messageId);
   }
 
-  async #compare(chatId: string, sinceMs: number): Promise<Pick<EventWatchReport, "compared" | "missed" | "problem">> {
+  async #compare(
+    chatId: string,
+    sinceMs: number,
+  ): Promise<Pick<EventWatchReport, "compared" | "missed" | "problem">> {
     const { clock } = this.#services;
     const untilMs = clock.now() - this.#graceMs;
     const late = new AbortController();
@@ -166,8 +184,12 @@ export class EventWatch {
     try {
       const listed = await this.#bot.api.history.list({ chatId, sinceMs }, { signal });
       // Orders leave no record of their own when they are answered by what they do.
-      const wanted = listed.filter((one) => one.isByPerson && !one.isOrder && one.createdAtMs <= untilMs);
-      const came = await Promise.all(wanted.map(async ({ messageId }) => await this.#came({ chatId, messageId })));
+      const wanted = listed.filter(
+        (one) => one.isByPerson && !one.isOrder && one.createdAtMs <= untilMs,
+      );
+      const came = await Promise.all(
+        wanted.map(async ({ messageId }) => await this.#came({ chatId, messageId })),
+      );
       const lost = wanted.filter((_, at) => came[at] === false);
       const missed = lost.map(({ messageId, createdAtMs }) => ({ messageId, chatId, createdAtMs }));
       return { compared: wanted.length, missed };

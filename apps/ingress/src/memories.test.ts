@@ -19,7 +19,12 @@ async function world(): Promise<FeishuWorld> {
 }
 
 /** What the bot answers to a command, in the group or alone. */
-async function answerTo(here: FeishuWorld, from: string, text: string, where: "group" | "direct"): Promise<string> {
+async function answerTo(
+  here: FeishuWorld,
+  from: string,
+  text: string,
+  where: "group" | "direct",
+): Promise<string> {
   const place = where === "group" ? { chatId: here.group, mention: true } : { chatId: here.direct };
   const messageId = await here.say(text, { ...place, from });
   return (await here.platform.waitForReply(messageId, { timeoutMs: 60_000 })).text;
@@ -36,7 +41,12 @@ async function ownersIn(here: FeishuWorld): Promise<{ ann: MemoryOwner; team: Me
   };
 }
 
-async function remember(here: FeishuWorld, owner: MemoryOwner, text: string, by = here.ann): Promise<string> {
+async function remember(
+  here: FeishuWorld,
+  owner: MemoryOwner,
+  text: string,
+  by = here.ann,
+): Promise<string> {
   const written = await here.ingress.memories.remember(owner, { call: `call ${text}`, text, by });
   return "id" in written ? written.id : expect.fail(written.state);
 }
@@ -54,19 +64,25 @@ describe("/memory", () => {
     const inGroup = await answerTo(here, here.ann, "/memory", "group");
     expect(inGroup).toContain("1. meets on Mondays (this chat)");
     expect(inGroup).not.toContain("tea");
-    expect(await answerTo(here, here.bob, "/记忆", "group")).toContain("1. meets on Mondays（本聊天）");
+    expect(await answerTo(here, here.bob, "/记忆", "group")).toContain(
+      "1. meets on Mondays（本聊天）",
+    );
   });
 
   it("AT-25: forgets one by its number, and everything with off", async () => {
     const here = await world();
     const { ann, team } = await ownersIn(here);
-    for (const text of ["likes tea", "has a cat", "flies on Friday"]) await remember(here, ann, text);
+    for (const text of ["likes tea", "has a cat", "flies on Friday"]) {
+      await remember(here, ann, text);
+    }
     await remember(here, team, "meets on Mondays");
     const listed = await answerTo(here, here.ann, "/memory", "direct");
     const [, number = ""] = /(\d)\. has a cat/.exec(listed) ?? [];
     expect(await answerTo(here, here.ann, `/memory forget ${number}`, "direct")).toBe("Forgotten.");
     expect((await textsOf(here, ann)).toSorted()).toEqual(["flies on Friday", "likes tea"]);
-    expect(await answerTo(here, here.ann, "/memory forget 9", "direct")).toMatch(/nothing of this number/);
+    expect(await answerTo(here, here.ann, "/memory forget 9", "direct")).toMatch(
+      /nothing of this number/,
+    );
     expect(await answerTo(here, here.ann, "/记忆 关闭", "direct")).toMatch(/已忘掉 2 条/);
     expect(await here.ingress.memories.list(ann)).toEqual({ off: true, memories: [] });
     expect(await textsOf(here, team)).toEqual(["meets on Mondays"]);
@@ -79,8 +95,16 @@ describe("/memory", () => {
 /** A card of the bot in the group: what its buttons carry, the test says. */
 async function buttonCard(here: FeishuWorld, messageId: string): Promise<{ messageId: string }> {
   const text = { tag: "plain_text", content: "Take back" };
-  const button = { tag: "button", text, behaviors: [{ type: "callback", value: { larkline: "memory" } }] };
-  const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
+  const button = {
+    tag: "button",
+    text,
+    behaviors: [{ type: "callback", value: { larkline: "memory" } }],
+  };
+  const content = JSON.stringify({
+    schema: "2.0",
+    config: { update_multi: true },
+    body: { elements: [button] },
+  });
   return await here.api.messages.reply({
     messageId,
     messageType: "interactive",
@@ -114,16 +138,27 @@ describe("the button that takes a note back", () => {
 describe("memories over HTTP", () => {
   it("AT-23, AT-25: are those of the session, are listed and taken away, and no other's", async () => {
     const here = await world();
-    const owner = (id: string, kind: "person" | "chat" = "person"): MemoryOwner => ({ kind, app: "api", id });
+    const owner = (id: string, kind: "person" | "chat" = "person"): MemoryOwner => ({
+      kind,
+      app: "api",
+      id,
+    });
     const id = await remember(here, owner("api.s1"), "likes tea");
     await remember(here, owner("api.s1", "chat"), "a session about travel");
-    const call = async (path: string, method = "GET") => await fetch(`${here.ingress.url}${path}`, { method });
+    const call = async (path: string, method = "GET") =>
+      await fetch(`${here.ingress.url}${path}`, { method });
     const listed = async (session: string) =>
       (await (await call(`/v1/memories?session_id=${session}`)).json()) as object;
     expect(await listed("s1")).toEqual({
       off: false,
       memories: [
-        { id, owner: "person", text: "likes tea", created_at: expect.any(Number), used_at: expect.any(Number) },
+        {
+          id,
+          owner: "person",
+          text: "likes tea",
+          created_at: expect.any(Number),
+          used_at: expect.any(Number),
+        },
         expect.objectContaining({ owner: "chat", text: "a session about travel" }),
       ],
     });

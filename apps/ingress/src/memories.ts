@@ -1,5 +1,11 @@
 import { sessionKeyOf } from "@larkline/agent";
-import { apiApp, memoryOwnersOf, withDeadline, type MemoryOwner, type SessionKey } from "@larkline/protocol";
+import {
+  apiApp,
+  memoryOwnersOf,
+  withDeadline,
+  type MemoryOwner,
+  type SessionKey,
+} from "@larkline/protocol";
 import type { Memories } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";
@@ -66,23 +72,46 @@ async function answer(
 }
 
 function ownersOf(session: SessionKey, caller: string): MemoryOwner[] {
-  const place = { app: apiApp, sender: { id: caller }, session, chatType: "api", reply: { channel: "none" } } as const;
+  const place = {
+    app: apiApp,
+    sender: { id: caller },
+    session,
+    chatType: "api",
+    reply: { channel: "none" },
+  } as const;
   const { person, chat } = memoryOwnersOf(place);
   return [person, chat];
 }
 
-async function listMemories({ memories }: Services, owners: readonly MemoryOwner[], reply: FastifyReply) {
-  const lists = await Promise.all(owners.map(async (owner) => ({ owner, ...(await memories.list(owner)) })));
+async function listMemories(
+  { memories }: Services,
+  owners: readonly MemoryOwner[],
+  reply: FastifyReply,
+) {
+  const lists = await Promise.all(
+    owners.map(async (owner) => ({ owner, ...(await memories.list(owner)) })),
+  );
   const found: Memories = {
     memories: lists.flatMap(({ owner, memories: all }) =>
-      all.map(({ id, text, atMs, usedAtMs }) => ({ id, owner: owner.kind, text, created_at: atMs, used_at: usedAtMs })),
+      all.map(({ id, text, atMs, usedAtMs }) => ({
+        id,
+        owner: owner.kind,
+        text,
+        created_at: atMs,
+        used_at: usedAtMs,
+      })),
     ),
     off: lists.some(({ off }) => off),
   };
   return await reply.send(found);
 }
 
-async function deleteMemory({ memories }: Services, owners: readonly MemoryOwner[], reply: FastifyReply, id: string) {
+async function deleteMemory(
+  { memories }: Services,
+  owners: readonly MemoryOwner[],
+  reply: FastifyReply,
+  id: string,
+) {
   for (const owner of /^[0-9a-f]{1,64}$/.test(id) ? owners : []) {
     if ((await memories.forget(owner, [id])) > 0) return await reply.code(204).send();
   }

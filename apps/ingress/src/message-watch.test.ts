@@ -10,7 +10,11 @@ afterEach(async () => {
 });
 
 /** What observers get about messages, in order. */
-function listening(): { telemetry: Telemetry; heard: [string, Tags][]; of: (message: string) => string[] } {
+function listening(): {
+  telemetry: Telemetry;
+  heard: [string, Tags][];
+  of: (message: string) => string[];
+} {
   const heard: [string, Tags][] = [];
   const telemetry = telemetryFor([
     adapterOf({
@@ -20,7 +24,8 @@ function listening(): { telemetry: Telemetry; heard: [string, Tags][]; of: (mess
         heard.push([`begin ${name}`, tags]);
         return JSON.stringify(tags["message"]);
       },
-      spanEnd: (message, _error, tags) => void heard.push(["end", { message: JSON.parse(message), ...tags }]),
+      spanEnd: (message, _error, tags) =>
+        void heard.push(["end", { message: JSON.parse(message), ...tags }]),
     }),
   ]);
   const of = (message: string): string[] =>
@@ -35,7 +40,12 @@ it("tells of a message that is taken, one that is not for the bot, and one that 
   const here = await startWorld({ telemetry, settings: { limits: { messageChars: 10 } } });
   closing.push(here.close);
   const accepted = await here.say("hello");
-  expect(of(accepted)).toEqual(["begin message.receive", "message.received", "message.appended", "end accepted"]);
+  expect(of(accepted)).toEqual([
+    "begin message.receive",
+    "message.received",
+    "message.appended",
+    "end accepted",
+  ]);
   const traceparent = traceparentOf({ app: testApp.appId, id: accepted });
   const [, received] = heard.find(([name]) => name === "message.received") ?? [];
   expect(received).toEqual({
@@ -46,13 +56,17 @@ it("tells of a message that is taken, one that is not for the bot, and one that 
     person: here.ann,
     channel: "feishu",
   });
-  expect(of(await here.say("not for you", { chatId: here.group }))).toContain("message.refused not_mentioned");
+  expect(of(await here.say("not for you", { chatId: here.group }))).toContain(
+    "message.refused not_mentioned",
+  );
   const long = await here.say("far too many words");
   expect(of(long)).toContain("message.refused too_long");
   // The line that says so is delivered in the trace of its message.
   await vi.waitFor(
     () => {
-      const sent = heard.filter(([name, tags]) => name === "reply.sent" && tags["traceparent"] === traceOf(long));
+      const sent = heard.filter(
+        ([name, tags]) => name === "reply.sent" && tags["traceparent"] === traceOf(long),
+      );
       expect(sent).toHaveLength(1);
     },
     { timeout: 60_000 },
@@ -67,7 +81,9 @@ it("tells of a press on the menu as of a message, also when it cannot be stored"
   here.ingress.trouble.append = true;
   const { reports } = here.platform.pressMenu(here.ann, testApp.appId, "hi");
   const outcomes = () =>
-    heard.flatMap(([name, { outcome }]) => (name === "end" && outcome !== undefined ? [outcome] : []));
+    heard.flatMap(([name, { outcome }]) =>
+      name === "end" && outcome !== undefined ? [outcome] : [],
+    );
   await vi.waitFor(() => expect(outcomes()).toContain("failed"), { timeout: 60_000 });
   here.ingress.trouble.append = false;
   await reports;
@@ -85,10 +101,16 @@ it("continues with the trace of an HTTP client, where it is well-formed", async 
   const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   const traceIds: string[] = [];
   const post = async (session: string, header: string) => {
-    const stream = await postChat(ingress, { message: "hi", session_id: session }, { traceparent: header });
+    const stream = await postChat(
+      ingress,
+      { message: "hi", session_id: session },
+      { traceparent: header },
+    );
     await stream.end();
     traceIds.push(stream.headers.get("x-trace-id") ?? "");
-    return heard.find(([name, { chat }]) => name === "message.received" && chat === session)?.[1]["traceparent"];
+    return heard.find(([name, { chat }]) => name === "message.received" && chat === session)?.[1][
+      "traceparent"
+    ];
   };
   expect(await post("one", traceparent)).toBe(traceparent);
   expect(traceIds).toEqual(["0af7651916cd43dd8448eb211c80319c"]);

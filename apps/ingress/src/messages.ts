@@ -1,5 +1,10 @@
 import { languageOf, noticeText } from "@larkline/agent";
-import { inboundFromEvent, type Envelope, type FeishuMessage, type ReactionPurpose } from "@larkline/feishu";
+import {
+  inboundFromEvent,
+  type Envelope,
+  type FeishuMessage,
+  type ReactionPurpose,
+} from "@larkline/feishu";
 import { lateCard } from "@larkline/feishu/cards";
 import type { AgentConfig, GroupPolicy } from "@larkline/process/config";
 import {
@@ -12,7 +17,13 @@ import {
 } from "@larkline/protocol";
 import { answerByMessage, answerRefusals } from "./approvals.ts";
 import { sendNotice, type Bot } from "./bot.ts";
-import { obeyCommand, readCommand, unknownCommand, type Order, type ReadCommand } from "./commands.ts";
+import {
+  obeyCommand,
+  readCommand,
+  unknownCommand,
+  type Order,
+  type ReadCommand,
+} from "./commands.ts";
 import type { Channel, Services } from "./services.ts";
 import {
   answeredBy,
@@ -52,17 +63,28 @@ export type ArrivalOutcome =
 type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | "bot_limit" | IgnoreReason;
 
 /** Handles a message event. Resolves when the message is stored and its session woken, or it is answered, or is not for the bot. */
-export async function handleMessage(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+export async function handleMessage(
+  services: Services,
+  bot: Bot,
+  envelope: Envelope,
+): Promise<undefined> {
   const outcome = await receive(services, bot, envelope, bot.identity.openId);
   services.counters.messages.add(1, { channel: "feishu", outcome });
   // Not acknowledged: the platform delivers the event again in 15 s.
-  if (outcome === "unsure") throw new Error("a group message has to wait until the bot knows its own open_id");
+  if (outcome === "unsure") {
+    throw new Error("a group message has to wait until the bot knows its own open_id");
+  }
 }
 
 /** How long a group message waits for the bot's open_id, before it is left to redelivery. */
 const identityWaitMs = 1_000;
 
-async function receive(services: Services, bot: Bot, envelope: Envelope, botOpenId: string): Promise<MessageOutcome> {
+async function receive(
+  services: Services,
+  bot: Bot,
+  envelope: Envelope,
+  botOpenId: string,
+): Promise<MessageOutcome> {
   const parsed = inboundFromEvent(envelope, { botOpenId });
   if (!parsed.ok) {
     bot.log.warn({ reason: parsed.error, eventId: envelope.eventId }, "unreadable message event");
@@ -70,11 +92,18 @@ async function receive(services: Services, bot: Bot, envelope: Envelope, botOpen
   }
   const message = parsed.value;
   const { chatId, messageId, senderOpenId: person } = message;
-  const arriving = { app: bot.app, id: messageId, chat: chatId, person, channel: "feishu" } as const;
+  const arriving = {
+    app: bot.app,
+    id: messageId,
+    chat: chatId,
+    person,
+    channel: "feishu",
+  } as const;
   const outcome = await watched(
     services,
     arriving,
-    async () => await admitAndTake(services, bot, message, { botOpenId, eventId: envelope.eventId }),
+    async () =>
+      await admitAndTake(services, bot, message, { botOpenId, eventId: envelope.eventId }),
   );
   if (outcome === "unsure" && botOpenId === "") {
     const learned = await bot.identity.within(identityWaitMs);
@@ -127,7 +156,9 @@ async function admitAndTake(
   if (admission.verdict === "unsure") return "unsure";
   const place = await validPlaceOf(services, bot, message, eventId);
   if (place === undefined) return "unreadable";
-  if (message.senderType === "bot" && !(await mayCauseTurn(services, bot, message, place))) return "bot_limit";
+  if (message.senderType === "bot" && !(await mayCauseTurn(services, bot, message, place))) {
+    return "bot_limit";
+  }
   if (message.chatType === "p2p") noteDirectChat(services, bot, message, admission);
   return await takeMessage(services, bot, { message, place, tenant }, admission);
 }
@@ -143,7 +174,14 @@ async function mayCauseTurn(
   { session }: Place,
 ): Promise<boolean> {
   if ((await store.seqOf(session, app, messageId)) !== undefined) return true;
-  return (await governor.takeRequest(app, `bots of ${chatId}`, settings.feishu.botTurnsPerHour, 3_600_000)) === 0;
+  return (
+    (await governor.takeRequest(
+      app,
+      `bots of ${chatId}`,
+      settings.feishu.botTurnsPerHour,
+      3_600_000,
+    )) === 0
+  );
 }
 
 /** Undefined when an id of the message cannot be part of a key. */
@@ -170,7 +208,10 @@ function noteDirectChat(
 ): void {
   bot.recentChats.note(chatId, clock.now());
   if (verdict === "foreign_tenant") return;
-  bot.background.run("direct chat", async () => await bot.directChats.remember(senderOpenId, chatId));
+  bot.background.run(
+    "direct chat",
+    async () => await bot.directChats.remember(senderOpenId, chatId),
+  );
 }
 
 /** What admission looks at. */
@@ -230,22 +271,29 @@ export type Admitted = Exclude<Admission, { verdict: "ignore" | "unsure" }>;
  * write from outside: a bot may be for certain tenants only.
  */
 export function admit(message: ArrivedMessage, rules: AdmissionRules): Admission {
-  if (rules.botOpenId !== "" && message.senderOpenId === rules.botOpenId) return ignore("own_message");
+  if (rules.botOpenId !== "" && message.senderOpenId === rules.botOpenId) {
+    return ignore("own_message");
+  }
   if (message.senderType === "bot") return admitBot(message, rules);
   const refused = message.chatType === "group" ? admitGroup(message, rules) : undefined;
   if (refused !== undefined) return refused;
-  return servesTenant(rules.tenants, message.tenant) ? admitContent(message, rules) : { verdict: "foreign_tenant" };
+  return servesTenant(rules.tenants, message.tenant)
+    ? admitContent(message, rules)
+    : { verdict: "foreign_tenant" };
 }
 
 /** Another bot gets a run or nothing: a line of ours could be what it answers next. */
 function admitBot(message: ArrivedMessage, rules: AdmissionRules): Admission {
   const { chatType, senderOpenId, mentions, mentionsBot, tenant } = message;
-  if (rules.botTurnsPerHour === 0 || chatType !== "group" || senderOpenId === "") return ignore("bot_message");
+  if (rules.botTurnsPerHour === 0 || chatType !== "group" || senderOpenId === "") {
+    return ignore("bot_message");
+  }
   if (rules.groups === "none") return ignore("groups_off");
   // Before the bot knows itself, the message may be its own.
   if (rules.botOpenId === "" && mentions.length > 0) return { verdict: "unsure" };
   if (!mentionsBot) return ignore("not_mentioned");
-  const isWanted = servesTenant(rules.tenants, tenant) && admitContent(message, rules).verdict === "accept";
+  const isWanted =
+    servesTenant(rules.tenants, tenant) && admitContent(message, rules).verdict === "accept";
   return isWanted ? { verdict: "accept" } : ignore("bot_message");
 }
 
@@ -253,21 +301,36 @@ function ignore(reason: IgnoreReason): Admission {
   return { verdict: "ignore", reason };
 }
 
-function admitGroup(message: ArrivedMessage, { botOpenId, groups, tenants }: AdmissionRules): Admission | undefined {
+function admitGroup(
+  message: ArrivedMessage,
+  { botOpenId, groups, tenants }: AdmissionRules,
+): Admission | undefined {
   if (groups === "none") return ignore("groups_off");
   // People of other tenants get the refusal when they mention the bot, not for every message in a group.
-  if (message.mentionsBot || (groups === "all" && servesTenant(tenants, message.tenant))) return undefined;
-  return botOpenId === "" && message.mentions.length > 0 ? { verdict: "unsure" } : ignore("not_mentioned");
+  if (message.mentionsBot || (groups === "all" && servesTenant(tenants, message.tenant))) {
+    return undefined;
+  }
+  return botOpenId === "" && message.mentions.length > 0
+    ? { verdict: "unsure" }
+    : ignore("not_mentioned");
 }
 
 /** Whether a bot answers people of a tenant; people of an unknown tenant only when it answers everybody. */
-export function servesTenant(tenants: readonly string[] | null, tenant: string | undefined): boolean {
+export function servesTenant(
+  tenants: readonly string[] | null,
+  tenant: string | undefined,
+): boolean {
   return tenants === null || (tenant !== undefined && tenants.includes(tenant));
 }
 
-function admitContent(message: ArrivedMessage, { nowMs, maxAgeMs, maxChars }: AdmissionRules): Admission {
+function admitContent(
+  message: ArrivedMessage,
+  { nowMs, maxAgeMs, maxChars }: AdmissionRules,
+): Admission {
   if (message.text.length > maxChars) return { verdict: "too_long" };
-  if (message.text.trim() === "" && message.attachments.length === 0 && !message.forwarded) return { verdict: "empty" };
+  if (message.text.trim() === "" && message.attachments.length === 0 && !message.forwarded) {
+    return { verdict: "empty" };
+  }
   const ageMs = message.createdAtMs === 0 ? 0 : nowMs - message.createdAtMs;
   return ageMs > maxAgeMs ? { verdict: "late", ageMs } : { verdict: "accept" };
 }
@@ -308,22 +371,31 @@ export async function takeMessage(
   const read = readArrival(services, bot, arrival);
   // For messages that are stored, the script that stores them checks for a recall.
   const isStored = verdict === "accept" && read.for !== "now";
-  if (!isStored && (await services.store.recalled(place.session, bot.app, message.messageId))) return "recalled";
+  if (!isStored && (await services.store.recalled(place.session, bot.app, message.messageId))) {
+    return "recalled";
+  }
   if (verdict === "too_long" || verdict === "empty" || verdict === "foreign_tenant") {
     await answer(services, bot, arrival, refusalText(verdict, arrival.language));
     return verdict;
   }
   if (verdict === "late") {
     // A message that is known already is not late, only this delivery is, and it may have a wake-up to repair.
-    const isKnown = (await services.store.seqOf(place.session, bot.app, message.messageId)) !== undefined;
-    if (!isKnown) return await askWhetherStillWanted(services, bot, { arrival, read, ageMs: admitted.ageMs });
+    const isKnown =
+      (await services.store.seqOf(place.session, bot.app, message.messageId)) !== undefined;
+    if (!isKnown) {
+      return await askWhetherStillWanted(services, bot, { arrival, read, ageMs: admitted.ageMs });
+    }
   }
   if (read.for === "now") return await runOrder(services, bot, arrival, read);
   const outcome = await enqueue(services, bot, arrival, read.message);
   // All clicks on a button share an id, and a line would mark it as answered: a later click would be a duplicate.
   if (arrival.hasToast === true || message.senderType === "bot") return outcome;
-  if (outcome === "full") await answer(services, bot, arrival, refusalText("full", arrival.language));
-  if (outcome === "busy") await answer(services, bot, arrival, noticeText("busy", arrival.language));
+  if (outcome === "full") {
+    await answer(services, bot, arrival, refusalText("full", arrival.language));
+  }
+  if (outcome === "busy") {
+    await answer(services, bot, arrival, noticeText("busy", arrival.language));
+  }
   return outcome;
 }
 
@@ -331,7 +403,12 @@ export async function takeMessage(
 const ownKinds: ReadonlySet<string> = new Set(["text", "post"]);
 
 /** The arrival with the language of its sender, which is kept from one message to the next. */
-async function ready(services: Services, bot: Bot, arrival: Arrival, { verdict }: Admitted): Promise<ReadyArrival> {
+async function ready(
+  services: Services,
+  bot: Bot,
+  arrival: Arrival,
+  { verdict }: Admitted,
+): Promise<ReadyArrival> {
   const { message, fromMenu = false } = arrival;
   const { text, senderOpenId, messageType, forwarded, mentions } = message;
   const agent = bot.agentIn(message.chatId);
@@ -348,10 +425,20 @@ async function ready(services: Services, bot: Bot, arrival: Arrival, { verdict }
 }
 
 /** Sends a line in place of a run; false when it was sent before. */
-async function answer(services: Services, bot: Bot, { message, place }: Arrival, text: string): Promise<boolean> {
+async function answer(
+  services: Services,
+  bot: Bot,
+  { message, place }: Arrival,
+  text: string,
+): Promise<boolean> {
   const { session, target } = place;
   const { messageId } = message;
-  return await sendNotice(services, bot, { purpose: "notice", key: messageId, session, target, text }, { messageId });
+  return await sendNotice(
+    services,
+    bot,
+    { purpose: "notice", key: messageId, session, target, text },
+    { messageId },
+  );
 }
 
 const mayBeCommand = /^\s*[/\uFF0F]/u;
@@ -394,7 +481,10 @@ function inboundOf(services: Services, bot: Bot, arrival: ReadyArrival): Inbound
 const maxAttachments = 20;
 
 /** What has to be fetched before the message can be understood; undefined when it speaks for itself. */
-function referencesOf(message: FeishuMessage, { threadRootId }: Place): MessageReferences | undefined {
+function referencesOf(
+  message: FeishuMessage,
+  { threadRootId }: Place,
+): MessageReferences | undefined {
   const { attachments, forwarded, messageId, parentId } = message;
   const quotedId = parentId === undefined || parentId === threadRootId ? undefined : parentId;
   const references: MessageReferences = {
@@ -421,15 +511,29 @@ async function askWhetherStillWanted(
   const { session, target } = place;
   const { messageId, text } = message;
   const card = lateCard({ language, bilingual, session, message: messageId, ageMs, text });
-  const question = { purpose: "notice", key: messageId, session, target, text: line, card } as const;
+  const question = {
+    purpose: "notice",
+    key: messageId,
+    session,
+    target,
+    text: line,
+    card,
+  } as const;
   await sendNotice(services, bot, question, { messageId, parked: read.message });
   return "late";
 }
 
-async function runOrder(services: Services, bot: Bot, arrival: ReadyArrival, order: Order): Promise<ArrivalOutcome> {
+async function runOrder(
+  services: Services,
+  bot: Bot,
+  arrival: ReadyArrival,
+  order: Order,
+): Promise<ArrivalOutcome> {
   const ordered = { message: inboundOf(services, bot, arrival), language: arrival.language };
   const text = await obeyCommand(services, bot, order, ordered);
-  return text === undefined || (await answer(services, bot, arrival, text)) ? "command" : "duplicate";
+  return text === undefined || (await answer(services, bot, arrival, text))
+    ? "command"
+    : "duplicate";
 }
 
 /** Puts a message into its session as the agent's busy policy says. */
@@ -450,7 +554,8 @@ async function enqueue(
   if (appended === "busy") return "busy";
   const { result, seq, ahead } = appended;
   if (result === "full" || result === "recalled" || result === "foreign") return result;
-  const superseded = policy === "interrupt" && seq > 0 && (await supersedeTurn(services, bot, message, appended));
+  const superseded =
+    policy === "interrupt" && seq > 0 && (await supersedeTurn(services, bot, message, appended));
   // Also for a duplicate: the process of its first delivery may have died between append and wake.
   await wakeSession(services, bot, message.session, appended.wakeGen);
   if (result !== "accepted") return "duplicate";
@@ -458,7 +563,13 @@ async function enqueue(
   const joins = policy === "steer" && isOwn && message.references === undefined;
   // With `interrupt`, a message replaces the same person's running turn; messages of others stay before it.
   const left = message.chatType === "p2p" ? 0 : ahead - 1;
-  showThatItWaits(services, bot, { arrival, message, seq, ahead: superseded ? left : ahead, joins });
+  showThatItWaits(services, bot, {
+    arrival,
+    message,
+    seq,
+    ahead: superseded ? left : ahead,
+    joins,
+  });
   return result;
 }
 
@@ -472,7 +583,10 @@ interface Spot {
 }
 
 /** Whether a message is words alone, so that they may be the answer to a question. */
-function isPlain({ message, fromMenu = false }: ReadyArrival, { command }: InboundMessage): boolean {
+function isPlain(
+  { message, fromMenu = false }: ReadyArrival,
+  { command }: InboundMessage,
+): boolean {
   const { text, attachments, forwarded } = message;
   const hasWords = text.trim() !== "" && !/^\s*[/／]/.test(text);
   return hasWords && attachments.length === 0 && !forwarded && !fromMenu && command === undefined;
@@ -487,12 +601,19 @@ async function answerWith(
 ): Promise<"answer" | "not_asked" | "duplicate" | "too_long" | undefined> {
   const { text, parentId } = arrival.message;
   const quotes = message.references?.quotedId !== undefined;
-  const given = await answerByMessage(services, bot, { message, text: text.trim(), repliesTo: parentId, quotes });
+  const given = await answerByMessage(services, bot, {
+    message,
+    text: text.trim(),
+    repliesTo: parentId,
+    quotes,
+  });
   if (given === "not_asked" || given === "unfit") {
     await answer(services, bot, arrival, answerRefusals[given][arrival.language]);
     return "not_asked";
   }
-  if (given === "too_long") await answer(services, bot, arrival, refusalText("too_long", arrival.language));
+  if (given === "too_long") {
+    await answer(services, bot, arrival, refusalText("too_long", arrival.language));
+  }
   return given;
 }
 
@@ -500,7 +621,10 @@ function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
   // A press on the bot's menu has no message that could get a reaction.
   if (spot.arrival.place.target.messageId === "") return;
   if (spot.ahead > 0) {
-    bot.courtesies.run("position in the queue", async () => await tellPosition(services, bot, spot));
+    bot.courtesies.run(
+      "position in the queue",
+      async () => await tellPosition(services, bot, spot),
+    );
   }
   if (bot.settings.feishu.typing) {
     bot.courtesies.run("typing reaction", async () => await react(services, bot, spot, "typing"));
@@ -525,12 +649,18 @@ async function tellPosition(services: Services, bot: Bot, spot: Spot): Promise<v
 }
 
 /** Adds a reaction; takes it back when the turn has begun, or ended, before the platform took the reaction. */
-async function react({ store }: Services, bot: Bot, spot: Spot, purpose: ReactionPurpose): Promise<void> {
+async function react(
+  { store }: Services,
+  bot: Bot,
+  spot: Spot,
+  purpose: ReactionPurpose,
+): Promise<void> {
   const { message, seq, ahead } = spot;
   await bot.reactions.add(message.id, purpose);
   const waiting = await store.waiting(message.session, ahead + 1);
   if (waiting.some((one) => one.seq === seq)) return;
-  const isBeingAnswered = purpose === "typing" && (await store.summary(message.session)).head?.seq === seq;
+  const isBeingAnswered =
+    purpose === "typing" && (await store.summary(message.session)).head?.seq === seq;
   if (!isBeingAnswered) await bot.reactions.remove(message.id, purpose);
 }
 
@@ -617,10 +747,18 @@ export async function languageOfPerson(
 /** A message does not wait longer than this for the language of its texts. */
 const languagePatienceMs = 1_000;
 
-async function keptLanguage(services: Services, channel: Channel, person: string): Promise<ReplyLanguage | undefined> {
+async function keptLanguage(
+  services: Services,
+  channel: Channel,
+  person: string,
+): Promise<ReplyLanguage | undefined> {
   const { clock, lookups } = services;
   try {
-    const kept = await withDeadline(clock, lookups.get(languageKey(channel, person)), languagePatienceMs);
+    const kept = await withDeadline(
+      clock,
+      lookups.get(languageKey(channel, person)),
+      languagePatienceMs,
+    );
     return replyLanguages.find((language) => language === kept);
   } catch (error) {
     channel.log.warn({ error }, "a person's language could not be read");
@@ -629,7 +767,12 @@ async function keptLanguage(services: Services, channel: Channel, person: string
 }
 
 /** Never rejects. */
-export async function keepLanguage(services: Services, channel: Channel, person: string, language: ReplyLanguage) {
+export async function keepLanguage(
+  services: Services,
+  channel: Channel,
+  person: string,
+  language: ReplyLanguage,
+) {
   try {
     await services.lookups.set(languageKey(channel, person), language, channel.languageKeptMs);
   } catch (error) {
@@ -645,16 +788,24 @@ function languageKey({ app }: Channel, person: string): string {
  * The language that a text is written in; undefined where it has no words, such as a number, a picture or an emoji.
  * Not sure: a command such as `/help` alone, which speakers of every language write, and words of another author.
  */
-export function writtenLanguage(written: Written): { language: ReplyLanguage; isSure: boolean } | undefined {
+export function writtenLanguage(
+  written: Written,
+): { language: ReplyLanguage; isSure: boolean } | undefined {
   const words = wordsOf(written);
   const command = /^\s*\/[\w-]+\s*$/;
   if (!/\p{L}/u.test(words)) return undefined;
-  return { language: languageOf(words), isSure: written.isForeign !== true && !command.test(words) };
+  return {
+    language: languageOf(words),
+    isSure: written.isForeign !== true && !command.test(words),
+  };
 }
 
 /** The text without what is the same in every language: code, addresses, names of people and of emoji. */
 function wordsOf({ text, mentioned = [] }: Written): string {
-  const bare = mentioned.reduce((left, name) => (name === "" ? left : left.replaceAll(`@${name}`, " ")), text);
+  const bare = mentioned.reduce(
+    (left, name) => (name === "" ? left : left.replaceAll(`@${name}`, " ")),
+    text,
+  );
   return bare
     .replaceAll(/```[^]*?(?:```|$)|`[^`\n]*`/g, " ")
     .replaceAll(/https?:\/\/[^\s\p{Script=Han}]+|@\S+/giu, " ")
@@ -662,6 +813,9 @@ function wordsOf({ text, mentioned = [] }: Written): string {
 }
 
 /** The language of the texts around an answer to a message of that language. */
-export function shownLanguage(agent: AgentConfig, spoken: ReplyLanguage | undefined): ReplyLanguage {
+export function shownLanguage(
+  agent: AgentConfig,
+  spoken: ReplyLanguage | undefined,
+): ReplyLanguage {
   return agent.language === "auto" ? (spoken ?? agent.defaultLanguage) : agent.language;
 }

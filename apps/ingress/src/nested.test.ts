@@ -18,9 +18,21 @@ describe("the position in a run and its helpers", () => {
   });
 
   it("is refused when it is malformed, deeper than helpers work, or longer than any that is sent", () => {
-    const branches = (count: number) => ["1", ...Array.from({ length: count }, (_, at) => `${at}-1`)].join("~");
+    const branches = (count: number) =>
+      ["1", ...Array.from({ length: count }, (_, at) => `${at}-1`)].join("~");
     expect(parseNested(branches(99))?.below.size).toBe(99);
-    const wrong = ["", "~0-1", "1~", "1~0", "1~0-x", "1~0_1_2_3-1", "1~a-1", "x~0-1", branches(100), branches(90_000)];
+    const wrong = [
+      "",
+      "~0-1",
+      "1~",
+      "1~0",
+      "1~0-x",
+      "1~0_1_2_3-1",
+      "1~a-1",
+      "x~0-1",
+      branches(100),
+      branches(90_000),
+    ];
     expect(wrong.filter((text) => parseNested(text) !== undefined)).toEqual([]);
   });
 });
@@ -43,14 +55,32 @@ async function writerOf({ store }: TestMemory, session: SessionKey, parentRunId?
   const runId = turnIdOf(session, 1);
   return async (...events: EngineEvent[]) => {
     const facts = { runId, ...(parentRunId === undefined ? {} : { parentRunId }) };
-    await store.emit({ session, epoch: claim.epoch, events: events.map((event) => ({ ...facts, event })) });
+    await store.emit({
+      session,
+      epoch: claim.epoch,
+      events: events.map((event) => ({ ...facts, event })),
+    });
   };
 }
 
-const called = (id: string): EngineEvent => ({ type: "tool_use", id, toolName: "ask", input: {}, helper: "reader" });
+const called = (id: string): EngineEvent => ({
+  type: "tool_use",
+  id,
+  toolName: "ask",
+  input: {},
+  helper: "reader",
+});
 
 const result = (id: string): EngineEvent => {
-  return { type: "tool_result", id, toolName: "ask", output: "", isError: false, truncated: false, storedPath: "" };
+  return {
+    type: "tool_result",
+    id,
+    toolName: "ask",
+    output: "",
+    isError: false,
+    truncated: false,
+    storedPath: "",
+  };
 };
 
 describe("the events of a run and its helpers", () => {
@@ -81,7 +111,9 @@ describe("the events of a run and its helpers", () => {
     const stream = {
       gone: new AbortController().signal,
       async write(text: string): Promise<void> {
-        for (const [, id = "", data = ""] of text.matchAll(/^id: (.*)\n(?:event: .*\n)?data: (.*)$/gm)) {
+        for (const [, id = "", data = ""] of text.matchAll(
+          /^id: (.*)\n(?:event: .*\n)?data: (.*)$/gm,
+        )) {
           frames.push({ id, data });
         }
       },
@@ -112,7 +144,9 @@ describe("the events of a run and its helpers", () => {
     await tellRoot(doneEvent("all"));
     expect(await told).toBe(true);
     expect(has('"done"')).toBe(27);
-    const onLevel = frames.map(({ id }) => id.split("~").filter((place) => /^\d+_\d+-/.test(place)).length);
+    const onLevel = frames.map(
+      ({ id }) => id.split("~").filter((place) => /^\d+_\d+-/.test(place)).length,
+    );
     // One more for each asker, whose next record is the end of a helper that had no place.
     expect(Math.max(...onLevel)).toBeLessThanOrEqual(18);
     expect(frames.filter(({ id }) => parseNested(id) === undefined)).toEqual([]);

@@ -86,7 +86,8 @@ export function runView(name: RunViewName, run: RunFacts, after?: Position): Run
   let { runId } = run;
   let stream = streamOf(runId);
   const emissions = (record: EventRecord): Emission[] => {
-    const next = record.event.type === "done" ? (record.event.takenBy ?? record.runId) : record.runId;
+    const next =
+      record.event.type === "done" ? (record.event.takenBy ?? record.runId) : record.runId;
     // The message has joined another run: that one's events follow.
     if (next !== runId) {
       runId = next;
@@ -164,7 +165,10 @@ class RunTree {
   readonly #places: Places[];
 
   constructor(services: Services, stream: SseStream, nested: NestedRun, stop: AbortSignal) {
-    const { root: position, below } = nested.after ?? { root: { seq: 0 }, below: new Map<string, Position>() };
+    const { root: position, below } = nested.after ?? {
+      root: { seq: 0 },
+      below: new Map<string, Position>(),
+    };
     this.#services = services;
     this.#stream = stream;
     this.#nested = nested;
@@ -175,7 +179,15 @@ class RunTree {
     });
     const { session } = nested.run;
     const emissions = (record: EventRecord) => nested.view.emissions(record);
-    this.#root = { session, path: "", position, began: position, emissions, calls: new Set(), open: new Map() };
+    this.#root = {
+      session,
+      path: "",
+      position,
+      began: position,
+      emissions,
+      calls: new Set(),
+      open: new Map(),
+    };
   }
 
   async tell(): Promise<boolean> {
@@ -221,7 +233,9 @@ class RunTree {
     if (text !== "") await this.#stream.write(text);
     if (this.#stop.aborted) return false;
     if (record.event.type === "tool_use") this.#called(branch, record, record.event);
-    if (record.seq >= branch.began.seq) for (const helper of branch.open.values()) this.#start(helper);
+    if (record.seq >= branch.began.seq) {
+      for (const helper of branch.open.values()) this.#start(helper);
+    }
     return true;
   }
 
@@ -233,7 +247,10 @@ class RunTree {
       branch.position = parsePosition(id) ?? branch.position;
       const { runId, parentRunId } = record;
       const place = { runId, ...(parentRunId === undefined ? {} : { parentRunId }) };
-      return sseEvent({ id: this.#place(), data: this.#nested.name === "items" ? { ...data, ...place } : data });
+      return sseEvent({
+        id: this.#place(),
+        data: this.#nested.name === "items" ? { ...data, ...place } : data,
+      });
     });
     branch.position = { seq: record.seq };
     return texts.join("");
@@ -252,7 +269,11 @@ class RunTree {
     return places.join("~");
   }
 
-  #called(branch: Branch, { runId: parentRunId }: EventRecord, { id, helper: agent }: EventOf<"tool_use">): void {
+  #called(
+    branch: Branch,
+    { runId: parentRunId }: EventRecord,
+    { id, helper: agent }: EventOf<"tool_use">,
+  ): void {
     if (agent === undefined || branch.calls.has(id)) return;
     const path = [branch.path, branch.calls.size].filter((part) => part !== "").join("_");
     branch.calls.add(id);
@@ -260,7 +281,13 @@ class RunTree {
     const runId = turnIdOf(session, 1);
     const position = this.#below.get(path);
     this.#below.delete(path);
-    const facts = { runId, sessionId: this.#nested.sessionIdOf(session), agent, startedAtMs: 0, parentRunId };
+    const facts = {
+      runId,
+      sessionId: this.#nested.sessionIdOf(session),
+      agent,
+      startedAtMs: 0,
+      parentRunId,
+    };
     const stream = new RunStream(this.#nested.name, facts, position);
     branch.open.set(id, {
       session,
@@ -286,9 +313,12 @@ class RunTree {
 
   async #sendHelper(helper: Helper): Promise<void> {
     // Before the end in its asker's run its own records have to be sent, with a place or without.
-    helper.hasPlace ||= await this.#placesOf(helper.path).take(AbortSignal.any([this.#stop, helper.resultSeen.signal]));
+    helper.hasPlace ||= await this.#placesOf(helper.path).take(
+      AbortSignal.any([this.#stop, helper.resultSeen.signal]),
+    );
     const own = recordsOfRun(this.#recordsOf(helper), helper.runId);
-    const records = this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;
+    const records =
+      this.#nested.view.also === "totals" ? withTotals(this.#services, helper.session, own) : own;
     for await (const record of records) {
       if (record === "lost" || !(await this.#sendRecord(helper, record))) break;
     }
@@ -298,7 +328,11 @@ class RunTree {
   async *#recordsOf({ session, resultSeen }: Helper): AsyncGenerator<EventRecord> {
     const { eventLog } = this.#services;
     let last = 0;
-    for await (const record of eventLog.follow(session, 0, AbortSignal.any([this.#stop, resultSeen.signal]))) {
+    for await (const record of eventLog.follow(
+      session,
+      0,
+      AbortSignal.any([this.#stop, resultSeen.signal]),
+    )) {
       if (record === undefined) continue;
       last = record.seq;
       yield record;
@@ -311,7 +345,9 @@ class RunTree {
     if (helper.hasPlace) this.#placesOf(helper.path).free();
     for (const below of helper.open.values()) this.#forget(below);
     for (const path of this.#below.keys()) {
-      if (path.startsWith(`${helper.path}_`) && this.#below.delete(path)) this.#placesOf(path).free();
+      if (path.startsWith(`${helper.path}_`) && this.#below.delete(path)) {
+        this.#placesOf(path).free();
+      }
     }
   }
 

@@ -62,9 +62,9 @@ describe("the description of the API", () => {
     expect(await served.json()).toEqual(JSON.parse(JSON.stringify(document)));
     expect(document["openapi"]).toBe("3.1.0");
     const { components, paths } = document as unknown as Described;
-    const targets = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].map(
-      ([, name = ""]) => name,
-    );
+    const targets = [
+      ...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g),
+    ].map(([, name = ""]) => name);
     expect(targets.length).toBeGreaterThan(20);
     expect(targets.filter((name) => !(name in components.schemas))).toEqual([]);
     expect(Object.keys(components.schemas).filter((name) => !targets.includes(name))).toEqual([]);
@@ -72,7 +72,9 @@ describe("the description of the API", () => {
       operationId: string;
     }[];
     expect(new Set(ids.map(({ operationId }) => operationId)).size).toBe(ids.length);
-    for (const schema of Object.values(components.schemas)) compileJsonSchema(standing(schema, components.schemas));
+    for (const schema of Object.values(components.schemas)) {
+      compileJsonSchema(standing(schema, components.schemas));
+    }
   });
 
   it("says what real calls are answered", async () => {
@@ -85,8 +87,9 @@ describe("the description of the API", () => {
       const schema = described?.content?.["application/json"]?.schema;
       const text = await response.text();
       if (described === undefined) unlike.push(`${route}: no status ${response.status}`);
-      else if (schema === undefined && text !== "" && described.content === undefined) unlike.push(`${route}: a body`);
-      else if (schema !== undefined) {
+      else if (schema === undefined && text !== "" && described.content === undefined) {
+        unlike.push(`${route}: a body`);
+      } else if (schema !== undefined) {
         const checked = compileJsonSchema(standing(schema, components.schemas))(JSON.parse(text));
         if (!checked.ok) unlike.push(`${route} ${response.status}: ${checked.error}`);
       }
@@ -95,7 +98,10 @@ describe("the description of the API", () => {
     const body = (value: unknown) => ({ body: JSON.stringify(value) });
     const wait = { headers: { prefer: "wait=30" } };
     const statuses = [
-      await call("POST /v1/runs", "/v1/runs", { ...body({ input: "a", session_id: "o1", message_id: "m" }), ...wait }),
+      await call("POST /v1/runs", "/v1/runs", {
+        ...body({ input: "a", session_id: "o1", message_id: "m" }),
+        ...wait,
+      }),
       await call("POST /v1/runs", "/v1/runs", body({ input: "b", session_id: "o2" })),
       await call("POST /v1/runs", "/v1/runs", body({ input: [] })),
       await call("POST /v1/runs", "/v1/runs", body({ input: "a".repeat(1_100_000) })),
@@ -110,10 +116,26 @@ describe("the description of the API", () => {
       await call("GET /v1/sessions/{id}", "/v1/sessions/o9"),
       await call("GET /v1/sessions/{id}/items", "/v1/sessions/o1/items"),
       await call("GET /v1/sessions/{id}/items", "/v1/sessions/o1/items?limit=0"),
-      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o1/commands", body({ command: "/status" })),
-      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o1/commands", body({ command: "/new" })),
-      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o1/commands", body({ command: "hello" })),
-      await call("POST /v1/sessions/{id}/commands", "/v1/sessions/o.1/commands", body({ command: "/new" })),
+      await call(
+        "POST /v1/sessions/{id}/commands",
+        "/v1/sessions/o1/commands",
+        body({ command: "/status" }),
+      ),
+      await call(
+        "POST /v1/sessions/{id}/commands",
+        "/v1/sessions/o1/commands",
+        body({ command: "/new" }),
+      ),
+      await call(
+        "POST /v1/sessions/{id}/commands",
+        "/v1/sessions/o1/commands",
+        body({ command: "hello" }),
+      ),
+      await call(
+        "POST /v1/sessions/{id}/commands",
+        "/v1/sessions/o.1/commands",
+        body({ command: "/new" }),
+      ),
       await call("GET /v1/approvals", "/v1/approvals?session_id=o1"),
       await call("GET /v1/approvals", "/v1/approvals"),
       await call("POST /v1/approvals/{id}", "/v1/approvals/none", body({ decision: "approve" })),
@@ -155,6 +177,9 @@ describe("the description of the API", () => {
 
 /** A schema that stands alone, with those it refers to. */
 function standing(schema: object, schemas: Record<string, object>): object {
-  const all = JSON.stringify({ ...schema, $defs: schemas }).replaceAll("#/components/schemas/", "#/$defs/");
+  const all = JSON.stringify({ ...schema, $defs: schemas }).replaceAll(
+    "#/components/schemas/",
+    "#/$defs/",
+  );
   return JSON.parse(all) as object;
 }

@@ -77,7 +77,14 @@ export const operations: Readonly<Record<string, Operation>> = {
       },
     },
     body: RunRequest,
-    answers: { 200: RunReport, 202: RunStarted, 400: ApiError, 404: ApiError, 409: ApiError, 413: ApiError },
+    answers: {
+      200: RunReport,
+      202: RunStarted,
+      400: ApiError,
+      404: ApiError,
+      409: ApiError,
+      413: ApiError,
+    },
   },
   "GET /v1/runs/{id}": {
     about: {
@@ -120,14 +127,24 @@ export const operations: Readonly<Record<string, Operation>> = {
     answers: { 202: RunCancelled, 404: ApiError, 409: RunCancelled },
   },
   "GET /v1/sessions/{id}": {
-    about: { en: "Returns the state of a session, and what its runs have used.", zh: "查询会话状态及其用量。" },
+    about: {
+      en: "Returns the state of a session, and what its runs have used.",
+      zh: "查询会话状态及其用量。",
+    },
     answers: { 200: SessionReport, 404: ApiError },
   },
   "GET /v1/sessions/{id}/items": {
-    about: { en: "The conversation of a session, oldest first, in pages.", zh: "分页读取会话内容，最早的在前。" },
+    about: {
+      en: "The conversation of a session, oldest first, in pages.",
+      zh: "分页读取会话内容，最早的在前。",
+    },
     query: {
       after: { en: "`next` of the page before.", zh: "上一页的 `next`。", schema: text },
-      limit: { en: "Messages of a page, 1 to 200; default 50.", zh: "每页消息数，1 到 200，默认 50。", schema: text },
+      limit: {
+        en: "Messages of a page, 1 to 200; default 50.",
+        zh: "每页消息数，1 到 200，默认 50。",
+        schema: text,
+      },
     },
     answers: { 200: SessionItems, 400: ApiError, 404: ApiError },
   },
@@ -153,7 +170,13 @@ export const operations: Readonly<Record<string, Operation>> = {
       zh: "对审批作出决定。403：须由他人决定；409：已决定或已过期。",
     },
     body: ApiDecision,
-    answers: { 200: approvalIn({}), 400: ApiError, 403: approvalIn(text), 404: ApiError, 409: approvalIn(text) },
+    answers: {
+      200: approvalIn({}),
+      400: ApiError,
+      403: approvalIn(text),
+      404: ApiError,
+      409: approvalIn(text),
+    },
   },
   "GET /v1/inputs": {
     about: {
@@ -169,7 +192,13 @@ export const operations: Readonly<Record<string, Operation>> = {
       zh: "回答一个提问。403：提问对象是他人；409：已有回答或已过期。",
     },
     body: ApiAnswer,
-    answers: { 200: questionIn({}), 400: ApiError, 403: questionIn(text), 404: ApiError, 409: questionIn(text) },
+    answers: {
+      200: questionIn({}),
+      400: ApiError,
+      403: questionIn(text),
+      404: ApiError,
+      409: questionIn(text),
+    },
   },
   "GET /v1/permissions": {
     about: {
@@ -241,9 +270,15 @@ const meanings: Readonly<Record<number, Bilingual>> = {
   200: { en: "As asked.", zh: "成功。" },
   202: { en: "Taken; the run continues.", zh: "已接受，运行继续。" },
   204: { en: "Nothing more.", zh: "没有更多内容。" },
-  400: { en: "Names the field that is wrong. Nothing is stored.", zh: "指明有误的字段；不存储任何内容。" },
+  400: {
+    en: "Names the field that is wrong. Nothing is stored.",
+    zh: "指明有误的字段；不存储任何内容。",
+  },
   403: { en: "Others have to.", zh: "须由他人处理。" },
-  404: { en: "Not known, no longer kept, or another caller's.", zh: "不存在、已过保留期或属于其他调用方。" },
+  404: {
+    en: "Not known, no longer kept, or another caller's.",
+    zh: "不存在、已过保留期或属于其他调用方。",
+  },
   409: { en: "Not in this state.", zh: "当前状态不允许。" },
   413: { en: "Too long.", zh: "内容过长。" },
 };
@@ -293,10 +328,17 @@ export function openApiDocument(): Record<string, unknown> {
     const [method = "", path = ""] = route.split(" ");
     paths[path] = { ...paths[path], [method.toLowerCase()]: described(route, operation) };
   }
-  const schemas = Object.entries(named).map(([name, schema]) => [name, withReferences(schema, schema)]);
+  const schemas = Object.entries(named).map(([name, schema]) => [
+    name,
+    withReferences(schema, schema),
+  ]);
   return {
     openapi: "3.1.0",
-    info: { title: "Larkline", version: manifest.version, license: { name: "Apache-2.0", identifier: "Apache-2.0" } },
+    info: {
+      title: "Larkline",
+      version: manifest.version,
+      license: { name: "Apache-2.0", identifier: "Apache-2.0" },
+    },
     servers: [{ url: "/" }],
     security: [{ bearer: [] }],
     paths,
@@ -307,7 +349,10 @@ export function openApiDocument(): Record<string, unknown> {
   };
 }
 
-function described(route: string, { about, query = {}, headers = {}, body, answers }: Operation): object {
+function described(
+  route: string,
+  { about, query = {}, headers = {}, body, answers }: Operation,
+): object {
   const [, path = ""] = route.split(" ");
   const inPath = [...path.matchAll(/\{(\w+)\}/g)].map(([, name = ""]) => ({
     name,
@@ -316,7 +361,10 @@ function described(route: string, { about, query = {}, headers = {}, body, answe
     schema: text,
   }));
   const given = Object.entries(answers).map(([status, answer]) => {
-    return [status, { ...shown(meanings[Number(status)] ?? { en: "", zh: "" }), ...answerOf(answer, path) }] as const;
+    return [
+      status,
+      { ...shown(meanings[Number(status)] ?? { en: "", zh: "" }), ...answerOf(answer, path) },
+    ] as const;
   });
   const refused = Object.entries(refusals)
     .filter(([status]) => !(Number(status) in answers))
@@ -385,7 +433,9 @@ function withReferences(schema: unknown, whole?: unknown): unknown {
   const name = schema === whole ? undefined : nameOf(schema);
   if (name !== undefined) return referenceTo(name);
   if (Array.isArray(schema)) return schema.map((each: unknown) => withReferences(each));
-  return Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, withReferences(value)]));
+  return Object.fromEntries(
+    Object.entries(schema).map(([key, value]) => [key, withReferences(value)]),
+  );
 }
 
 function nameOf(schema: object): string | undefined {
@@ -409,7 +459,9 @@ export function registerDescription(scope: FastifyInstance): void {
   let description: string | undefined;
   const policy = policyOf(page);
   scope.get("/openapi.json", { exposeHeadRoute: false }, async (_request, reply) => {
-    return await reply.type("application/json").send((description ??= JSON.stringify(openApiDocument())));
+    return await reply
+      .type("application/json")
+      .send((description ??= JSON.stringify(openApiDocument())));
   });
   scope.get("/docs", { exposeHeadRoute: false }, async (_request, reply) => {
     return await reply

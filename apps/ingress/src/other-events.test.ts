@@ -1,7 +1,12 @@
 import { createHmac } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -25,7 +30,10 @@ async function world(...consumers: EventConsumer[]): Promise<FeishuWorld> {
   return await hastyWorld({}, ...consumers);
 }
 
-async function hastyWorld(options: WorldOptions, ...consumers: EventConsumer[]): Promise<FeishuWorld> {
+async function hastyWorld(
+  options: WorldOptions,
+  ...consumers: EventConsumer[]
+): Promise<FeishuWorld> {
   const here = await startWorld({ ...options, consumers });
   closing.unshift(async () => await here.close());
   return here;
@@ -39,9 +47,24 @@ async function deliver(here: FeishuWorld, eventType: string, event: Record<strin
 async function foreignClick(here: FeishuWorld, value: Record<string, unknown>) {
   const question = await here.say("one", { chatId: here.group, mention: true });
   const behaviors = [{ type: "callback", value }];
-  const button = { tag: "button", element_id: "b", text: { tag: "plain_text", content: "Vote" }, behaviors };
-  const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
-  const card = { messageId: question, messageType: "interactive", content, uuid: "card", inThread: false } as const;
+  const button = {
+    tag: "button",
+    element_id: "b",
+    text: { tag: "plain_text", content: "Vote" },
+    behaviors,
+  };
+  const content = JSON.stringify({
+    schema: "2.0",
+    config: { update_multi: true },
+    body: { elements: [button] },
+  });
+  const card = {
+    messageId: question,
+    messageType: "interactive",
+    content,
+    uuid: "card",
+    inThread: false,
+  } as const;
   const { messageId } = await here.api.messages.reply(card);
   return async () => await here.platform.click({ messageId, openId: here.ann, elementId: "b" });
 }
@@ -52,7 +75,9 @@ interface Received {
 }
 
 /** A server that answers as the test says, and the consumer that sends to it. */
-async function address(answer: (response: ServerResponse, received: Received, count: number) => void) {
+async function address(
+  answer: (response: ServerResponse, received: Received, count: number) => void,
+) {
   const received: Received[] = [];
   const server: Server = createServer(async (request, response) => {
     const one = { headers: request.headers, body: await textOf(request) };
@@ -95,7 +120,11 @@ describe("an event that is not ours", () => {
     await deliver(here, "im.message.reaction.created_v1", { message_id: "om_1" });
     await vi.waitFor(() => expect([told.length, received.length]).toEqual([2, 2]), 60_000);
     const created = told.find(({ type }) => type === "contact.user.created_v3");
-    expect(created).toMatchObject({ bot: "default", app: appId, event: { object: { name: "陈" } } });
+    expect(created).toMatchObject({
+      bot: "default",
+      app: appId,
+      event: { object: { name: "陈" } },
+    });
     expect(created?.eventId).not.toBe("");
     for (const { headers, body } of received) {
       expect(told).toContainEqual({ ...JSON.parse(body), v: undefined });
@@ -104,7 +133,9 @@ describe("an event that is not ours", () => {
       const expected = createHmac("sha256", key).update(`${timestamp}.${body}`).digest("hex");
       expect(headers["x-larkline-signature"]).toBe(`v1=${expected}`);
     }
-    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(4), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(4), {
+      timeout: 60_000,
+    });
   });
 
   it("AL-62: is acknowledged whatever a module does with it, and the others still get theirs", async () => {
@@ -119,9 +150,13 @@ describe("an event that is not ours", () => {
       },
       { event: ({ type }) => void told.push(type) },
     );
-    expect(await deliver(here, "contact.user.created_v3", {})).toMatchObject({ outcome: "acknowledged" });
+    expect(await deliver(here, "contact.user.created_v3", {})).toMatchObject({
+      outcome: "acknowledged",
+    });
     await vi.waitFor(() => expect(told).toEqual(["contact.user.created_v3"]), { timeout: 60_000 });
-    await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), {
+      timeout: 60_000,
+    });
   });
 
   it("AL-62: is acknowledged before any consumer gets it", async () => {
@@ -130,7 +165,9 @@ describe("an event that is not ours", () => {
       event: async () => heard.resolve(await here.ingress.metrics.text()),
     });
     await deliver(here, "contact.user.created_v3", {});
-    expect(await heard.promise).toMatch(/larkline_ingress_events_total\{[^}]*outcome="acknowledged"[^}]*\} 1/);
+    expect(await heard.promise).toMatch(
+      /larkline_ingress_events_total\{[^}]*outcome="acknowledged"[^}]*\} 1/,
+    );
   });
 
   it("is dropped and counted when too many wait", async () => {
@@ -144,7 +181,9 @@ describe("an event that is not ours", () => {
       },
     });
     const send = async () => await deliver(here, "contact.user.created_v3", {});
-    for (let round = 0; round < 11; round += 1) await Promise.all(Array.from({ length: 100 }, send));
+    for (let round = 0; round < 11; round += 1) {
+      await Promise.all(Array.from({ length: 100 }, send));
+    }
     expect(most).toBe(16);
     const dropped = await counted(here, "event", "dropped");
     expect(dropped).toBeLessThanOrEqual(1_100 - 16 - 1_000);
@@ -161,7 +200,9 @@ describe("an event that is not ours", () => {
     await deliver(here, "contact.user.created_v3", {});
     await vi.waitFor(() => expect(received).toHaveLength(2), 60_000);
     expect(received[1]?.body).toBe(received[0]?.body);
-    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(1), { timeout: 60_000 });
+    await vi.waitFor(async () => expect(await counted(here, "event", "passed")).toBe(1), {
+      timeout: 60_000,
+    });
     await deliver(here, "contact.user.updated_v3", {});
     await vi.waitFor(async () => expect(await counted(here, "event", "failed")).toBe(1), 60_000);
     expect(received).toHaveLength(3);
@@ -169,7 +210,10 @@ describe("an event that is not ours", () => {
 
   it("is nothing that Larkline deals with itself", async () => {
     const told: string[] = [];
-    const here = await world({ event: ({ type }) => void told.push(type), click: ({ type }) => void told.push(type) });
+    const here = await world({
+      event: ({ type }) => void told.push(type),
+      click: ({ type }) => void told.push(type),
+    });
     await here.say("hello");
     await deliver(here, "im.chat.updated_v1", { chat_id: here.group });
     await deliver(here, "contact.user.created_v3", {});
@@ -203,7 +247,9 @@ describe("a click that is not ours", () => {
     [200, '"text"', { toast: { content: "no pending approval" } }],
     [200, `{"card":"${"x".repeat(70_000)}"}`, { toast: { content: "no pending approval" } }],
   ])("AL-62: over HTTP %d %.40s decides what the person sees", async (status, body, shown) => {
-    const { received, consumers } = await address((response) => void response.writeHead(status).end(body));
+    const { received, consumers } = await address(
+      (response) => void response.writeHead(status).end(body),
+    );
     const here = await world(...consumers);
     const click = await foreignClick(here, { vote: "yes" });
     expect(await click()).toMatchObject({ code: 0, ...shown });
@@ -241,7 +287,11 @@ describe("what the configuration names", () => {
   it("is loaded, a module with one consumer or with several", async () => {
     const one = await moduleOf("export default { event() {} };");
     const two = await moduleOf("export default [{ click() {} }, { event() {}, click() {} }];");
-    const loaded = await eventConsumers(systemClock, { modules: [one, two], url: undefined }, undefined);
+    const loaded = await eventConsumers(
+      systemClock,
+      { modules: [one, two], url: undefined },
+      undefined,
+    );
     expect(loaded.ok ? loaded.value : loaded.error).toHaveLength(3);
   });
 
@@ -255,7 +305,11 @@ describe("what the configuration names", () => {
       undefined,
     );
     expect(loaded.ok ? [] : loaded.error.split("\n")).toHaveLength(4);
-    const keyless = await eventConsumers(systemClock, { modules: [], url: "https://hooks.example" }, undefined);
+    const keyless = await eventConsumers(
+      systemClock,
+      { modules: [], url: "https://hooks.example" },
+      undefined,
+    );
     expect(keyless).toEqual({ ok: false, error: expect.stringContaining("EVENTS_SIGNING_KEY") });
     for (const url of ["http://hooks.example", "ftp://x", "https:/x"]) {
       expect(resolveConfig({ events: { url } }).ok).toBe(false);

@@ -76,7 +76,12 @@ export class OtherEvents {
 
   /** Passes an event on, once the caller has had time to acknowledge it. Never throws, never waits. */
   pass(event: OtherEvent): void {
-    if (this.#closing.signal.aborted || !this.#consumers.some((consumer) => consumer.event !== undefined)) return;
+    if (
+      this.#closing.signal.aborted ||
+      !this.#consumers.some((consumer) => consumer.event !== undefined)
+    ) {
+      return;
+    }
     if (this.#waiting.length >= mostWaiting) {
       this.#count("event", "dropped");
       const about = { eventType: event.type, eventId: event.eventId };
@@ -104,7 +109,10 @@ export class OtherEvents {
     const interested = this.#consumers.filter((consumer) => consumer.event !== undefined);
     await Promise.all(
       interested.map(async (consumer) => {
-        const result = await this.#ask(event, async (signal) => await consumer.event?.(event, signal));
+        const result = await this.#ask(
+          event,
+          async (signal) => await consumer.event?.(event, signal),
+        );
         this.#count("event", result.ok ? "passed" : "failed");
       }),
     );
@@ -124,15 +132,23 @@ export class OtherEvents {
     const answer = await Promise.race([this.#answerOf(event, asked), late.promise]);
     cancel();
     if (answer !== "late") return answer;
-    log.warn({ eventId: event.eventId }, "a click was answered before its consumer had anything to say");
+    log.warn(
+      { eventId: event.eventId },
+      "a click was answered before its consumer had anything to say",
+    );
     return {}; // a consumer may be at work on it, so it is not said to be unknown
   }
 
-  async #answerOf(event: OtherEvent, asked: readonly EventConsumer[]): Promise<EventAnswer | undefined> {
+  async #answerOf(
+    event: OtherEvent,
+    asked: readonly EventConsumer[],
+  ): Promise<EventAnswer | undefined> {
     this.#clicks += 1;
     try {
       for (const consumer of asked) {
-        const result = await this.#ask(event, async (signal) => answerIn(await consumer.click?.(event, signal)));
+        const result = await this.#ask(event, async (signal) =>
+          answerIn(await consumer.click?.(event, signal)),
+        );
         if (!result.ok) this.#count("click", "failed");
         else if (result.value !== undefined) {
           this.#count("click", "passed");
@@ -146,11 +162,16 @@ export class OtherEvents {
   }
 
   /** What a consumer says within its time; what it throws is logged and nothing else. */
-  async #ask<T>(event: OtherEvent, work: (signal: AbortSignal) => Promise<T>): Promise<ParseResult<T>> {
+  async #ask<T>(
+    event: OtherEvent,
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<ParseResult<T>> {
     const { clock, log } = this.#parts;
     const { promise: over, reject } = Promise.withResolvers<never>();
     const late = new AbortController();
-    const cancel = clock.after(consumerDeadlineMs, () => late.abort(new DOMException("too slow", "TimeoutError")));
+    const cancel = clock.after(consumerDeadlineMs, () =>
+      late.abort(new DOMException("too slow", "TimeoutError")),
+    );
     const signal = AbortSignal.any([late.signal, this.#closing.signal]);
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
     try {
@@ -197,7 +218,9 @@ function problemOf(value: unknown): string | undefined {
   if (methods.some((method) => method !== undefined && typeof method !== "function")) {
     return "event and click of a consumer must be functions";
   }
-  return methods.every((method) => method === undefined) ? "a consumer has neither event nor click" : undefined;
+  return methods.every((method) => method === undefined)
+    ? "a consumer has neither event nor click"
+    : undefined;
 }
 
 function isConsumer(value: unknown): value is EventConsumer {
@@ -213,12 +236,17 @@ export async function eventConsumers(
   const loaded = await loadEventConsumers(modules);
   if (url === undefined || !loaded.ok) return loaded;
   if (key === undefined) {
-    return { ok: false, error: "events.url needs EVENTS_SIGNING_KEY, which signs what is sent there." };
+    return {
+      ok: false,
+      error: "events.url needs EVENTS_SIGNING_KEY, which signs what is sent there.",
+    };
   }
   return { ok: true, value: [...loaded.value, createUrlConsumer(clock, url, key)] };
 }
 
-async function loadEventConsumers(modules: readonly string[]): Promise<ParseResult<EventConsumer[]>> {
+async function loadEventConsumers(
+  modules: readonly string[],
+): Promise<ParseResult<EventConsumer[]>> {
   const consumers: EventConsumer[] = [];
   const problems: string[] = [];
   for (const name of modules) {
@@ -232,7 +260,9 @@ async function loadEventConsumers(modules: readonly string[]): Promise<ParseResu
       problems.push(`events.modules: cannot use ${name}: ${messageOf(error)}.`);
     }
   }
-  return problems.length === 0 ? { ok: true, value: consumers } : { ok: false, error: problems.join("\n") };
+  return problems.length === 0
+    ? { ok: true, value: consumers }
+    : { ok: false, error: problems.join("\n") };
 }
 
 /** Pauses before an event is sent again; each attempt has a time and a signature of its own. */
@@ -267,7 +297,10 @@ function createUrlConsumer(clock: Clock, url: string, key: string): EventConsume
         if (sent?.ok === true) return;
         const pauseMs = retryDelaysMs[attempt];
         // What was refused for what it is would be refused again.
-        if (pauseMs === undefined || (sent !== undefined && sent.status < 500 && sent.status !== 429)) {
+        if (
+          pauseMs === undefined ||
+          (sent !== undefined && sent.status < 500 && sent.status !== 429)
+        ) {
           throw new Error(`the server answered with status ${sent?.status ?? 0}`);
         }
         await pause(clock, pauseMs, signal);

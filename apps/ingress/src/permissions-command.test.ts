@@ -23,7 +23,10 @@ async function world(settings: ConfigInput = {}): Promise<FeishuWorld> {
 let order = 0;
 
 /** A rule of the group that Ann left. */
-async function remembered(here: FeishuWorld, fields: Partial<PermissionRule> = {}): Promise<PermissionRule> {
+async function remembered(
+  here: FeishuWorld,
+  fields: Partial<PermissionRule> = {},
+): Promise<PermissionRule> {
   const nowMs = Date.now();
   order += 1;
   const rule: PermissionRule = {
@@ -101,7 +104,9 @@ describe("/permissions", () => {
   it("does not revoke a rule of another chat", async () => {
     const here = await world();
     const { id } = await remembered(here, { chatId: here.direct });
-    expect(await answerTo(here, here.ann, `/permissions revoke ${id}`)).toContain("There is no rule");
+    expect(await answerTo(here, here.ann, `/permissions revoke ${id}`)).toContain(
+      "There is no rule",
+    );
     expect(await here.ingress.rules.inForce(appId, here.direct)).toHaveLength(1);
   });
 });
@@ -110,7 +115,9 @@ describe("a rule", () => {
   it("AL-42: stays when a person revokes it who is neither its author, nor meant by it, nor decides about such calls", async () => {
     const here = await world();
     await remembered(here);
-    expect(await answerTo(here, here.bob, "/permissions revoke 1")).toBe("Only Ann can revoke this rule.");
+    expect(await answerTo(here, here.bob, "/permissions revoke 1")).toBe(
+      "Only Ann can revoke this rule.",
+    );
     expect(await patterns(here)).toHaveLength(1);
   });
 
@@ -123,17 +130,25 @@ describe("a rule", () => {
   it.each([
     ["people", (bob: string): ConfigInput => ({ roles: { ops: { people: [bob] } } })],
     ["user groups", (): ConfigInput => ({ roles: { ops: { groups: ["g_ops"] } } })],
-  ])("may be revoked by those who decide about such calls through %s of a role", async (_, roles) => {
-    const bob = `ou_${"b".repeat(32)}`;
-    const approvers = { roles: ["ops"] };
-    const here = await world({ ...roles(bob), permissions: [{ tools: ["sh*"], do: "ask", approvers }] });
-    here.platform.addUser({ openId: bob, name: "Bo" });
-    here.platform.addUserGroup({ groupId: "g_ops", members: [bob] });
-    here.platform.addMembers(here.group, [bob]);
-    await remembered(here);
-    expect(await answerTo(here, here.bob, "/permissions revoke 1")).toContain("Only Ann, members of “ops” can");
-    expect(await answerTo(here, bob, "/permissions revoke 1")).toContain("is revoked");
-  });
+  ])(
+    "may be revoked by those who decide about such calls through %s of a role",
+    async (_, roles) => {
+      const bob = `ou_${"b".repeat(32)}`;
+      const approvers = { roles: ["ops"] };
+      const here = await world({
+        ...roles(bob),
+        permissions: [{ tools: ["sh*"], do: "ask", approvers }],
+      });
+      here.platform.addUser({ openId: bob, name: "Bo" });
+      here.platform.addUserGroup({ groupId: "g_ops", members: [bob] });
+      here.platform.addMembers(here.group, [bob]);
+      await remembered(here);
+      expect(await answerTo(here, here.bob, "/permissions revoke 1")).toContain(
+        "Only Ann, members of “ops” can",
+      );
+      expect(await answerTo(here, bob, "/permissions revoke 1")).toContain("is revoked");
+    },
+  );
 });
 
 describe("an order to revoke that is delivered again", () => {
@@ -141,7 +156,10 @@ describe("an order to revoke that is delivered again", () => {
     const here = await world();
     await remembered(here, { pattern: "first" });
     await remembered(here, { pattern: "second" });
-    const messageId = await here.say("/permissions revoke 1", { chatId: here.group, mention: true });
+    const messageId = await here.say("/permissions revoke 1", {
+      chatId: here.group,
+      mention: true,
+    });
     await here.untilSaid(here.group);
     const other = await here.replica();
     await here.platform.redeliver(messageId);
@@ -152,7 +170,10 @@ describe("an order to revoke that is delivered again", () => {
 
   it("that aimed at nothing still does when there is a rule of that number", async () => {
     const here = await world();
-    const messageId = await here.say("/permissions revoke 1", { chatId: here.group, mention: true });
+    const messageId = await here.say("/permissions revoke 1", {
+      chatId: here.group,
+      mention: true,
+    });
     await remembered(here);
     await here.platform.redeliver(messageId);
     expect(await patterns(here)).toHaveLength(1);

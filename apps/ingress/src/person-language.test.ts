@@ -16,7 +16,8 @@ function languages(app = "cli_a", shared = testMemory()) {
   return {
     languageOf: async (person: string, written: Written, agent: Agent) =>
       await languageOfMessage(services, channel, { person, ...written }, agent),
-    of: async (person: string, agent: Agent) => await languageOfPerson(services, channel, person, agent),
+    of: async (person: string, agent: Agent) =>
+      await languageOfPerson(services, channel, person, agent),
   };
 }
 
@@ -80,7 +81,10 @@ describe("a person's language", () => {
   it("is the agent's default while what was kept cannot be read", async () => {
     const shared = testMemory();
     const away = () => Promise.reject(new Error("away"));
-    const here = languages("cli_a", { ...shared, lookups: replacing(shared.lookups, { get: away, set: away }) });
+    const here = languages("cli_a", {
+      ...shared,
+      lookups: replacing(shared.lookups, { get: away, set: away }),
+    });
     expect(await here.languageOf("ou_1", { text: "hello" }, chinese)).toBe("en");
     expect(await here.languageOf("ou_1", { text: "123" }, english)).toBe("en");
   });

@@ -67,14 +67,20 @@ describe("ingress with its environment", () => {
     const session = "api.s";
     const { epoch = "", head } = (await store.claim(session, 1, "test")) ?? {};
     expect(head?.message.parts).toEqual([{ type: "text", text: "你好" }]);
-    const batch = (event: EngineEvent) => ({ session, epoch, events: [{ runId: turnIdOf(session, 1), event }] });
+    const batch = (event: EngineEvent) => ({
+      session,
+      epoch,
+      events: [{ runId: turnIdOf(session, 1), event }],
+    });
     await store.emit(batch({ type: "text_delta", text: "一" }));
     await first.until(/一/);
 
     const stopped = one.app.close();
     await first.end();
     expect(first.text()).toMatch(/: shutdown\n\n$/);
-    const rest = await openStream(`${two.url}/chat/s/events`, { headers: { "last-event-id": "1" } });
+    const rest = await openStream(`${two.url}/chat/s/events`, {
+      headers: { "last-event-id": "1" },
+    });
     await store.emit(batch({ type: "text_delta", text: "二" }));
     await store.commit({ ...batch(doneEvent("一二")), history: [], seq: 1, more: false });
     await rest.end();
@@ -125,7 +131,11 @@ describe("ingress with its environment", () => {
     const redisUrl = inject("redisUrl");
     const namespace = `test-${randomUUID()}`;
     const ingress = await started({ REDIS_URL: redisUrl, REDIS_NAMESPACE: namespace });
-    const stream = await postChat(ingress, { message: "hi", session_id: "s", on_disconnect: "cancel" });
+    const stream = await postChat(ingress, {
+      message: "hi",
+      session_id: "s",
+      on_disconnect: "cancel",
+    });
     await stream.until(/user_message/);
     const store = storeOf(redisUrl, namespace);
     expect(await store.claim("api.s", 1, "test")).toBeDefined();
@@ -155,7 +165,11 @@ describe("ingress with its environment", () => {
     await slow.end();
     expect(slow.frames()).toMatchObject([{ type: "error", code: "uncertain", session_id: "s" }]);
     const [told] = slow.frames();
-    const again = { message: "hi", session_id: "s", message_id: told?.type === "error" ? told.message_id : undefined };
+    const again = {
+      message: "hi",
+      session_id: "s",
+      message_id: told?.type === "error" ? told.message_id : undefined,
+    };
     const attached = await postChat(ingress, again);
     await attached.until(/"run_id":"api.s-1"/);
     attached.leave();
@@ -176,7 +190,11 @@ describe("ingress with its environment", () => {
 
   it("does not start where its port is taken, and says so in one line", async () => {
     const { app } = await started({ REDIS_URL: inject("redisUrl") });
-    const second = started({ REDIS_URL: inject("redisUrl"), PORT: String(app.port), LOG_LEVEL: "silent" });
+    const second = started({
+      REDIS_URL: inject("redisUrl"),
+      PORT: String(app.port),
+      LOG_LEVEL: "silent",
+    });
     await expect(second).rejects.toThrow(new RegExp(`^ingress cannot start: .*${app.port}.*$`));
   });
 });
@@ -185,7 +203,10 @@ it("the process of ingress ends with every problem of its configuration, a line 
   const program = fileURLToPath(new URL("main.ts", import.meta.url));
   const wrong = { REDIS_URL: "nonsense", FEISHU_APP_SECRET: "hunter2", PORT: "x" };
   const env = { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache, ...wrong };
-  const { status, stdout, stderr } = spawnSync(process.execPath, [program], { env, encoding: "utf8" });
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program], {
+    env,
+    encoding: "utf8",
+  });
   expect(status).toBe(1);
   expect(`${stdout}${stderr}`.trim().split("\n")).toHaveLength(3);
   expect(`${stdout}${stderr}`).not.toContain("hunter2");

@@ -1,5 +1,10 @@
 import type { ConfigInput } from "@larkline/process/config";
-import { askPersonName, childSessionOf, type Approval, type InboundMessage } from "@larkline/protocol";
+import {
+  askPersonName,
+  childSessionOf,
+  type Approval,
+  type InboundMessage,
+} from "@larkline/protocol";
 import { afterEach, describe, expect, it } from "vitest";
 import { approvalFor, ask, shownCard, suspendOn, type Question } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
@@ -19,7 +24,13 @@ async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {},
   closing.push(close);
   const here = await startWorld({ shared: memory, settings });
   closing.push(here.close);
-  const open = await ask(here, { kind: "question", tool: askPersonName, risk: "low", question, ...fields });
+  const open = await ask(here, {
+    kind: "question",
+    tool: askPersonName,
+    risk: "low",
+    question,
+    ...fields,
+  });
   const { approvals } = here.ingress;
   const lease = await approvals.leaseCards(open.session, open.approval.id);
   if (lease === undefined) throw new Error("the cards of the question belong to another process");
@@ -31,24 +42,59 @@ async function asked(fields: Partial<Approval> = {}, settings: ConfigInput = {},
 }
 
 /** A helper of the turn that waits for `open` asks Ann, in its own session; `messageId` is the card of what it asks. */
-async function askedByHelper(here: FeishuWorld, open: Question, messageId: string): Promise<Question> {
+async function askedByHelper(
+  here: FeishuWorld,
+  open: Question,
+  messageId: string,
+): Promise<Question> {
   const { store, approvals } = here.ingress;
   const { turnId } = open.approval;
   const { approval } = open;
   await approvals.decide(open.session, approval.id, { decision: "approve", by: { id: here.ann } });
   const claim = await here.begin(open.session);
-  if (claim.turn === undefined || claim.head === undefined) throw new Error("the turn of the root is not there");
+  if (claim.turn === undefined || claim.head === undefined) {
+    throw new Error("the turn of the root is not there");
+  }
   const session = childSessionOf(open.session, turnId, "h1");
   const { message } = claim.head;
-  const task: InboundMessage = { ...message, needs: ["helpers"], session, id: session, reply: { channel: "none" } };
-  const facts = { parentRunId: turnId, callId: "h1", as: "plan", agent: "planner", beganAtMs: Date.now() };
-  const call = { callId: "h1", deadlineMs: Date.now() + 600_000, facts: { turnId, child: session } };
+  const task: InboundMessage = {
+    ...message,
+    needs: ["helpers"],
+    session,
+    id: session,
+    reply: { channel: "none" },
+  };
+  const facts = {
+    parentRunId: turnId,
+    callId: "h1",
+    as: "plan",
+    agent: "planner",
+    beganAtMs: Date.now(),
+  };
+  const call = {
+    callId: "h1",
+    deadlineMs: Date.now() + 600_000,
+    facts: { turnId, child: session },
+  };
   const { epoch, turn } = claim;
-  const write = { session: open.session, epoch, history: [], events: [], consumed: claim.control.length, turn };
+  const write = {
+    session: open.session,
+    epoch,
+    history: [],
+    events: [],
+    consumed: claim.control.length,
+    turn,
+  };
   const opened = { ...write, open: [{ ...call, child: { message: task, facts } }], approvals: [] };
   expect(await store.save({ ...opened, mode: "suspend" })).toMatchObject({ state: "suspended" });
   const own = await here.begin(session);
-  const fields = { kind: "question", tool: askPersonName, risk: "low", question, target: approval.target } as const;
+  const fields = {
+    kind: "question",
+    tool: askPersonName,
+    risk: "low",
+    question,
+    target: approval.target,
+  } as const;
   const asks = approvalFor(own, here.group, fields);
   await suspendOn(here.ingress, own, [asks]);
   const lease = await approvals.leaseCards(session, asks.id);
@@ -67,7 +113,9 @@ async function later(here: FeishuWorld, { session }: Question): Promise<number> 
 }
 
 function answered(note: string, id: string) {
-  return [{ type: "decision", state: "answered", decisions: [{ decision: "answer", note, by: { id } }] }];
+  return [
+    { type: "decision", state: "answered", decisions: [{ decision: "answer", note, by: { id } }] },
+  ];
 }
 
 describe("the card of a question", () => {
@@ -78,7 +126,11 @@ describe("the card of a question", () => {
       toast: { type: "success", content: "Answered" },
       cardChanged: true,
     });
-    expect(shownCard(here, open)).toEqual({ title: "Answered", template: "green", hasButtons: false });
+    expect(shownCard(here, open)).toEqual({
+      title: "Answered",
+      template: "green",
+      hasButtons: false,
+    });
     const value = { larkline: "answer", approval: open.approval.id, choice: "Blue" };
     expect(await click(here.ann, { value })).toMatchObject({
       toast: { type: "info", content: "This question is not open any more." },
@@ -92,7 +144,9 @@ describe("the card of a question", () => {
     expect(await click(here.ann, { ...submit, formValue: { answer: "  " } })).toMatchObject({
       toast: { content: "Please write an answer first." },
     });
-    expect(await click(here.ann, { ...submit, formValue: { answer: " the red one " } })).toMatchObject({
+    expect(
+      await click(here.ann, { ...submit, formValue: { answer: " the red one " } }),
+    ).toMatchObject({
       toast: { content: "Answered" },
     });
     expect(await heard(here, open)).toMatchObject(answered("the red one", here.ann));
@@ -105,21 +159,30 @@ describe("the card of a question", () => {
       cardChanged: false,
     });
     expect(await heard(here, open)).toEqual([]);
-    expect(await click(here.ann, { elementId: "choice_0" })).toMatchObject({ toast: { content: "Answered" } });
+    expect(await click(here.ann, { elementId: "choice_0" })).toMatchObject({
+      toast: { content: "Answered" },
+    });
   });
 
   it("AT-20: refuses an answer that comes after its time, and retires", async () => {
     const { here, open, click } = await asked({ expiresAtMs: Date.now() + 1 });
     const late = await click(here.ann, { elementId: "choice_0" });
-    expect(late).toMatchObject({ toast: { type: "info", content: "This question is not open any more." } });
-    expect(shownCard(here, open)).toMatchObject({ title: "Nobody answered in time", hasButtons: false });
+    expect(late).toMatchObject({
+      toast: { type: "info", content: "This question is not open any more." },
+    });
+    expect(shownCard(here, open)).toMatchObject({
+      title: "Nobody answered in time",
+      hasButtons: false,
+    });
     expect(await heard(here, open)).toMatchObject([{ state: "expired", decisions: [] }]);
   });
 
   it("takes no word of an approval, and an approval takes no answer", async () => {
     const { here, open, click } = await asked();
     const { id } = open.approval;
-    expect(await click(here.ann, { value: { __approval__: id, decision: "approve" } })).toMatchObject({
+    expect(
+      await click(here.ann, { value: { __approval__: id, decision: "approve" } }),
+    ).toMatchObject({
       toast: { content: "no pending approval" },
     });
     expect(await heard(here, open)).toEqual([]);
@@ -133,11 +196,18 @@ describe("the card of a question", () => {
 
   it("for a role is answered by its members alone", async () => {
     const deciders = { requester: false, people: [], roles: ["leads"], fourEyes: false, count: 1 };
-    const { here, open, click } = await asked({ deciders }, { roles: { leads: { people: ["ou_lead"] } } });
+    const { here, open, click } = await asked(
+      { deciders },
+      { roles: { leads: { people: ["ou_lead"] } } },
+    );
     here.platform.addUser({ openId: "ou_lead", name: "Lena" });
     here.platform.addMembers(here.group, ["ou_lead"]);
-    expect(await click(here.ann, { elementId: "choice_0" })).toMatchObject({ toast: { type: "info" } });
-    expect(await click("ou_lead", { elementId: "choice_0" })).toMatchObject({ toast: { content: "Answered" } });
+    expect(await click(here.ann, { elementId: "choice_0" })).toMatchObject({
+      toast: { type: "info" },
+    });
+    expect(await click("ou_lead", { elementId: "choice_0" })).toMatchObject({
+      toast: { content: "Answered" },
+    });
     expect(await heard(here, open)).toMatchObject(answered("Blue", "ou_lead"));
   });
 });
@@ -153,14 +223,20 @@ describe("a message while a question is open", () => {
     expect(await here.ingress.approvals.openQuestions(open.session)).toEqual([]);
     const { approvals } = here.ingress;
     const again = { app: testApp.appId, messageId, by: { id: here.ann }, text: "the green one" };
-    expect(await approvals.answer(open.session, open.approval.id, again)).toEqual({ result: "unknown" });
+    expect(await approvals.answer(open.session, open.approval.id, again)).toEqual({
+      result: "unknown",
+    });
     await here.say("and something else", written);
     expect(await later(here, open)).toBe(1);
   });
 
   it("of another person, or an order, is none", async () => {
     const { here, open } = await asked();
-    await here.say("I would take the blue one", { chatId: here.group, from: here.bob, mention: true });
+    await here.say("I would take the blue one", {
+      chatId: here.group,
+      from: here.bob,
+      mention: true,
+    });
     await here.say("/status", { chatId: here.group, mention: true });
     expect(await heard(here, open)).toEqual([]);
     expect(await later(here, open)).toBe(1);
@@ -171,7 +247,9 @@ describe("a message while a question is open", () => {
     const reply = { chatId: here.group, mention: true, parentId: open.messageId };
     const said = here.said(here.group).length;
     await here.say("blue", { ...reply, from: here.bob });
-    expect((await here.untilSaid(here.group, said + 1)).text).toContain("This question is for others");
+    expect((await here.untilSaid(here.group, said + 1)).text).toContain(
+      "This question is for others",
+    );
     expect(await heard(here, open)).toEqual([]);
     expect(await later(here, open)).toBe(0);
     await here.say("blue", reply);
@@ -186,7 +264,11 @@ describe("a message while a question is open", () => {
 
   it("that replies to another message is none", async () => {
     const { here, open } = await asked();
-    const other = await here.say("my favourite is green", { chatId: here.group, from: here.bob, mention: true });
+    const other = await here.say("my favourite is green", {
+      chatId: here.group,
+      from: here.bob,
+      mention: true,
+    });
     await here.say("mine is blue", { chatId: here.group, mention: true, parentId: other });
     expect(await heard(here, open)).toEqual([]);
     expect(await later(here, open)).toBe(2);
@@ -209,21 +291,28 @@ describe("a message while a question is open", () => {
     expect(await heard(here, open)).toEqual([]);
   });
 
-  it.each(["", "replies"])("AT-13: is the answer to what a helper asks its writer (%s)", async (how) => {
-    const { memory, close } = connectSharedRedis();
-    closing.push(close);
-    const here = await startWorld({ shared: memory });
-    closing.push(here.close);
-    const root = await ask(here);
-    const open = await askedByHelper(here, root, root.messageId);
-    here.ingress.wakes.length = 0;
-    const written = { chatId: here.group, mention: true, ...(how === "" ? {} : { parentId: open.messageId }) };
-    const messageId = await here.say("the green one", written);
-    expect(here.ingress.wakes).toMatchObject([{ session: open.session }]);
-    expect(await heard(here, open)).toMatchObject(answered("the green one", here.ann));
-    expect(await later(here, root)).toBe(0);
-    expect(await here.ingress.store.seen(root.session, testApp.appId, messageId)).toBe(true);
-    await here.say("and something else", { chatId: here.group, mention: true });
-    expect(await later(here, root)).toBe(1);
-  });
+  it.each(["", "replies"])(
+    "AT-13: is the answer to what a helper asks its writer (%s)",
+    async (how) => {
+      const { memory, close } = connectSharedRedis();
+      closing.push(close);
+      const here = await startWorld({ shared: memory });
+      closing.push(here.close);
+      const root = await ask(here);
+      const open = await askedByHelper(here, root, root.messageId);
+      here.ingress.wakes.length = 0;
+      const written = {
+        chatId: here.group,
+        mention: true,
+        ...(how === "" ? {} : { parentId: open.messageId }),
+      };
+      const messageId = await here.say("the green one", written);
+      expect(here.ingress.wakes).toMatchObject([{ session: open.session }]);
+      expect(await heard(here, open)).toMatchObject(answered("the green one", here.ann));
+      expect(await later(here, root)).toBe(0);
+      expect(await here.ingress.store.seen(root.session, testApp.appId, messageId)).toBe(true);
+      await here.say("and something else", { chatId: here.group, mention: true });
+      expect(await later(here, root)).toBe(1);
+    },
+  );
 });

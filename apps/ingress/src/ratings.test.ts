@@ -37,8 +37,18 @@ async function rated(feedback = true): Promise<Rated> {
   }));
   const columns = buttons.map((each) => ({ tag: "column", elements: [each] }));
   const elements = [{ tag: "column_set", element_id: "footer", columns }];
-  const cardId = await here.api.cards.create({ schema: "2.0", config: { update_multi: true }, body: { elements } });
-  const card = { messageId: question, cardId, chatId: here.group, uuid: "card", inThread: false } as const;
+  const cardId = await here.api.cards.create({
+    schema: "2.0",
+    config: { update_multi: true },
+    body: { elements },
+  });
+  const card = {
+    messageId: question,
+    cardId,
+    chatId: here.group,
+    uuid: "card",
+    inThread: false,
+  } as const;
   const { messageId } = await here.api.cards.sendReply(card);
   await memory.ratings.keepReplies([
     { sent: [messageId], of: { turn, agent: "expert", model: "m/large", tools: ["search"] } },
@@ -55,9 +65,19 @@ describe("a rated answer", () => {
   it("keeps the last word of each person, with their reason, and tells the consumers of events", async () => {
     const { here, told, messageId, turn, ratings } = await rated();
     const click = async (openId: string, elementId: string, inputValue?: string) =>
-      await here.platform.click({ messageId, openId, elementId, ...(inputValue === undefined ? {} : { inputValue }) });
-    expect(await click(here.ann, "rate_up")).toMatchObject({ toast: { type: "success", content: "Thank you." } });
-    const shown = () => JSON.stringify(here.said(here.group).find((each) => each.messageId === messageId)?.card?.json);
+      await here.platform.click({
+        messageId,
+        openId,
+        elementId,
+        ...(inputValue === undefined ? {} : { inputValue }),
+      });
+    expect(await click(here.ann, "rate_up")).toMatchObject({
+      toast: { type: "success", content: "Thank you." },
+    });
+    const shown = () =>
+      JSON.stringify(
+        here.said(here.group).find((each) => each.messageId === messageId)?.card?.json,
+      );
     const fields = () => shown().match(/"element_id":"rate_reason"/g) ?? [];
     expect(fields()).toEqual([]);
     expect(await click(here.ann, "rate_down")).toMatchObject({
@@ -77,20 +97,31 @@ describe("a rated answer", () => {
       { ...run, person: here.bob, rating: "up" },
       { ...run, person: here.ann, rating: "down", reason: "it is wrong" },
     ]);
-    await vi.waitFor(() => expect(told.filter(({ type }) => type === "reply.rated")).toHaveLength(5), 60_000);
+    await vi.waitFor(
+      () => expect(told.filter(({ type }) => type === "reply.rated")).toHaveLength(5),
+      60_000,
+    );
     expect(fields()).toHaveLength(1);
     expect(told.find(({ event }) => event["reason"] !== undefined)).toMatchObject({
       app,
       bot: "default",
       type: "reply.rated",
-      event: { turn, agent: "expert", model: "m/large", tools: ["search"], person: here.ann, reason: "it is wrong" },
+      event: {
+        turn,
+        agent: "expert",
+        model: "m/large",
+        tools: ["search"],
+        person: here.ann,
+        reason: "it is wrong",
+      },
     });
   });
 
   it("counts a thumb that a person gives the message, until they take it away", async () => {
     const { here, messageId, ratings } = await rated();
     const bob = { messageId, from: here.bob };
-    const react = async (emojiType: string) => await here.platform.react({ ...bob, emojiType }).reports;
+    const react = async (emojiType: string) =>
+      await here.platform.react({ ...bob, emojiType }).reports;
     expect(await react("THUMBSUP")).toMatchObject([{ outcome: "acknowledged" }]);
     expect(await ratings()).toMatchObject([{ person: here.bob, rating: "up" }]);
     await react("SMILE");
@@ -105,7 +136,11 @@ describe("a rated answer", () => {
   it("is not rated by reactions where people are not asked, nor through a card of another bot", async () => {
     const { here, messageId, ratings, turn } = await rated(false);
     await here.platform.react({ messageId, from: here.bob, emojiType: "THUMBSUP" }).reports;
-    const value = { larkline: "rate", turn: turn.replace(app, "cli_ffffffffffffffff"), rating: "up" };
+    const value = {
+      larkline: "rate",
+      turn: turn.replace(app, "cli_ffffffffffffffff"),
+      rating: "up",
+    };
     const foreign = await here.platform.click({ messageId, openId: here.bob, value });
     expect(foreign).toMatchObject({ toast: { content: "no pending approval" } });
     expect(await ratings()).toEqual([]);

@@ -14,7 +14,12 @@ import {
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
-import { AgentVersions, EventWatchReports, InstanceDirectory, RatingStore } from "@larkline/store/operations";
+import {
+  AgentVersions,
+  EventWatchReports,
+  InstanceDirectory,
+  RatingStore,
+} from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import type { TestMemory } from "./backend.fixture.ts";
 

@@ -12,7 +12,11 @@ export interface RefusedRequest {
 const refusedEveryMs = 10_000;
 
 /** Logs refused requests under `line`, with the number of those that were left out since the last one. */
-export function refusalLog(clock: Clock, log: Logger, line: string): (refused: RefusedRequest) => void {
+export function refusalLog(
+  clock: Clock,
+  log: Logger,
+  line: string,
+): (refused: RefusedRequest) => void {
   let nextMs = Number.NEGATIVE_INFINITY;
   let others = 0;
   return (refused) => {

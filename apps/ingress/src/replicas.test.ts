@@ -26,7 +26,10 @@ describe("replicas that share a Redis", () => {
     const { messageId } = await here.untilSaid(here.direct);
     const other = await here.replica();
     const clicks = Array.from({ length: 6 }, async (_, index) => {
-      here.platform.setWebhookUrl(appId, `${index % 2 === 0 ? here.ingress.url : other.url}/feishu/events`);
+      here.platform.setWebhookUrl(
+        appId,
+        `${index % 2 === 0 ? here.ingress.url : other.url}/feishu/events`,
+      );
       return await here.platform.click({ messageId, openId: here.ann, elementId: "run" });
     });
     const toasts = (await Promise.all(clicks)).map(({ toast }) => toast?.type);

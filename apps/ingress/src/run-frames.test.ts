@@ -9,13 +9,22 @@ const delta = (seq: number, run: number): EventRecord => ({
   runId: `${session}-${run}`,
   event: { type: "text_delta", text: `t${seq}` },
 });
-const end = (seq: number, run: number): EventRecord => ({ seq, runId: `${session}-${run}`, event: doneEvent("") });
+const end = (seq: number, run: number): EventRecord => ({
+  seq,
+  runId: `${session}-${run}`,
+  event: doneEvent(""),
+});
 
-async function* follow(records: (EventRecord | undefined)[]): AsyncGenerator<EventRecord | undefined> {
+async function* follow(
+  records: (EventRecord | undefined)[],
+): AsyncGenerator<EventRecord | undefined> {
   yield* records;
 }
 
-async function framesFrom(records: (EventRecord | undefined)[], { runId }: { runId?: string }): Promise<StreamFrame[]> {
+async function framesFrom(
+  records: (EventRecord | undefined)[],
+  { runId }: { runId?: string },
+): Promise<StreamFrame[]> {
   const frames: StreamFrame[] = [];
   for await (const record of recordsOfRun(follow(records), runId)) {
     frames.push(...(record === "lost" ? [lostRunFrame] : streamFramesOfRecord(record)));
@@ -44,7 +53,15 @@ describe("the frames of one run", () => {
     const outcome = (seq: number, id: string): EventRecord => ({
       seq,
       runId: "api.s-1",
-      event: { type: "tool_result", id, toolName: "t", output: "", isError: false, truncated: false, storedPath: "" },
+      event: {
+        type: "tool_result",
+        id,
+        toolName: "t",
+        output: "",
+        isError: false,
+        truncated: false,
+        storedPath: "",
+      },
     });
     const records = [outcome(1, "c1"), outcome(2, "c2"), outcome(3, "c1"), end(4, 1)];
     expect((await framesFrom(records, {})).map(({ seq }) => seq)).toEqual([1, 2, 4]);
@@ -52,9 +69,18 @@ describe("the frames of one run", () => {
 
   it("go on with those of the run that took the message, once it has joined that", async () => {
     const { event: ended } = end(3, 2);
-    const event = ended.type === "done" ? { ...ended, reason: "joined", takenBy: "api.s-1" } : ended;
+    const event =
+      ended.type === "done" ? { ...ended, reason: "joined", takenBy: "api.s-1" } : ended;
     const joined: EventRecord = { seq: 3, runId: "api.s-2", event };
-    const records = [delta(1, 1), end(2, 3), joined, end(4, 3), delta(5, 1), end(6, 1), delta(7, 4)];
+    const records = [
+      delta(1, 1),
+      end(2, 3),
+      joined,
+      end(4, 3),
+      delta(5, 1),
+      end(6, 1),
+      delta(7, 4),
+    ];
     const frames = await framesFrom(records, { runId: "api.s-2" });
     expect(frames.map(({ seq, run_id }) => [seq, run_id])).toEqual([
       [5, "api.s-1"],
@@ -68,7 +94,13 @@ describe("the frames of one run", () => {
       runId: `api.s-${run}`,
       event: { ...end(seq, run).event, reason: "joined", takenBy } as EventRecord["event"], // a `done`
     });
-    const records = [delta(1, 1), joins(2, 2, "api.s-1"), delta(3, 1), joins(4, 4, "api.s-9"), end(5, 1)];
+    const records = [
+      delta(1, 1),
+      joins(2, 2, "api.s-1"),
+      delta(3, 1),
+      joins(4, 4, "api.s-9"),
+      end(5, 1),
+    ];
     const seqs = async (runId: string) => {
       const found: unknown[] = [];
       for await (const record of recordsOfRun(follow(records), runId, true)) {

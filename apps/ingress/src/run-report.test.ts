@@ -10,10 +10,24 @@ const long: Script = async (_text, { emit }) => {
   const output = "x".repeat(5_000);
   for (let turnNumber = 1; turnNumber <= steps; turnNumber += 1) {
     const id = `c${turnNumber}`;
-    const used = { inputTokens: 1, outputTokens: 1, costUsd: 0, maxTokens: 1, responseId: `msg_${turnNumber}` };
+    const used = {
+      inputTokens: 1,
+      outputTokens: 1,
+      costUsd: 0,
+      maxTokens: 1,
+      responseId: `msg_${turnNumber}`,
+    };
     await emit({ type: "turn_start", turnNumber, model: "m", contextWindowTokens: 1 });
     await emit({ type: "tool_use", id, toolName: "read", input: {} });
-    await emit({ type: "tool_result", id, toolName: "read", output, isError: false, truncated: false, storedPath: "" });
+    await emit({
+      type: "tool_result",
+      id,
+      toolName: "read",
+      output,
+      isError: false,
+      truncated: false,
+      storedPath: "",
+    });
     await emit({ type: "turn_end", turnNumber, ...used });
   }
 };

@@ -22,7 +22,14 @@ import type { RunState } from "@larkline/protocol/views/item-view";
 import { runViews, type Position, type RunViewName } from "@larkline/protocol/views/run-stream";
 import { CommandRequest, RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { bodyText, isSessionId, isTheirs, pageIn, readDeadlineMs, type Page } from "./api-access.ts";
+import {
+  bodyText,
+  isSessionId,
+  isTheirs,
+  pageIn,
+  readDeadlineMs,
+  type Page,
+} from "./api-access.ts";
 import {
   askedOf,
   count,
@@ -130,9 +137,15 @@ interface StoredRun {
 }
 
 /** Stores a message, and wakes its session. Undefined: it was not stored, and the client has the reason. */
-async function storeRun(services: Services, reply: FastifyReply, asked: Asked): Promise<StoredRun | undefined> {
+async function storeRun(
+  services: Services,
+  reply: FastifyReply,
+  asked: Asked,
+): Promise<StoredRun | undefined> {
   const { agent, message, sessionId } = asked;
-  reply.header("x-trace-id", traceIdOf(traceparentOfMessage(message))).header("x-session-id", sessionId);
+  reply
+    .header("x-trace-id", traceIdOf(traceparentOfMessage(message)))
+    .header("x-session-id", sessionId);
   const stored = await storeMessage(services, asked);
   count(services, message, outcomeOf(stored));
   if (typeof stored === "string") return await notStored(reply, asked, stored);
@@ -147,7 +160,11 @@ async function storeRun(services: Services, reply: FastifyReply, asked: Asked): 
   return { run: { session, runId, afterSeq: isNew ? (stored.eventSeq ?? 0) : 0 }, isNew };
 }
 
-async function tellStarted(reply: FastifyReply, { message, sessionId }: Asked, { runId }: StoredRun["run"]) {
+async function tellStarted(
+  reply: FastifyReply,
+  { message, sessionId }: Asked,
+  { runId }: StoredRun["run"],
+) {
   const traceId = traceIdOf(traceparentOfMessage(message));
   return await reply.code(202).send({ run_id: runId, session_id: sessionId, trace_id: traceId });
 }
@@ -178,20 +195,28 @@ async function readRun(
   const input = parseInput(request.input);
   if (!input.ok) return input;
   const { history, parts } = input.value;
-  const problem = (await problemOfForm(services, request)) ?? problemOfContinued(agent, request, history);
+  const problem =
+    (await problemOfForm(services, request)) ?? problemOfContinued(agent, request, history);
   if (problem !== undefined) return { error: problem };
   const refusal = await refusalOfContinued(services, request, caller);
   if (refusal !== undefined) return refusal;
   const said = textOf({ role: "user", content: parts });
   const { messageChars } = settings.limits;
   if (said.length > messageChars) {
-    return { error: `input: the last message is longer than ${messageChars} characters`, status: 413 };
+    return {
+      error: `input: the last message is longer than ${messageChars} characters`,
+      status: 413,
+    };
   }
   const asked = await askedOf(services, { ...askOf(request, said, headers), caller }, agent);
   const isNew = history.length === 0 || (await isNewSession(services, asked.message));
   if (isNew === "foreign") return { error: "nothing is known of this session", status: 404 };
   if (isNew === "unknown") return { error: "not taken, please try again", status: 503 };
-  if (!isNew) return { error: "input: this session has a conversation already, so it takes user messages only" };
+  if (!isNew) {
+    return {
+      error: "input: this session has a conversation already, so it takes user messages only",
+    };
+  }
   const given = givenOf(request, history);
   const needs = [...(given.needs ?? []), ...(asked.message.needs ?? [])];
   const message = { ...given, ...asked.message, parts, ...(needs.length === 0 ? {} : { needs }) };
@@ -201,7 +226,10 @@ async function readRun(
 const parseRequest = jsonParserOf(RunRequest);
 
 /** Schemas of callers are looked at here, and their patterns in a thread; only workers check answers by them. */
-async function problemOfForm({ schemas }: Services, { output: form }: RunRequest): Promise<string | undefined> {
+async function problemOfForm(
+  { schemas }: Services,
+  { output: form }: RunRequest,
+): Promise<string | undefined> {
   if (form === undefined) return undefined;
   const problem = outputFormProblem(form) ?? (await schemas.problemOf(form.schema));
   return problem === undefined ? undefined : `output.${problem}`;
@@ -337,7 +365,8 @@ async function notStored(
     case "refused":
       return void (await unavailable(reply, "not taken, please try again"));
     case "uncertain": {
-      const error = "it may be stored or not: repeat the request with this session_id and message_id";
+      const error =
+        "it may be stored or not: repeat the request with this session_id and message_id";
       const body = { error, code: why, session_id: sessionId, message_id: key };
       return void (await reply.code(503).header("retry-after", "1").send(body));
     }
@@ -353,7 +382,11 @@ async function notStored(
   }
 }
 
-function askOf(request: RunRequest, text: string, headers: FastifyRequest["headers"]): Omit<Ask, "caller"> {
+function askOf(
+  request: RunRequest,
+  text: string,
+  headers: FastifyRequest["headers"],
+): Omit<Ask, "caller"> {
   return {
     text,
     sessionId: request.session_id,
@@ -409,13 +442,19 @@ function isOver(state: RunState): boolean {
 const reportPages = { usual: 100, most: 500 };
 const firstPage: Page = { from: 0, size: reportPages.usual };
 
-async function getRun(services: Services, { params, caller, query }: FastifyRequest<RunRoute>, reply: FastifyReply) {
+async function getRun(
+  services: Services,
+  { params, caller, query }: FastifyRequest<RunRoute>,
+  reply: FastifyReply,
+) {
   const { id: runId } = params;
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);
   const page = pageIn(query, reportPages);
   if ("error" in page) return await refuse(reply, page.error);
-  if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
+  if (!services.redis.isReady()) {
+    return await unavailable(reply, "not known at the moment, please try again");
+  }
   try {
     if (!(await isTheirs(services, session, caller))) return await noSuchRun(reply);
     const report = await reportOn(services, session, runId, page);
@@ -461,9 +500,15 @@ async function readReport(
   if (open === undefined && end === undefined) return undefined;
   // The session may have been handed over: then another agent answers than the one that the message is for.
   const agent = first?.agent ?? (open === undefined ? null : agentOf(open.message));
-  const { state, finalOutput, lastAgent, responseIds, reason, error, endedAtMs, ...own } = read.result;
+  const { state, finalOutput, lastAgent, responseIds, reason, error, endedAtMs, ...own } =
+    read.result;
   const helpers = await helpersBelow(services, session, read);
-  const { usage, costUsd } = await usedWith(services, own, [...helpers.own, ...helpers.further], stop);
+  const { usage, costUsd } = await usedWith(
+    services,
+    own,
+    [...helpers.own, ...helpers.further],
+    stop,
+  );
   const interruptions = end === undefined ? await interruptionsOf(services, session, runId) : [];
   const to = page.from + page.size;
   const longest = Math.max(responseIds.length, interruptions.length, helpers.own.length);
@@ -488,13 +533,19 @@ async function readReport(
   };
 }
 
-function answerOf(end: EventRecord | undefined, value: unknown): Pick<RunReport, "final_output" | "output"> {
+function answerOf(
+  end: EventRecord | undefined,
+  value: unknown,
+): Pick<RunReport, "final_output" | "output"> {
   if (end?.event.type !== "done") return { final_output: null };
   const { final, output } = end.event;
   return { final_output: final, ...(output === undefined ? {} : { output: value }) };
 }
 
-function factsOf({ session, runId }: { session: SessionKey; runId: string }, agent = "default"): RunFacts {
+function factsOf(
+  { session, runId }: { session: SessionKey; runId: string },
+  agent = "default",
+): RunFacts {
   return { runId, sessionId: sessionIdOf(session), agent, startedAtMs: 0 };
 }
 
@@ -526,7 +577,11 @@ function agentOf({ agent = "default" }: InboundMessage): string {
   return agent;
 }
 
-async function getEvents(services: Services, request: FastifyRequest<RunRoute>, reply: FastifyReply) {
+async function getEvents(
+  services: Services,
+  request: FastifyRequest<RunRoute>,
+  reply: FastifyReply,
+) {
   const { id: runId } = request.params;
   const { nested = "0", view = "engine" } = request.query;
   if (!isViewName(view)) return await refuse(reply, `view: must be one of ${runViews.join(", ")}`);
@@ -534,7 +589,9 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   const session = runPattern.exec(runId)?.[1];
   if (session === undefined) return await noSuchRun(reply);
   if (!(await takePlace(services, request, reply))) return reply;
-  if (!services.redis.isReady()) return await unavailable(reply, "not known at the moment, please try again");
+  if (!services.redis.isReady()) {
+    return await unavailable(reply, "not known at the moment, please try again");
+  }
   const after = seenBy(request);
   const position = after?.root;
   let open: Awaited<ReturnType<typeof openRun>>;
@@ -542,7 +599,8 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
     if (!(await isTheirs(services, session, request.caller))) return await noSuchRun(reply);
     open = await openRun(services, session, runId);
     // Read after the summary: a run that has ended in between has its events in the log.
-    const left = open === undefined ? await eventsLeft(services, { session, runId, view }, position) : "some";
+    const left =
+      open === undefined ? await eventsLeft(services, { session, runId, view }, position) : "some";
     if (left === "unknown") return await noSuchRun(reply);
     // 204 also keeps an EventSource from connecting again.
     if (left === "none") return await reply.code(204).send();
@@ -553,18 +611,24 @@ async function getEvents(services: Services, request: FastifyRequest<RunRoute>, 
   reply.header("x-session-id", sessionIdOf(session)).header("x-run-id", runId);
   // From the first event on, since a view is made from all of them.
   const run = { session, runId, afterSeq: 0 };
-  const shown = runView(view, factsOf(run, open === undefined ? undefined : agentOf(open.message)), position);
+  const shown = runView(
+    view,
+    factsOf(run, open === undefined ? undefined : agentOf(open.message)),
+    position,
+  );
   const alone = { run, view: shown, first: undefined, cancelWhenGone: false };
   if (nested === "0") return await followRun(services, reply, alone);
   const tree = { run, name: view, view: shown, sessionIdOf, after };
-  const tell = async (stream: SseStream, stop: AbortSignal) => await tellNested(services, stream, tree, stop);
+  const tell = async (stream: SseStream, stop: AbortSignal) =>
+    await tellNested(services, stream, tree, stop);
   await followRun(services, reply, { ...alone, tell });
 }
 
 /** How far a client that comes back has read. */
 function seenBy({ headers, query }: FastifyRequest<RunRoute>): NestedPosition | undefined {
   const { after } = query;
-  const seen = headerOf(headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
+  const seen =
+    headerOf(headers, "last-event-id") ?? (typeof after === "string" ? after : undefined);
   return seen === undefined ? undefined : parseNested(seen);
 }
 
@@ -588,14 +652,20 @@ async function eventsLeft(
   return known ? "none" : "unknown";
 }
 
-async function postCancel(services: Services, { params, caller }: FastifyRequest<RunRoute>, reply: FastifyReply) {
+async function postCancel(
+  services: Services,
+  { params, caller }: FastifyRequest<RunRoute>,
+  reply: FastifyReply,
+) {
   const { id: runId } = params;
   const session = runPattern.exec(runId)?.[1];
   try {
     const isKnown = session !== undefined && (await isTheirs(services, session, caller));
     const state = isKnown ? await cancelRun(services, runId) : "unknown";
     if (state === "unknown") return await noSuchRun(reply);
-    if (state === "ended") return await reply.code(409).send({ error: "the run has ended", run_id: runId, state });
+    if (state === "ended") {
+      return await reply.code(409).send({ error: "the run has ended", run_id: runId, state });
+    }
     return await reply.code(202).send({ run_id: runId, state });
   } catch (error) {
     services.log.error({ error, turnId: runId }, "run could not be cancelled");
@@ -604,7 +674,10 @@ async function postCancel(services: Services, { params, caller }: FastifyRequest
 }
 
 /** Stops a run of the API, waiting or under way; of a message that has joined another run, that one. */
-async function cancelRun(services: Services, runId: string): Promise<"cancelling" | "ended" | "unknown"> {
+async function cancelRun(
+  services: Services,
+  runId: string,
+): Promise<"cancelling" | "ended" | "unknown"> {
   const [, session, ordinal] = runPattern.exec(runId) ?? [];
   if (session === undefined) return "unknown";
   const seq = Number(ordinal);
@@ -612,7 +685,8 @@ async function cancelRun(services: Services, runId: string): Promise<"cancelling
   const isOpen =
     head?.seq === seq ||
     turn?.absorbed?.includes(runId) === true ||
-    (waiting > 0 && (await services.store.waiting(session, waiting)).some((message) => message.seq === seq));
+    (waiting > 0 &&
+      (await services.store.waiting(session, waiting)).some((message) => message.seq === seq));
   if (isOpen) {
     await cancelTurn(services, services.apiChannel, { session, turnId: runId, reason: "stopped" });
     return "cancelling";
@@ -626,7 +700,12 @@ async function refuse(reply: FastifyReply, error: string, status = 400, code?: s
 }
 
 async function noSuchRun(reply: FastifyReply) {
-  return await refuse(reply, "there is no such run, or its events are no longer kept", 404, "session_not_found");
+  return await refuse(
+    reply,
+    "there is no such run, or its events are no longer kept",
+    404,
+    "session_not_found",
+  );
 }
 
 /** Of sessions of others: a caller does not learn that there are any. */

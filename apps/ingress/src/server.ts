@@ -32,7 +32,11 @@ export interface Ingress {
  * Starts everything that takes messages. Until `warm` resolves `/ready` is not 200 and no long connection is opened;
  * requests are taken. Rejects when the port is taken or the app id cannot be one.
  */
-export async function startIngress(services: Services, bots: readonly Bot[], warm?: Promise<void>): Promise<Ingress> {
+export async function startIngress(
+  services: Services,
+  bots: readonly Bot[],
+  warm?: Promise<void>,
+): Promise<Ingress> {
   const { config, clock, instances, log, otherEvents, random, redis } = services;
   const connected = bots.filter(({ access }) => access.websocket);
   for (const bot of connected) bot.connection = openLongConnection(services, bot);
@@ -71,7 +75,10 @@ export async function startIngress(services: Services, bots: readonly Bot[], war
   const shutDown = async () => {
     closing = true;
     const patient = clock.after(drainMs, () => server.server.closeAllConnections());
-    await Promise.all([...bots.map(async ({ connection }) => await connection?.close()), server.close()]);
+    await Promise.all([
+      ...bots.map(async ({ connection }) => await connection?.close()),
+      server.close(),
+    ]);
     patient();
     otherEvents.close();
     await announcer.close();
@@ -109,9 +116,13 @@ export async function createServer(
   handleErrors(server, log);
   // Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type.
   server.removeAllContentTypeParsers();
-  server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+  server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) =>
+    done(null, body),
+  );
   for (const bot of bots) {
-    if (bot.access.webhook) await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
+    if (bot.access.webhook) {
+      await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
+    }
   }
   // In a scope of their own: hooks of the server itself would run for webhooks, too.
   await server.register(async (scope) => {
@@ -122,7 +133,9 @@ export async function createServer(
       credentials: false,
       maxAge: 600,
     });
-    scope.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
+    scope.setNotFoundHandler(
+      async (_request, reply) => await reply.code(404).send({ error: "not found" }),
+    );
     registerOpsRoutes(scope, { metrics, ready, logger: log, clock });
     registerDescription(scope);
     const logRefused = refusalLog(clock, log, "API request refused");
@@ -165,7 +178,9 @@ function handleErrors(server: FastifyInstance, log: Logger): void {
     const status = error.statusCode ?? 500;
     if (status < 500) {
       log.warn({ path: request.routeOptions.url, status, reason: error.code }, "request refused");
-      return await reply.code(status).send({ error: status === 413 ? "the body is too large" : error.message });
+      return await reply
+        .code(status)
+        .send({ error: status === 413 ? "the body is too large" : error.message });
     }
     log.error({ error, path: request.routeOptions.url }, "request failed");
     return await reply.code(500).send({ error: "internal error" });

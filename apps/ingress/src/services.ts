@@ -27,7 +27,13 @@ import {
   WarmUpStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
-import { AgentVersions, EventWatchReports, InstanceDirectory, Presence, RatingStore } from "@larkline/store/operations";
+import {
+  AgentVersions,
+  EventWatchReports,
+  InstanceDirectory,
+  Presence,
+  RatingStore,
+} from "@larkline/store/operations";
 import { rightsProblem } from "@larkline/store/rights";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
 import { RequestLimits } from "./callers.ts";
@@ -256,7 +262,11 @@ export class OpenStreams {
 export function connectStores(
   { redisUrl, namespace }: IngressConfig,
   { log, clock, random }: { log: Logger; clock: Clock; random: Random },
-): Stores & { warmUp: WarmUpStores; rightsProblem(): Promise<string | undefined>; close(): Promise<void> } {
+): Stores & {
+  warmUp: WarmUpStores;
+  rightsProblem(): Promise<string | undefined>;
+  close(): Promise<void>;
+} {
   const { failed: onError, back } = createOutageLog(log, "Redis");
   const redis = connectRedis(redisUrl, { onError, clock });
   const on = { redis, namespace, clock, random };
@@ -315,7 +325,8 @@ export function connectStores(
 }
 
 /** Answers of Redis that come before anything is written: full, read-only, still loading, without a master. */
-const refusals = /^(?:OLDFORM|OOM|READONLY|MISCONF|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|NOPERM|NOAUTH)\b/;
+const refusals =
+  /^(?:OLDFORM|OOM|READONLY|MISCONF|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|NOPERM|NOAUTH)\b/;
 
 function isRefusedWrite(error: unknown): boolean {
   return error instanceof Error && error.name === "ReplyError" && refusals.test(error.message);

@@ -34,7 +34,11 @@ export function registerSessionRoutes(scope: FastifyInstance, services: Services
   );
 }
 
-async function getSession(services: Services, { params, caller }: FastifyRequest<SessionRoute>, reply: FastifyReply) {
+async function getSession(
+  services: Services,
+  { params, caller }: FastifyRequest<SessionRoute>,
+  reply: FastifyReply,
+) {
   return await answer(services, reply, params.id, async (session) => {
     if (!(await isTheirs(services, session, caller))) return undefined;
     return await reportOn(services, session);
@@ -49,13 +53,19 @@ async function answer(
   read: (session: SessionKey) => Promise<SessionReport | SessionItems | undefined>,
 ) {
   const unavailable = async () =>
-    await reply.code(503).header("retry-after", "1").send({ error: "not known at the moment, please try again" });
+    await reply
+      .code(503)
+      .header("retry-after", "1")
+      .send({ error: "not known at the moment, please try again" });
   if (!redis.isReady()) return await unavailable();
   try {
     const session = isSessionId(sessionId) ? sessionKeyOf(apiApp, sessionId) : undefined;
-    const found = session === undefined ? undefined : await withDeadline(clock, read(session), readDeadlineMs);
+    const found =
+      session === undefined ? undefined : await withDeadline(clock, read(session), readDeadlineMs);
     if (found !== undefined) return await reply.send(found);
-    return await reply.code(404).send({ error: "nothing is known of this session", code: "session_not_found" });
+    return await reply
+      .code(404)
+      .send({ error: "nothing is known of this session", code: "session_not_found" });
   } catch (error) {
     log.error({ error, sessionId }, "session could not be read");
     return await unavailable();
@@ -63,7 +73,10 @@ async function answer(
 }
 
 /** Undefined where nothing was ever said. */
-async function reportOn(services: Services, session: SessionKey): Promise<SessionReport | undefined> {
+async function reportOn(
+  services: Services,
+  session: SessionKey,
+): Promise<SessionReport | undefined> {
   const { approvals, store } = services;
   const summary = await store.summary(session);
   const { totals } = summary;
@@ -91,20 +104,29 @@ function stateOf({ state }: SessionSummary): SessionState {
 /** Messages of a page. */
 const pageSizes = { usual: 50, most: 200 };
 
-async function getItems(services: Services, request: FastifyRequest<SessionRoute>, reply: FastifyReply) {
+async function getItems(
+  services: Services,
+  request: FastifyRequest<SessionRoute>,
+  reply: FastifyReply,
+) {
   const page = pageIn(request.query, pageSizes);
   if ("error" in page) return await reply.code(400).send(page);
   const { from, size } = page;
-  return await answer(services, reply, request.params.id, async (session): Promise<SessionItems | undefined> => {
-    if (!(await isTheirs(services, session, request.caller))) return undefined;
-    const { first, messages, people } = await services.sessions.read(session, from, size);
-    if (Object.keys(people).length === 0) return undefined;
-    const sessionId = session.slice(apiApp.length + 1);
-    const next = first + messages.length;
-    return {
-      session_id: sessionId,
-      items: conversationRunItems(messages, { prefix: sessionId, first }),
-      next: messages.length < size ? null : `${next}`,
-    };
-  });
+  return await answer(
+    services,
+    reply,
+    request.params.id,
+    async (session): Promise<SessionItems | undefined> => {
+      if (!(await isTheirs(services, session, request.caller))) return undefined;
+      const { first, messages, people } = await services.sessions.read(session, from, size);
+      if (Object.keys(people).length === 0) return undefined;
+      const sessionId = session.slice(apiApp.length + 1);
+      const next = first + messages.length;
+      return {
+        session_id: sessionId,
+        items: conversationRunItems(messages, { prefix: sessionId, first }),
+        next: messages.length < size ? null : `${next}`,
+      };
+    },
+  );
 }

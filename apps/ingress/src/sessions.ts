@@ -37,7 +37,11 @@ const placeKeptMs = 24 * 3_600_000;
  * same conversation. In groups in topic form replies may come without a thread id, and their root names the topic.
  * Elsewhere a quoted message changes nothing: a root without a thread is a chain of quotes ("Thread introduction").
  */
-export async function placeOf(services: Services, bot: Bot, message: FeishuMessage): Promise<Place> {
+export async function placeOf(
+  services: Services,
+  bot: Bot,
+  message: FeishuMessage,
+): Promise<Place> {
   const { chatId, messageId } = message;
   const root = await rootOf(services, bot, message);
   const session = sessionIn(bot, message, root);
@@ -51,13 +55,19 @@ export async function placeOf(services: Services, bot: Bot, message: FeishuMessa
   };
 }
 
-async function rootOf(services: Services, bot: Bot, message: FeishuMessage): Promise<string | undefined> {
+async function rootOf(
+  services: Services,
+  bot: Bot,
+  message: FeishuMessage,
+): Promise<string | undefined> {
   const { chatId, messageId, rootId, threadId } = message;
   if (!dependsOnChat(message)) return threadId === undefined ? undefined : (rootId ?? messageId);
   // A message that is delivered again goes where it went before: any other session would answer it once more.
   const before = await services.lookups.get(placeKey(bot, messageId));
   const isInTopic =
-    before === undefined ? await isTopical(services, bot, chatId) : before === sessionIn(bot, message, rootId);
+    before === undefined
+      ? await isTopical(services, bot, chatId)
+      : before === sessionIn(bot, message, rootId);
   return isInTopic ? rootId : undefined;
 }
 
@@ -68,7 +78,8 @@ function dependsOnChat({ chatType, rootId, threadId }: FeishuMessage): boolean {
 
 function sessionIn(bot: Bot, message: FeishuMessage, rootId: string | undefined): SessionKey {
   const { chatId, chatType, messageId, senderOpenId } = message;
-  const personal = chatType === "group" && bot.agentIn(chatId).sessions === "sender" ? `:${senderOpenId}` : "";
+  const personal =
+    chatType === "group" && bot.agentIn(chatId).sessions === "sender" ? `:${senderOpenId}` : "";
   return sessionKeyOf(bot.app, `${sessionIdOf({ chatId, rootId, messageId })}${personal}`);
 }
 
@@ -103,7 +114,9 @@ async function isTopical(services: Services, bot: Bot, chatId: string): Promise<
   // Messages that come meanwhile share one question: later ones must not overtake earlier ones.
   const asking = bot.topicQuestions.get(chatId);
   if (asking !== undefined) return await asking;
-  const question = askWhetherTopical(services, bot, chatId).finally(() => bot.topicQuestions.delete(chatId));
+  const question = askWhetherTopical(services, bot, chatId).finally(() =>
+    bot.topicQuestions.delete(chatId),
+  );
   bot.topicQuestions.set(chatId, question);
   return await question;
 }
@@ -139,7 +152,11 @@ function topicalKey({ app }: Bot, chatId: string): string {
  * The part of a message that says which agent is to answer it: none where that is the agent `default`. An agent that may
  * hand over leads to sessions that workers of earlier versions would answer with the wrong one.
  */
-export function answeredBy({ name, handoffs, team }: AgentConfig): Pick<InboundMessage, "agent" | "needs"> {
+export function answeredBy({
+  name,
+  handoffs,
+  team,
+}: AgentConfig): Pick<InboundMessage, "agent" | "needs"> {
   return {
     ...(name === "default" ? {} : { agent: name }),
     ...(handoffs.length === 0 ? {} : { needs: ["hand-over"] }),
@@ -155,7 +172,11 @@ export async function busyPolicyOf(
   session: SessionKey,
 ): Promise<BusyPolicy> {
   if (agent.handoffs.length === 0) return agent.busy;
-  const { settings: choices, turn } = await withDeadline(clock, store.summary(session), channel.storeDeadlineMs);
+  const { settings: choices, turn } = await withDeadline(
+    clock,
+    store.summary(session),
+    channel.storeDeadlineMs,
+  );
   const { from, to } = choices.agent ?? { from: "", to: "" };
   const name = turn?.agent ?? (from === agent.name ? to : agent.name);
   return agentNamed(settings, name)?.busy ?? agent.busy;
@@ -195,7 +216,9 @@ export async function wakeSession(
   session: SessionKey,
   wakeGen: number | undefined,
 ): Promise<void> {
-  if (wakeGen !== undefined) await withDeadline(clock, turns.wake(session, wakeGen), channel.storeDeadlineMs);
+  if (wakeGen !== undefined) {
+    await withDeadline(clock, turns.wake(session, wakeGen), channel.storeDeadlineMs);
+  }
 }
 
 /** Stops a turn wherever it runs or waits. */
@@ -206,7 +229,11 @@ export async function cancelTurn(
 ): Promise<void> {
   const { clock, store, cancels } = services;
   const { storeDeadlineMs } = channel;
-  const { wakeGen } = await withDeadline(clock, store.cancel(session, { turnId, reason }), storeDeadlineMs);
+  const { wakeGen } = await withDeadline(
+    clock,
+    store.cancel(session, { turnId, reason }),
+    storeDeadlineMs,
+  );
   await wakeSession(services, channel, session, wakeGen);
   await withDeadline(clock, cancels.publish({ session, turnId }), storeDeadlineMs);
 }
@@ -222,9 +249,16 @@ export async function supersedeTurn(
   appended: AppendResult,
 ): Promise<boolean> {
   // The first delivery may have died before its cancel.
-  const head = appended.result === "duplicate" ? (await services.store.summary(session)).head : appended.head;
-  if (head === undefined || head.seq >= appended.seq || !mayStop(head.message, sender.id)) return false;
-  await cancelTurn(services, channel, { session, turnId: turnIdOf(session, head.seq), reason: "superseded" });
+  const head =
+    appended.result === "duplicate" ? (await services.store.summary(session)).head : appended.head;
+  if (head === undefined || head.seq >= appended.seq || !mayStop(head.message, sender.id)) {
+    return false;
+  }
+  await cancelTurn(services, channel, {
+    session,
+    turnId: turnIdOf(session, head.seq),
+    reason: "superseded",
+  });
   return true;
 }
 
@@ -262,7 +296,11 @@ const orderKeptMs = 24 * 3_600_000;
 const noTurn = "none";
 
 /** Stops the turn of a session, if the person may. */
-export async function stopTurn(services: Services, channel: Channel, request: StopRequest): Promise<StopResult> {
+export async function stopTurn(
+  services: Services,
+  channel: Channel,
+  request: StopRequest,
+): Promise<StopResult> {
   const { orderId, turnId } = request;
   const before = orderId === undefined ? undefined : await aimOf(services, channel, orderId);
   const result = await stopWanted(services, channel, request, before ?? turnId);
@@ -278,7 +316,11 @@ async function stopWanted(
   wanted: string | undefined,
 ): Promise<StopResult> {
   const { session, by, reason } = request;
-  const summary = await withDeadline(services.clock, services.store.summary(session), channel.storeDeadlineMs);
+  const summary = await withDeadline(
+    services.clock,
+    services.store.summary(session),
+    channel.storeDeadlineMs,
+  );
   const { state, head: first, setAside } = summary;
   const turns = [...(first === undefined ? [] : [first]), ...setAside.map((turn) => turn.head)];
   // Of several waiting turns a person stops their own.
@@ -299,11 +341,24 @@ async function stopWanted(
   return { result: "stopping", message: head.message };
 }
 
-async function aimOf({ clock, lookups }: Services, channel: Channel, orderId: string): Promise<string | undefined> {
-  return await withDeadline(clock, lookups.get(`stop:${channel.app}:${orderId}`), channel.storeDeadlineMs);
+async function aimOf(
+  { clock, lookups }: Services,
+  channel: Channel,
+  orderId: string,
+): Promise<string | undefined> {
+  return await withDeadline(
+    clock,
+    lookups.get(`stop:${channel.app}:${orderId}`),
+    channel.storeDeadlineMs,
+  );
 }
 
-async function keepAim(services: Services, channel: Channel, orderId: string, turnId: string): Promise<void> {
+async function keepAim(
+  services: Services,
+  channel: Channel,
+  orderId: string,
+  turnId: string,
+): Promise<void> {
   const { clock, lookups } = services;
   const keeping = lookups.set(`stop:${channel.app}:${orderId}`, turnId, orderKeptMs);
   await withDeadline(clock, keeping, channel.storeDeadlineMs);
@@ -344,8 +399,13 @@ export class MessageWatch {
     this.#tags = { traceparent: traceparentOfMessage(message), message: id };
     const { tracer, events } = this.#telemetry;
     const continued = message.traceparent !== undefined;
-    this.#span = tracer.startSpan("message.receive", { attributes: { ...this.#tags, channel, continued } });
-    events.emit({ eventName: "message.received", attributes: { ...this.#tags, app, chat, person, channel } });
+    this.#span = tracer.startSpan("message.receive", {
+      attributes: { ...this.#tags, channel, continued },
+    });
+    events.emit({
+      eventName: "message.received",
+      attributes: { ...this.#tags, app, chat, person, channel },
+    });
   }
 
   /** Called once with what became of the message: a word such as `accepted`, `duplicate` or `not_mentioned`. */
@@ -373,6 +433,12 @@ export function tellAppended(
 ): void {
   const { session, id } = message;
   if (isCanary(session)) return;
-  const attributes = { traceparent: traceparentOfMessage(message), message: id, session, seq, ahead };
+  const attributes = {
+    traceparent: traceparentOfMessage(message),
+    message: id,
+    session,
+    seq,
+    ahead,
+  };
   events.emit({ eventName: "message.appended", attributes });
 }

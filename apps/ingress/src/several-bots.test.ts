@@ -37,7 +37,10 @@ function settingsOf(domain: string): ConfigInput {
   return {
     agents: {
       default: { commands: { greet: { description: "Greets.", prompt: "Greet" } } },
-      support: { commands: { ticket: { description: "Opens one.", prompt: "Open a ticket:" } }, language: "en" },
+      support: {
+        commands: { ticket: { description: "Opens one.", prompt: "Open a ticket:" } },
+        language: "en",
+      },
       ops: { sessions: "sender" },
     },
     bots: {
@@ -76,7 +79,10 @@ beforeAll(async () => {
   };
   const config = resolveConfig(settings);
   const loaded = loadConfig(env);
-  const edges = config.ok && loaded.ok ? readIngressBots(env, config.value.bots, loaded.value.feishu) : expect.fail();
+  const edges =
+    config.ok && loaded.ok
+      ? readIngressBots(env, config.value.bots, loaded.value.feishu)
+      : expect.fail();
   const bots = (edges.ok ? edges.value : expect.fail(edges.error)).map((access) => {
     const api = new FeishuApi({ ...access, tokenCache: openTestStores().tokens });
     apis.push(api);
@@ -89,7 +95,10 @@ beforeAll(async () => {
   platform.setTransport(second.appId, "webhook");
   ann = platform.addUser({ name: "Ann" }).openId;
   eve = platform.addUser({ name: "Eve", tenantKey: "t_other" }).openId;
-  group = platform.addChat({ type: "group", members: [ann, eve, first.appId, second.appId] }).chatId;
+  group = platform.addChat({
+    type: "group",
+    members: [ann, eve, first.appId, second.appId],
+  }).chatId;
 });
 
 afterAll(async () => {
@@ -102,7 +111,13 @@ type App = typeof first;
 
 async function say(app: App, text: string, where: { from?: string; chatId?: string } = {}) {
   const { from = ann, chatId = group } = where;
-  const sent = await platform.sendMessage({ appId: app.appId, chatId, from, text, mention: chatId === group });
+  const sent = await platform.sendMessage({
+    appId: app.appId,
+    chatId,
+    from,
+    text,
+    mention: chatId === group,
+  });
   return { ...sent, outcome: (await sent.delivery).outcome };
 }
 
@@ -112,7 +127,11 @@ function directChat(app: App, person = ann): string {
 
 async function claimed(app: App, chatId: string) {
   const session = `${app.appId}.${chatId}`;
-  const claim = await ingress.store.claim(session, (await ingress.store.summary(session)).gen, "test");
+  const claim = await ingress.store.claim(
+    session,
+    (await ingress.store.summary(session)).gen,
+    "test",
+  );
   return claim ?? expect.fail(`nothing to do in ${session}`);
 }
 
@@ -121,9 +140,18 @@ async function head(app: App, chatId: string): Promise<InboundMessage | undefine
 }
 
 /** A click as the platform reports it to an app, whichever card it is said to be on. */
-async function click(app: App, value: object, operator: object = { open_id: ann, tenant_key: "t_home" }) {
+async function click(
+  app: App,
+  value: object,
+  operator: object = { open_id: ann, tenant_key: "t_home" },
+) {
   const event = { operator, action: { value, tag: "button" }, context: {} };
-  const push = await platform.sendEvent({ appId: app.appId, eventType: "card.action.trigger", event, callback: true });
+  const push = await platform.sendEvent({
+    appId: app.appId,
+    eventType: "card.action.trigger",
+    event,
+    callback: true,
+  });
   return JSON.stringify(push);
 }
 
@@ -131,7 +159,9 @@ describe("several bots of one process", () => {
   it("each takes the events of its app at its own address, for the agent that it names", async () => {
     const [one, other] = [directChat(first), directChat(second)];
     expect(await say(first, "hello", { chatId: one })).toMatchObject({ outcome: "acknowledged" });
-    expect(await say(second, "/ticket the printer", { chatId: other })).toMatchObject({ outcome: "acknowledged" });
+    expect(await say(second, "/ticket the printer", { chatId: other })).toMatchObject({
+      outcome: "acknowledged",
+    });
     const mine = await head(first, one);
     expect(mine).toMatchObject({ app: first.appId });
     expect(mine?.agent).toBeUndefined();
@@ -153,7 +183,11 @@ describe("several bots of one process", () => {
   });
 
   it("a chat can have another agent, with conversations as that one has them", async () => {
-    const { chatId } = platform.addChat({ chatId: "oc_ops", type: "group", members: [ann, first.appId] });
+    const { chatId } = platform.addChat({
+      chatId: "oc_ops",
+      type: "group",
+      members: [ann, first.appId],
+    });
     const { messageId } = await platform.sendMessage({
       appId: first.appId,
       chatId,
@@ -162,8 +196,14 @@ describe("several bots of one process", () => {
       mention: true,
     });
     const session = `${first.appId}.${chatId}.${ann}`;
-    await vi.waitFor(async () => expect((await ingress.store.summary(session)).waiting).toBe(1), { timeout: 60_000 });
-    const claim = await ingress.store.claim(session, (await ingress.store.summary(session)).gen, "test");
+    await vi.waitFor(async () => expect((await ingress.store.summary(session)).waiting).toBe(1), {
+      timeout: 60_000,
+    });
+    const claim = await ingress.store.claim(
+      session,
+      (await ingress.store.summary(session)).gen,
+      "test",
+    );
     expect(claim?.head?.message).toMatchObject({ id: messageId, agent: "ops" });
   });
 
@@ -175,11 +215,14 @@ describe("several bots of one process", () => {
     for (const app of [first, second]) {
       expect((await ingress.store.summary(`${app.appId}.${chatId}`)).waiting).toBe(0);
     }
-    expect((await fetch(`${ingress.url}/feishu/nobody/events`, { method: "POST" })).status).toBe(404);
+    expect((await fetch(`${ingress.url}/feishu/nobody/events`, { method: "POST" })).status).toBe(
+      404,
+    );
   });
 
   it("readiness names the long connection of each, over which events come side by side", async () => {
-    const ready = async () => (await (await fetch(`${ingress.url}/ready`)).json()) as { checks: object };
+    const ready = async () =>
+      (await (await fetch(`${ingress.url}/ready`)).json()) as { checks: object };
     await vi.waitFor(
       async () =>
         expect((await ready()).checks).toEqual({
@@ -195,7 +238,9 @@ describe("several bots of one process", () => {
     for (const app of [first, second]) {
       platform.setTransport(app.appId, "websocket");
       const chatId = directChat(app);
-      expect(await say(app, "over a long connection", { chatId })).toMatchObject({ outcome: "acknowledged" });
+      expect(await say(app, "over a long connection", { chatId })).toMatchObject({
+        outcome: "acknowledged",
+      });
       expect(await head(app, chatId)).toMatchObject({ app: app.appId, reply: { app: app.appId } });
       platform.setTransport(app.appId, "webhook");
     }
@@ -227,11 +272,15 @@ describe("what belongs to one bot", () => {
     const stop = { larkline: "stop", session, turn: `${session}-${at?.seq ?? 0}` };
     const late = { larkline: "late", action: "run", session, message: at?.message.id };
     const before = ingress.cancels.length;
-    for (const value of [stop, late]) expect(await click(second, value)).toContain("no pending approval");
+    for (const value of [stop, late]) {
+      expect(await click(second, value)).toContain("no pending approval");
+    }
     expect(ingress.cancels).toHaveLength(before);
     await click(first, stop);
     // The answer to a click leaves before its cancel.
-    await expect.poll(() => ingress.cancels, { timeout: 60_000, interval: 10 }).toHaveLength(before + 1);
+    await expect
+      .poll(() => ingress.cancels, { timeout: 60_000, interval: 10 })
+      .toHaveLength(before + 1);
   });
 
   it("its rules are listed and revoked at that bot alone, also in a chat of both", async () => {
@@ -288,7 +337,9 @@ describe("people of another tenant than those that a bot is for", () => {
     expect((await ingress.store.summary(`${second.appId}.${chatId}`)).waiting).toBe(0);
     const operator = { open_id: eve, tenant_key: "t_other" };
     const value = { __approval__: "0".repeat(32), decision: "approve" };
-    expect(await click(second, value, operator)).toContain("do not serve people of your organisation");
+    expect(await click(second, value, operator)).toContain(
+      "do not serve people of your organisation",
+    );
     expect(await ingress.metrics.text()).toContain('outcome="foreign_tenant"');
   });
 
@@ -296,10 +347,13 @@ describe("people of another tenant than those that a bot is for", () => {
     const zoe = platform.addUser({ name: "Zoe", tenantKey: "t_other" }).openId;
     const bob = platform.addUser({ name: "Bob", tenantKey: "t_home" }).openId;
     const waitingFor = async (openId: string, chatId: string) => {
-      const asked = [openId, chatId].map(async (id) => await ingress.store.summary(`${second.appId}.${id}`));
+      const asked = [openId, chatId].map(
+        async (id) => await ingress.store.summary(`${second.appId}.${id}`),
+      );
       return (await Promise.all(asked)).reduce((sum, { waiting }) => sum + waiting, 0);
     };
-    const press = async (openId: string) => await platform.pressMenu(openId, second.appId, "report").reports;
+    const press = async (openId: string) =>
+      await platform.pressMenu(openId, second.appId, "report").reports;
     const chats = new Map<string, string>();
     for (const openId of [zoe, bob]) {
       const { chatId, reports } = platform.enterChat(openId, second.appId);
@@ -323,7 +377,13 @@ describe("people of another tenant than those that a bot is for", () => {
   it("include those whose tenant the platform does not tell: that of the event is the app's", async () => {
     const chatId = directChat(second, eve);
     const content = JSON.stringify({ text: "hello" });
-    const written = { message_id: "om_untold", chat_id: chatId, chat_type: "p2p", message_type: "text", content };
+    const written = {
+      message_id: "om_untold",
+      chat_id: chatId,
+      chat_type: "p2p",
+      message_type: "text",
+      content,
+    };
     const event = {
       sender: { sender_id: { open_id: eve }, sender_type: "user" },
       message: { ...written, create_time: String(Date.now()) },
@@ -331,7 +391,9 @@ describe("people of another tenant than those that a bot is for", () => {
     await platform.sendEvent({ appId: second.appId, eventType: "im.message.receive_v1", event });
     expect((await ingress.store.summary(`${second.appId}.${chatId}`)).waiting).toBe(0);
     const value = { __approval__: "0".repeat(32), decision: "approve" };
-    expect(await click(second, value, { open_id: eve })).toContain("do not serve people of your organisation");
+    expect(await click(second, value, { open_id: eve })).toContain(
+      "do not serve people of your organisation",
+    );
   });
 
   it("are not greeted in a group to which they add it", async () => {
@@ -340,7 +402,8 @@ describe("people of another tenant than those that a bot is for", () => {
       return { chatId, reports: platform.addBot(chatId, second.appId, { operator }).reports };
     });
     await Promise.all([theirs?.reports, ours?.reports]);
-    const said = (chatId = "") => platform.messages(chatId).filter(({ senderType }) => senderType === "app");
+    const said = (chatId = "") =>
+      platform.messages(chatId).filter(({ senderType }) => senderType === "app");
     await vi.waitUntil(() => said(ours?.chatId).length === 1, { timeout: 60_000 });
     expect(said(theirs?.chatId)).toEqual([]);
   });
@@ -354,7 +417,11 @@ describe("people of another tenant than those that a bot is for", () => {
 
 describe("the agent of a request over HTTP", () => {
   it("is the one it names, with the commands of that one", async () => {
-    const stream = await postChat(ingress, { message: "/ticket a lamp", session_id: "named", agent: "support" });
+    const stream = await postChat(ingress, {
+      message: "/ticket a lamp",
+      session_id: "named",
+      agent: "support",
+    });
     const { waiting } = await vi.waitUntil(
       async () => {
         const summary = await ingress.store.summary("api.named");
@@ -364,7 +431,11 @@ describe("the agent of a request over HTTP", () => {
     );
     stream.leave();
     expect(waiting).toBe(1);
-    const claim = await ingress.store.claim("api.named", (await ingress.store.summary("api.named")).gen, "test");
+    const claim = await ingress.store.claim(
+      "api.named",
+      (await ingress.store.summary("api.named")).gen,
+      "test",
+    );
     expect(claim?.head?.message).toMatchObject({
       agent: "support",
       parts: [{ text: expect.stringContaining("Open a ticket:") }],
@@ -374,6 +445,9 @@ describe("the agent of a request over HTTP", () => {
   it.each(["nobody", "constructor"])("called %s is refused clearly", async (agent) => {
     const answer = await postChat(ingress, { message: "hi", agent });
     await answer.end();
-    expect([answer.status, answer.text()]).toEqual([400, `{"error":"there is no agent '${agent}'"}`]);
+    expect([answer.status, answer.text()]).toEqual([
+      400,
+      `{"error":"there is no agent '${agent}'"}`,
+    ]);
   });
 });

@@ -14,10 +14,14 @@ afterEach(async () => {
   }
 });
 
-async function connected(options: Partial<SseOptions> = {}): Promise<{ stream: SseStream; client: Socket }> {
+async function connected(
+  options: Partial<SseOptions> = {},
+): Promise<{ stream: SseStream; client: Socket }> {
   const opened = Promise.withResolvers<SseStream>();
   const server = createServer((_request, response) => {
-    opened.resolve(openSse(systemClock, response, { headers: {}, heartbeatMs: 60_000, ...options }));
+    opened.resolve(
+      openSse(systemClock, response, { headers: {}, heartbeatMs: 60_000, ...options }),
+    );
   });
   servers.push(server);
   server.listen(0, "127.0.0.1");
@@ -68,7 +72,9 @@ describe("an event stream", () => {
     const opened = Promise.withResolvers<SseStream>();
     const server = createServer((request, response) => {
       request.socket.destroy();
-      response.once("close", () => opened.resolve(openSse(systemClock, response, { headers: {}, heartbeatMs: 1 })));
+      response.once("close", () =>
+        opened.resolve(openSse(systemClock, response, { headers: {}, heartbeatMs: 1 })),
+      );
     });
     servers.push(server);
     server.listen(0, "127.0.0.1");

@@ -14,7 +14,9 @@ async function open(session: number): Promise<string> {
       resolve(`${response.statusCode} ${response.headers["retry-after"] ?? ""}`.trim());
     });
     sent.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-    sent.end(JSON.stringify({ message: "hi", session_id: `flood-${session}`, on_disconnect: "cancel" }));
+    sent.end(
+      JSON.stringify({ message: "hi", session_id: `flood-${session}`, on_disconnect: "cancel" }),
+    );
   });
 }
 
@@ -26,7 +28,9 @@ async function openInTheEnd(session: number): Promise<string> {
   }
 }
 
-const answers = await Promise.all(Array.from({ length: Number(count) }, async (_, at) => await openInTheEnd(at)));
+const answers = await Promise.all(
+  Array.from({ length: Number(count) }, async (_, at) => await openInTheEnd(at)),
+);
 const tally: Record<string, number> = {};
 for (const answer of answers) tally[answer] = (tally[answer] ?? 0) + 1;
 process.stdout.write(`${JSON.stringify(tally)}\n`);

@@ -61,7 +61,9 @@ export async function findRun(services: Services, query: RunQuery): Promise<Foun
   const summary = await services.store.summary(session);
   const moving = summary.state !== "idle" || summary.waiting > 0;
   if (afterSeq !== undefined && afterSeq > summary.eventSeq) return "ahead";
-  if (runId === undefined && afterSeq === undefined) return await latestRun(services, session, moving);
+  if (runId === undefined && afterSeq === undefined) {
+    return await latestRun(services, session, moving);
+  }
   const position =
     runId === undefined
       ? await interruptedRun(services, session, afterSeq ?? 0)
@@ -70,7 +72,11 @@ export async function findRun(services: Services, query: RunQuery): Promise<Foun
 }
 
 /** The run under way, else (when the session is idle) the last one, from its first event. */
-async function latestRun(services: Services, session: SessionKey, moving: boolean): Promise<FoundRun> {
+async function latestRun(
+  services: Services,
+  session: SessionKey,
+  moving: boolean,
+): Promise<FoundRun> {
   const runs = new Map<string, { afterSeq: number; ended: boolean }>();
   let newest = 0;
   for await (const { runId, seq, event } of keptEvents(services, session, 0)) {
@@ -85,13 +91,20 @@ async function latestRun(services: Services, session: SessionKey, moving: boolea
 }
 
 /** The run that the client was reading: that of its last event, unless it had ended. */
-async function interruptedRun({ eventLog }: Services, session: SessionKey, afterSeq: number): Promise<RunPosition> {
+async function interruptedRun(
+  { eventLog }: Services,
+  session: SessionKey,
+  afterSeq: number,
+): Promise<RunPosition> {
   const [seen] = afterSeq > 0 ? await eventLog.read(session, afterSeq - 1, 1) : [];
   const open = seen !== undefined && seen.seq === afterSeq && !isTerminal(seen.event);
   return { session, runId: open ? seen.runId : undefined, afterSeq };
 }
 
-async function hasEventsOf(services: Services, { session, runId, afterSeq }: RunPosition): Promise<boolean> {
+async function hasEventsOf(
+  services: Services,
+  { session, runId, afterSeq }: RunPosition,
+): Promise<boolean> {
   for await (const record of keptEvents(services, session, afterSeq)) {
     if (runId === undefined || record.runId === runId) return true;
   }
@@ -120,7 +133,11 @@ export async function* keptEvents(
 }
 
 /** Whether the log still has events of a run. */
-export async function hasEventsOfRun(services: Services, session: SessionKey, runId: string): Promise<boolean> {
+export async function hasEventsOfRun(
+  services: Services,
+  session: SessionKey,
+  runId: string,
+): Promise<boolean> {
   return await hasEventsOf(services, { session, runId, afterSeq: 0 });
 }
 
@@ -163,19 +180,29 @@ export interface RunStream {
 }
 
 /** Answers with the frames of a run; resolves when the stream is closed. */
-export async function followRun(services: Services, reply: FastifyReply, request: RunStream): Promise<void> {
+export async function followRun(
+  services: Services,
+  reply: FastifyReply,
+  request: RunStream,
+): Promise<void> {
   await services.streams.run(serveRun(services, reply, request));
 }
 
 type Ending = "finished" | "gone" | "shutdown" | "resume" | "interrupted";
 
-async function serveRun(services: Services, reply: FastifyReply, request: RunStream): Promise<void> {
+async function serveRun(
+  services: Services,
+  reply: FastifyReply,
+  request: RunStream,
+): Promise<void> {
   const stream = openStream(services, reply);
   const ending = await deliver(services, stream, request);
   stream.end(ending === "finished" || ending === "gone" ? undefined : ending);
   const { session, runId } = request.run;
   services.log.info({ session, turnId: runId, ending }, "event stream closed");
-  if (ending === "gone" && request.cancelWhenGone && runId !== undefined) await cancelOfGone(services, session, runId);
+  if (ending === "gone" && request.cancelWhenGone && runId !== undefined) {
+    await cancelOfGone(services, session, runId);
+  }
 }
 
 /** Whether a client has left before it had its answer. */
@@ -184,10 +211,18 @@ export function hasLeft({ raw, request }: FastifyReply): boolean {
 }
 
 /** Cancels the run of a client that has left. Never rejects. */
-export async function cancelOfGone(services: Services, session: SessionKey, runId: string): Promise<void> {
+export async function cancelOfGone(
+  services: Services,
+  session: SessionKey,
+  runId: string,
+): Promise<void> {
   const { log, apiChannel } = services;
   try {
-    await cancelTurn(services, apiChannel, { session, turnId: runId, reason: "client_disconnected" });
+    await cancelTurn(services, apiChannel, {
+      session,
+      turnId: runId,
+      reason: "client_disconnected",
+    });
   } catch (error) {
     log.warn({ error, session, turnId: runId }, "could not cancel the run of a client that left");
   }
@@ -196,7 +231,11 @@ export async function cancelOfGone(services: Services, session: SessionKey, runI
 /** A stream is closed after this time, for its client to resume. */
 const maxStreamMs = 3_600_000;
 
-async function deliver(services: Services, stream: SseStream, { run, view, first, tell }: RunStream): Promise<Ending> {
+async function deliver(
+  services: Services,
+  stream: SseStream,
+  { run, view, first, tell }: RunStream,
+): Promise<Ending> {
   const { clock, log, streams } = services;
   const expired = new AbortController();
   const cancelExpiry = clock.after(maxStreamMs, () => expired.abort());
@@ -209,7 +248,9 @@ async function deliver(services: Services, stream: SseStream, { run, view, first
         : await tell(stream, stop);
     if (isSent) return "finished";
   } catch (error) {
-    if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
+    if (!stop.aborted) {
+      log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
+    }
   } finally {
     cancelExpiry();
   }
@@ -225,12 +266,20 @@ export function recordsFor(
   also: RunView["also"],
   stop: AbortSignal,
 ): AsyncIterable<EventRecord | "lost"> {
-  const records = recordsOfRun(services.eventLog.follow(session, afterSeq, stop), runId, also === "joined");
+  const records = recordsOfRun(
+    services.eventLog.follow(session, afterSeq, stop),
+    runId,
+    also === "joined",
+  );
   return also === "totals" ? withTotals(services, session, records) : records;
 }
 
 /** True when everything was written up to the end of the run. */
-async function pump(stream: SseStream, records: AsyncIterable<EventRecord | "lost">, view: RunView): Promise<boolean> {
+async function pump(
+  stream: SseStream,
+  records: AsyncIterable<EventRecord | "lost">,
+  view: RunView,
+): Promise<boolean> {
   let last: EventRecord | undefined;
   let hasEnded = false;
   for await (const record of records) {
@@ -256,7 +305,10 @@ export function isEnd({ event }: EventRecord): boolean {
 }
 
 /** Says that a run is over and forgotten. */
-export const lostRunFrame: StreamFrame = { type: "error", message: "ERROR: the events of this run are no longer kept" };
+export const lostRunFrame: StreamFrame = {
+  type: "error",
+  message: "ERROR: the events of this run are no longer kept",
+};
 
 /** The frames of `POST /chat`. */
 export const chatView: RunView = {
@@ -337,7 +389,9 @@ function ordinalOf(runId: string): number {
 /** Takes the response over from fastify, with the headers that it has so far. */
 function openStream({ clock, config }: Services, reply: FastifyReply): SseStream {
   reply.hijack();
-  const headers = Object.entries(reply.getHeaders()).map(([name, value]) => [name, value ?? ""] as const);
+  const headers = Object.entries(reply.getHeaders()).map(
+    ([name, value]) => [name, value ?? ""] as const,
+  );
   const { heartbeatMs } = config.api;
   return openSse(clock, reply.raw, { headers: Object.fromEntries(headers), heartbeatMs });
 }

@@ -33,8 +33,14 @@ export function startWarmUp(services: Services, stores: WarmUpStores): WarmUp {
     const startedMs = clock.monotonic();
     try {
       if (!(await withDeadline(clock, redis.ping(), deadlineMs))) return;
-      await withDeadline(clock, rehearse(services, stores, { onFirst, signal: closing.signal }), deadlineMs);
-      if (!closing.signal.aborted) log.info({ messages, ms: Math.round(clock.monotonic() - startedMs) }, "warmed up");
+      await withDeadline(
+        clock,
+        rehearse(services, stores, { onFirst, signal: closing.signal }),
+        deadlineMs,
+      );
+      if (!closing.signal.aborted) {
+        log.info({ messages, ms: Math.round(clock.monotonic() - startedMs) }, "warmed up");
+      }
     } catch (error) {
       log.warn({ error }, "not warmed up: the first messages take longer");
     } finally {
@@ -65,9 +71,13 @@ async function rehearse(
       if (sent === messagesBeforeReady) onFirst();
       const chats = Array.from({ length: atOnce }, (_, at) => `${run}${(sent + at) >> 1}`);
       const requests = chats.map((chat) => messageRequest(services, bot, chat));
-      const answers = await Promise.all(requests.map(async (request) => await server.inject(request)));
+      const answers = await Promise.all(
+        requests.map(async (request) => await server.inject(request)),
+      );
       const refused = answers.find(({ statusCode }) => statusCode !== 200);
-      if (refused !== undefined) throw new Error(`a message was answered with ${refused.statusCode}`);
+      if (refused !== undefined) {
+        throw new Error(`a message was answered with ${refused.statusCode}`);
+      }
     }
   } finally {
     bot.identity.close();
@@ -103,8 +113,17 @@ const uncounted: IngressCounters = {
 function detachedBot(services: Services): Bot {
   const { settings, clock, random } = services;
   const [appId, secret] = ["cli_warm_up", random.uuid()];
-  const tokenCache = { get: async () => await Promise.reject(new Error("the warm-up asks no platform")) };
-  const api = new FeishuApi({ appId, appSecret: secret, domain: "feishu", tokenCache, clock, random });
+  const tokenCache = {
+    get: async () => await Promise.reject(new Error("the warm-up asks no platform")),
+  };
+  const api = new FeishuApi({
+    appId,
+    appSecret: secret,
+    domain: "feishu",
+    tokenCache,
+    clock,
+    random,
+  });
   const own = { ...settings.bots.default, tenants: null };
   const feishu = { ...own.feishu, typing: false, queueNotice: "off" } as const;
   const access = {

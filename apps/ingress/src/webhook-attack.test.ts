@@ -42,7 +42,12 @@ interface Letter {
   headers?: Record<string, string>;
 }
 
-async function post({ body, encryptKey = testApp.encryptKey, ageSeconds = 0, headers = {} }: Letter): Promise<number> {
+async function post({
+  body,
+  encryptKey = testApp.encryptKey,
+  ageSeconds = 0,
+  headers = {},
+}: Letter): Promise<number> {
   const timestamp = String(Math.floor(Date.now() / 1_000) - ageSeconds);
   const signature = signEvent({ timestamp, nonce: "n", encryptKey, body: body.toString() });
   const response = await fetch(`${here.ingress.url}/feishu/events`, {
@@ -82,7 +87,12 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     expect(await post({ body, encryptKey: "guess" })).toBe(401);
     expect(await post({ body, headers: { "x-lark-signature": "" } })).toBe(401);
     expect(await post({ body, headers: { "x-lark-signature": "0".repeat(64) } })).toBe(401);
-    const signature = signEvent({ timestamp: "1", nonce: "n", encryptKey: testApp.encryptKey, body: "{}" });
+    const signature = signEvent({
+      timestamp: "1",
+      nonce: "n",
+      encryptKey: testApp.encryptKey,
+      body: "{}",
+    });
     expect(await post({ body, headers: { "x-lark-signature": signature } })).toBe(401);
     await storedNothing();
   });
@@ -96,11 +106,19 @@ describe("forged webhook requests are refused and leave no trace in the store", 
   it("replayed with its timestamp moved into the nonce, in whole or in part", async () => {
     const body = sealed(plainEvent());
     const old = String(Math.floor(Date.now() / 1_000) - 86_400);
-    const signature = signEvent({ timestamp: old, nonce: "n", encryptKey: testApp.encryptKey, body });
+    const signature = signEvent({
+      timestamp: old,
+      nonce: "n",
+      encryptKey: testApp.encryptKey,
+      body,
+    });
     for (const cut of [0, 1, 9, 10, 11]) {
       const [timestamp, nonce] = [`${old}n`.slice(0, cut), `${old}n`.slice(cut)];
       const headers = { "x-lark-request-timestamp": timestamp, "x-lark-request-nonce": nonce };
-      expect([cut, await post({ body, headers: { ...headers, "x-lark-signature": signature } })]).toEqual([cut, 401]);
+      expect([
+        cut,
+        await post({ body, headers: { ...headers, "x-lark-signature": signature } }),
+      ]).toEqual([cut, 401]);
     }
     await storedNothing();
   });
@@ -109,11 +127,22 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     expect(await post({ body: plainEvent(), headers: { "x-lark-signature": "" } })).toBe(401);
     const whole = sealed(plainEvent());
     const timestamp = String(Math.floor(Date.now() / 1_000));
-    const signature = signEvent({ timestamp, nonce: "n", encryptKey: testApp.encryptKey, body: whole });
+    const signature = signEvent({
+      timestamp,
+      nonce: "n",
+      encryptKey: testApp.encryptKey,
+      body: whole,
+    });
     const headers = { "x-lark-request-timestamp": timestamp, "x-lark-signature": signature };
     expect(await post({ body: whole.slice(0, -20), headers })).toBe(401);
     // A sender that signs correctly gets the answer that its body is malformed.
-    for (const body of [plainEvent(), sealed(plainEvent(), "other"), whole.slice(0, -20), "", '{"encrypt":"AAAA"}']) {
+    for (const body of [
+      plainEvent(),
+      sealed(plainEvent(), "other"),
+      whole.slice(0, -20),
+      "",
+      '{"encrypt":"AAAA"}',
+    ]) {
       expect([body.slice(0, 20), await post({ body })]).toEqual([body.slice(0, 20), 400]);
     }
     await storedNothing();
@@ -138,8 +167,13 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     const body = sealed(plainEvent());
     const zipped = gzipSync(body);
     expect(await post({ body: zipped, headers: { "content-encoding": "gzip" } })).toBe(401);
-    expect(await post({ body: zipped, headers: { "content-encoding": "gzip", ...signedBytes(zipped) } })).toBe(400);
-    const broken = Buffer.concat([Buffer.from(body.slice(0, -1)), Buffer.from(',"x":"\xff"}', "latin1")]);
+    expect(
+      await post({ body: zipped, headers: { "content-encoding": "gzip", ...signedBytes(zipped) } }),
+    ).toBe(400);
+    const broken = Buffer.concat([
+      Buffer.from(body.slice(0, -1)),
+      Buffer.from(',"x":"\xff"}', "latin1"),
+    ]);
     expect(await post({ body: broken })).toBe(401);
     expect(await post({ body: broken, headers: signedBytes(broken) })).toBe(400);
     const wide = Buffer.from(body, "utf16le");
@@ -155,7 +189,9 @@ describe("forged webhook requests are refused and leave no trace in the store", 
   it("cut off in the middle of the body", async () => {
     const socket = connect(Number(new URL(here.ingress.url).port), "127.0.0.1");
     const body = sealed(plainEvent());
-    socket.write(`POST /feishu/events HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`);
+    socket.write(
+      `POST /feishu/events HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`,
+    );
     socket.write(body.slice(0, -5));
     await new Promise<void>((resolve) => {
       socket.once("close", () => resolve());
@@ -166,7 +202,8 @@ describe("forged webhook requests are refused and leave no trace in the store", 
   });
 
   it("url_verification with a wrong token; the right one is answered with the challenge alone", async () => {
-    const challenge = (token: string) => sealed(JSON.stringify({ challenge: "abc", token, type: "url_verification" }));
+    const challenge = (token: string) =>
+      sealed(JSON.stringify({ challenge: "abc", token, type: "url_verification" }));
     const answer = async (token: string) =>
       await fetch(`${here.ingress.url}/feishu/cards`, { method: "POST", body: challenge(token) });
     expect((await answer("wrong")).status).toBeGreaterThanOrEqual(400);
@@ -193,7 +230,11 @@ describe("answers to webhooks", () => {
   it("name no origin, since browsers send none; those of all other paths do", async () => {
     const originOf = async (path: string): Promise<string | null> => {
       const headers = { origin: "https://anywhere.example" };
-      const response = await fetch(`${here.ingress.url}${path}`, { method: "POST", body: "{}", headers });
+      const response = await fetch(`${here.ingress.url}${path}`, {
+        method: "POST",
+        body: "{}",
+        headers,
+      });
       return response.headers.get("access-control-allow-origin");
     };
     expect(await originOf("/feishu/events")).toBeNull();

@@ -9,7 +9,10 @@ export const toolProgram: RunnerProgram = {
     // A tool may be a single file anywhere.
     const lend = { names: ["@larkline/tool-kit", "typebox"], lender: import.meta.url };
     lendPackages(lend.names, lend.lender);
-    return await loadTools(named.length > 0 ? named : ["@larkline/example-tools"], { directory: process.cwd(), lend });
+    return await loadTools(named.length > 0 ? named : ["@larkline/example-tools"], {
+      directory: process.cwd(),
+      lend,
+    });
   },
 };
 

@@ -32,7 +32,9 @@ export const standardConfig = "export default {};\n";
 
 /** As Compose reads it: between single quotes nothing has a meaning. */
 function line([name, value]: readonly [string, string]): string {
-  if (/['\r\n]/.test(value)) throw new RangeError(`${name} must not have quotes or line breaks in it.`);
+  if (/['\r\n]/.test(value)) {
+    throw new RangeError(`${name} must not have quotes or line breaks in it.`);
+  }
   return `${name}='${value}'\n`;
 }
 
@@ -44,12 +46,16 @@ function envFile(name: string, values: Readonly<Record<string, string>>): Deploy
  * All files that compose.yaml names, from what the operator has written and what was kept of earlier times. Throws a
  * RangeError that names each value that has no place in the file.
  */
-export function deploymentFiles({ env, config, runners = [] }: OperatorFiles, kept: Values): DeploymentFile[] {
+export function deploymentFiles(
+  { env, config, runners = [] }: OperatorFiles,
+  kept: Values,
+): DeploymentFile[] {
   const own: readonly string[] = Object.values(runnerNames);
   const others = [...new Set(runners)].filter((runner) => !own.includes(runner));
   const users = appUsers(env["REDIS_NAMESPACE"] || "larkline", [...own, ...others]);
   const secrets = secretsFrom(env, kept);
-  const redisUrlOf = (user: string): string => `redis://${user}:${secrets.passwordOf(user)}@redis:6379`;
+  const redisUrlOf = (user: string): string =>
+    `redis://${user}:${secrets.passwordOf(user)}@redis:6379`;
   const known: Known = { env, secrets, redisUrlOf };
   const usersFile = aclFileOf(users, (user) => [secrets.passwordOf(user)]);
   return [

@@ -7,7 +7,8 @@ import { openFolder } from "./folder.ts";
 it("closes .data to other users, but for the folders that containers mount as other users", async () => {
   const checkout = await mkdtemp(join(tmpdir(), "larkline-checkout-"));
   onTestFinished(async () => await rm(checkout, { recursive: true, force: true }));
-  const modeOf = async (path: string) => ((await stat(join(checkout, ".data", path))).mode & 0o777).toString(8);
+  const modeOf = async (path: string) =>
+    ((await stat(join(checkout, ".data", path))).mode & 0o777).toString(8);
   await mkdir(join(checkout, ".data", "compose", "redis"), { recursive: true });
   for (const name of ["", "compose"]) await chmod(join(checkout, ".data", name), 0o777);
   await chmod(join(checkout, ".data", "compose", "redis"), 0o700); // as under `umask 077`

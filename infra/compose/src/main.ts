@@ -6,7 +6,9 @@ import { openFolder } from "./folder.ts";
 const runners = process.argv.slice(2);
 const strange = runners.find((name) => !/^[A-Za-z0-9_-]{1,64}$/.test(name));
 if (strange !== undefined) {
-  console.error(`usage: npm run compose-files [-- <runner>...]; '${strange}' is no name of a runner`);
+  console.error(
+    `usage: npm run compose-files [-- <runner>...]; '${strange}' is no name of a runner`,
+  );
   process.exit(2);
 }
 const { written, kept, save } = await openFolder("compose");

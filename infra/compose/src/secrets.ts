@@ -17,7 +17,8 @@ export interface Secrets {
 
 /** The secrets of a deployment: those that the operator has chosen, those that were kept, and new ones for the rest. */
 export function secretsFrom(given: Values, kept: Values): Secrets {
-  const choose = (name: string): string => given[name] || kept[name] || randomBytes(32).toString("hex");
+  const choose = (name: string): string =>
+    given[name] || kept[name] || randomBytes(32).toString("hex");
   const signingKey = choose("CALL_SIGNING_KEY");
   const grantKey = choose("GRANT_KEY");
   const apiToken = choose("API_TOKEN");

@@ -1,7 +1,14 @@
 import { runnerKeyOf } from "@larkline/protocol";
 import { runnerUserName } from "@larkline/redis-users";
 import type { Secrets } from "./secrets.ts";
-import { ofAdmin, ofRunners, runnerNames, secretsOfBots, settingsOf, type Service } from "./settings.ts";
+import {
+  ofAdmin,
+  ofRunners,
+  runnerNames,
+  secretsOfBots,
+  settingsOf,
+  type Service,
+} from "./settings.ts";
 
 type Values = Readonly<Record<string, string | undefined>>;
 
@@ -43,7 +50,9 @@ const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, stri
 
 function withNamed(name: string, given: Values): string[] {
   // Providers of larkline.config.ts have keys with names of their own.
-  if (name === "OPENAI_API_KEY") return Object.keys(given).filter((other) => other.endsWith("_API_KEY"));
+  if (name === "OPENAI_API_KEY") {
+    return Object.keys(given).filter((other) => other.endsWith("_API_KEY"));
+  }
   if (!secretsOfBots.includes(name)) return [name];
   return [name, ...Object.keys(given).filter((other) => other.startsWith(`${name}_`))];
 }

@@ -1,5 +1,11 @@
 /** Services of the composition that get an environment file of their own. */
-export const services = ["ingress", "agent-worker", "tool-runner", "python-runner", "console"] as const;
+export const services = [
+  "ingress",
+  "agent-worker",
+  "tool-runner",
+  "python-runner",
+  "console",
+] as const;
 export type Service = (typeof services)[number];
 
 const everywhere = ["LOG_LEVEL"];

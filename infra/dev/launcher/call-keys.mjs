@@ -39,7 +39,9 @@ function makeKey(path) {
  */
 export function callSigningKey(env) {
   const given = env.CALL_SIGNING_KEY ?? "";
-  if (given !== "" && given.length < shortestKey) throw new Failure(text("signingKeyShort", shortestKey));
+  if (given !== "" && given.length < shortestKey) {
+    throw new Failure(text("signingKeyShort", shortestKey));
+  }
   if (given !== "") return given;
   const path = join(dataFolder(), "signing-key");
   return storedKey(path) ?? makeKey(path);

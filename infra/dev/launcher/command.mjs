@@ -33,7 +33,12 @@ export function signalGroup(child, signal) {
 export async function runCommand(command, { signal, env = process.env, output = process.stderr }) {
   if (signal.aborted) throw new Stopped();
   const [program, ...args] = command;
-  const child = spawn(program, args, { cwd: root, env, detached: true, stdio: ["ignore", output, output] });
+  const child = spawn(program, args, {
+    cwd: root,
+    env,
+    detached: true,
+    stdio: ["ignore", output, output],
+  });
   let killTimer;
   const stop = () => {
     signalGroup(child, "SIGTERM");

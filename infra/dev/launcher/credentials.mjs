@@ -11,7 +11,10 @@ function hostOf(url, variable) {
 
 async function answerOf(url, init, signal) {
   try {
-    return await fetch(url, { ...init, signal: AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]) });
+    return await fetch(url, {
+      ...init,
+      signal: AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]),
+    });
   } catch {
     return undefined;
   }
@@ -57,7 +60,9 @@ async function checkFeishu({ appId, appSecret, domain }, { signal, say }) {
   );
   const answer = await response?.json().catch(() => undefined);
   if (typeof answer?.code !== "number") say(text("unreachable", host, "FEISHU_APP_ID"));
-  else if (answer.code !== 0) throw new Failure(text("feishuRefused", host, answer.code, answer.msg));
+  else if (answer.code !== 0) {
+    throw new Failure(text("feishuRefused", host, answer.code, answer.msg));
+  }
 }
 
 /**
@@ -65,7 +70,8 @@ async function checkFeishu({ appId, appSecret, domain }, { signal, say }) {
  * key is found here, not in the first conversation. Who cannot be reached is only mentioned.
  */
 export async function requireCredentials({ plan: { feishu, model }, env, life }) {
-  const checks = model.kind === "vendor" ? model.vendors.map((vendor) => checkVendor(vendor, env, life)) : [];
+  const checks =
+    model.kind === "vendor" ? model.vendors.map((vendor) => checkVendor(vendor, env, life)) : [];
   if (feishu.kind === "real") checks.push(checkFeishu(feishu, life));
   await Promise.all(checks);
 }

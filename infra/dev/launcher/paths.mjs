@@ -35,7 +35,10 @@ function isOpenToOthers(path) {
 function isOurs(directory) {
   if (directory === join(root, ".data")) return true;
   const names = readdirSync(directory);
-  return names.length === 0 || ["signing-key", "launcher.pid", "compile-cache"].some((name) => names.includes(name));
+  return (
+    names.length === 0 ||
+    ["signing-key", "launcher.pid", "compile-cache"].some((name) => names.includes(name))
+  );
 }
 
 /** Takes the rights of other users away, from everything below a folder first. Links are left alone. */

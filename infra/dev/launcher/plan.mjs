@@ -16,7 +16,9 @@ const loopback = "127.0.0.1";
 
 /** Without a password the console is for this machine only, wherever the others listen. */
 function hostOf(env, service) {
-  return service === "console" && (env.CONSOLE_PASSWORD ?? "") === "" ? loopback : env.HOST || loopback;
+  return service === "console" && (env.CONSOLE_PASSWORD ?? "") === ""
+    ? loopback
+    : env.HOST || loopback;
 }
 
 function placeOf(env, service) {
@@ -25,7 +27,9 @@ function placeOf(env, service) {
   const value = env[variable];
   if (value === undefined || value === "") return { service, variable, host, port: standard };
   const port = Number(value);
-  if (!/^\d+$/.test(value) || port < 1 || port > 65_535) throw new Failure(text("badPort", variable, value));
+  if (!/^\d+$/.test(value) || port < 1 || port > 65_535) {
+    throw new Failure(text("badPort", variable, value));
+  }
   return { service, variable, host, port };
 }
 
@@ -42,10 +46,16 @@ function feishuOf(env) {
   }
   if (appId !== appSecret) {
     const [present, missing] =
-      appId === "" ? ["FEISHU_APP_SECRET", "FEISHU_APP_ID"] : ["FEISHU_APP_ID", "FEISHU_APP_SECRET"];
+      appId === ""
+        ? ["FEISHU_APP_SECRET", "FEISHU_APP_ID"]
+        : ["FEISHU_APP_ID", "FEISHU_APP_SECRET"];
     throw new Failure(text("halfPair", present, missing));
   }
-  return { kind: "simulator", appId: "cli_1a2b3c4d5e6f7081", appSecret: randomBytes(16).toString("hex") };
+  return {
+    kind: "simulator",
+    appId: "cli_1a2b3c4d5e6f7081",
+    appSecret: randomBytes(16).toString("hex"),
+  };
 }
 
 const vendors = { anthropic: "anthropic", openai: "openai", "openai-responses": "openai" };
@@ -60,7 +70,9 @@ const keys = { anthropic: "ANTHROPIC_API_KEY", openai: "OPENAI_API_KEY" };
 
 function modelOf(env) {
   const available = Object.keys(keys).filter((vendor) => (env[keys[vendor]] ?? "") !== "");
-  if (available.length === 0 && (env.MODEL ?? "") === "") return { kind: "scripted", models: "anthropic/demo" };
+  if (available.length === 0 && (env.MODEL ?? "") === "") {
+    return { kind: "scripted", models: "anthropic/demo" };
+  }
   const models = env.MODEL || standardModels[available[0]];
   for (const vendor of vendorsOf(models)) {
     if (!available.includes(vendor)) throw new Failure(text("keyMissing", models, keys[vendor]));

@@ -18,7 +18,9 @@ async function ping({ host, port, user, password, tls }) {
   return await new Promise((resolve, reject) => {
     const socket = tls ? connectTls({ host, port, servername: host }) : connect({ host, port });
     let answer = "";
-    socket.setTimeout(answerMs, () => socket.destroy(Object.assign(new Error("timeout"), { code: "ETIMEDOUT" })));
+    socket.setTimeout(answerMs, () =>
+      socket.destroy(Object.assign(new Error("timeout"), { code: "ETIMEDOUT" })),
+    );
     socket.once(tls ? "secureConnect" : "connect", () => {
       const words = user === "" ? ["AUTH", password] : ["AUTH", user, password];
       const auth =
@@ -45,7 +47,9 @@ async function ping({ host, port, user, password, tls }) {
 
 function firstNode(url) {
   const match =
-    /^redis(s?)(?:\+sentinel|\+cluster)?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^:,/]+|\[[^\]]+\])(?::(\d+))?/.exec(url);
+    /^redis(s?)(?:\+sentinel|\+cluster)?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^:,/]+|\[[^\]]+\])(?::(\d+))?/.exec(
+      url,
+    );
   if (match === null) throw new Failure(text("redisUrlWrong"));
   const [, tls, user = "", password = "", host, port = "6379"] = match;
   return {
@@ -67,7 +71,9 @@ export async function requireRedis(url) {
   } catch (error) {
     throw new Failure(text("redisSilent", shown, error.code ?? error.message));
   }
-  if (/^-(NOAUTH|WRONGPASS|ERR (invalid|AUTH))/i.test(answer)) throw new Failure(text("redisPassword", shown));
+  if (/^-(NOAUTH|WRONGPASS|ERR (invalid|AUTH))/i.test(answer)) {
+    throw new Failure(text("redisPassword", shown));
+  }
 }
 
 /** Ends a server that an earlier launcher left behind (it was killed): two must not share the files. */
@@ -98,7 +104,10 @@ function settingsOf({ port, password, directory, pidFile }) {
 
 /** On Linux the kernel ends the server with us, whatever ends us. */
 function commandOfServer() {
-  const guard = process.platform === "linux" && isInstalled("setpriv") ? ["setpriv", "--pdeathsig", "TERM", "--"] : [];
+  const guard =
+    process.platform === "linux" && isInstalled("setpriv")
+      ? ["setpriv", "--pdeathsig", "TERM", "--"]
+      : [];
   return [...guard, "redis-server", "-"];
 }
 
@@ -127,7 +136,9 @@ export async function startPrivateRedis({ signal }) {
       (line) => line === "+PONG",
       () => false,
     );
-  const ready = await until(async () => gone.now || signal.aborted || (await answers()), { deadlineMs: 20_000 });
+  const ready = await until(async () => gone.now || signal.aborted || (await answers()), {
+    deadlineMs: 20_000,
+  });
   const server = { name: "redis", child, exited };
   if (signal.aborted || !ready || gone.now) {
     signalGroup(child, "SIGKILL");

@@ -4,7 +4,10 @@ import { basename, dirname, relative, resolve } from "node:path";
 import { root } from "./paths.mjs";
 
 /** Those that load larkline.config.ts, and those that load the modules of RUNNER_TOOLS. */
-const readers = { config: ["tool-runner", "agent-worker", "ingress", "console"], tools: ["tool-runner"] };
+const readers = {
+  config: ["tool-runner", "agent-worker", "ingress", "console"],
+  tools: ["tool-runner"],
+};
 const isCode = /\.[cm]?[jt]s$/;
 /** An editor writes a file in several steps. */
 const settleMs = 200;
@@ -35,13 +38,18 @@ export function watchFiles(modules, onChange) {
   };
   // Folders, since editors put a new file in the place of the old one.
   const watchAll = () => {
-    const folders = new Set(modules.flatMap(({ path, seen }) => [path, ...seen.keys()].map((file) => dirname(file))));
+    const folders = new Set(
+      modules.flatMap(({ path, seen }) => [path, ...seen.keys()].map((file) => dirname(file))),
+    );
     for (const [folder, watcher] of watchers) if (!folders.has(folder)) watcher.close();
     for (const folder of folders) {
       if (watchers.has(folder)) continue;
       try {
         const forget = () => watchers.delete(folder);
-        watchers.set(folder, watch(folder, { persistent: false }, soon).on("error", forget).on("close", forget));
+        watchers.set(
+          folder,
+          watch(folder, { persistent: false }, soon).on("error", forget).on("close", forget),
+        );
       } catch {
         // The folder is gone, or the system watches no more files: a change needs a restart.
       }
@@ -73,7 +81,10 @@ export function watchFiles(modules, onChange) {
 
 /** The configuration is among them while it is not there: the first one replaces the one of the playground. */
 function modulesOf(env) {
-  const config = { path: resolve(root, env.LARKLINE_CONFIG || "larkline.config.ts"), services: readers.config };
+  const config = {
+    path: resolve(root, env.LARKLINE_CONFIG || "larkline.config.ts"),
+    services: readers.config,
+  };
   const tools = (env.RUNNER_TOOLS ?? "").split(",").map((name) => resolve(root, name.trim()));
   const all = [config, ...tools.map((path) => ({ path, services: readers.tools }))];
   return all.filter(({ path }) => isCode.test(basename(path)));
@@ -95,7 +106,9 @@ export function loadedFiles(module) {
     if (content === undefined) continue;
     hashes.set(path, createHash("sha256").update(content).digest("hex"));
     if (!isCode.test(path)) continue;
-    for (const [, target] of content.toString().matchAll(imports)) open.push(resolve(dirname(path), target));
+    for (const [, target] of content.toString().matchAll(imports)) {
+      open.push(resolve(dirname(path), target));
+    }
   }
   return hashes;
 }

@@ -44,7 +44,10 @@ const withheld = {
   ],
   "tool-runner": secrets,
   // Its canary speaks to the HTTP API.
-  console: [...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)), ...ofCollectors],
+  console: [
+    ...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)),
+    ...ofCollectors,
+  ],
 };
 
 /** Of these, every bot with a name has its own, with that name behind. */
@@ -57,7 +60,10 @@ function without(env, names) {
   const isModelKey = (name) => names.includes("OPENAI_API_KEY") && name.endsWith(modelKeys);
   const bots = secretsOfBots.filter((name) => names.includes(name)).map((name) => `${name}_`);
   const isOut = (name) =>
-    names.includes(name) || isModelKey(name) || name.startsWith("npm_") || bots.some((start) => name.startsWith(start));
+    names.includes(name) ||
+    isModelKey(name) ||
+    name.startsWith("npm_") ||
+    bots.some((start) => name.startsWith(start));
   return Object.fromEntries(Object.entries(env).filter(([name]) => !isOut(name)));
 }
 
@@ -69,7 +75,11 @@ function simulatedApp({ feishu }) {
   return { FEISHU_APP_ID: feishu.appId, FEISHU_APP_SECRET: feishu.appSecret };
 }
 
-const exampleTools = ["@larkline/example-tools", "@larkline/example-tools/notes", "@larkline/example-tools/wait"];
+const exampleTools = [
+  "@larkline/example-tools",
+  "@larkline/example-tools/notes",
+  "@larkline/example-tools/wait",
+];
 
 /** Addresses of the parts that this start brings up itself, under the names that services read. */
 function addressesOf({ plan, redisUrl, modelPort }) {
@@ -79,7 +89,10 @@ function addressesOf({ plan, redisUrl, modelPort }) {
     INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
-    RUNNER_TOOLS: [...exampleTools, ...(plan.feishu.kind === "simulator" ? ["@larkline/feishu-tools"] : [])].join(","),
+    RUNNER_TOOLS: [
+      ...exampleTools,
+      ...(plan.feishu.kind === "simulator" ? ["@larkline/feishu-tools"] : []),
+    ].join(","),
     ...(plan.feishu.kind === "simulator" && {
       ...simulatedApp(plan),
       FEISHU_DOMAIN: local(portOf("playground")),

@@ -22,7 +22,12 @@ function readable(line) {
   if (typeof entry !== "object" || entry === null || !loud.has(entry.level)) return null;
   const facts = Object.entries(entry).filter(([name]) => !plumbing.has(name));
   const reason = entry.error?.message ?? entry.error;
-  const words = [entry.level, entry.msg, reason, ...facts.map(([name, value]) => `${name}=${JSON.stringify(value)}`)];
+  const words = [
+    entry.level,
+    entry.msg,
+    reason,
+    ...facts.map(([name, value]) => `${name}=${JSON.stringify(value)}`),
+  ];
   return words.filter((word) => word !== undefined && word !== "").join("  ");
 }
 

@@ -46,11 +46,15 @@ function installedPart() {
  * builds it. Others load libraries of the machine, which a sandbox does not show them.
  */
 export function isOwnNodeGood({ version, config } = process) {
-  const [, pinned] = /^nodeVersion: (\S+)$/m.exec(readFileSync(join(root, "pnpm-workspace.yaml"), "utf8"));
+  const [, pinned] = /^nodeVersion: (\S+)$/m.exec(
+    readFileSync(join(root, "pnpm-workspace.yaml"), "utf8"),
+  );
   const [major, ...rest] = pinned.split(".").map(Number);
   const [ownMajor, ...ownRest] = version.slice(1).split(".").map(Number);
   const isOlder = ownRest[0] < rest[0] || (ownRest[0] === rest[0] && ownRest[1] < rest[1]);
-  const isShared = Object.entries(config.variables).some(([name, is]) => name.startsWith("node_shared") && is === true);
+  const isShared = Object.entries(config.variables).some(
+    ([name, is]) => name.startsWith("node_shared") && is === true,
+  );
   return ownMajor === major && !isOlder && !isShared;
 }
 
@@ -78,7 +82,14 @@ export async function installDependencies({ signal, say }, wanted = "all") {
   const options = [...pnpmOptions[part], ...(ownNode ? ["--ignore-scripts"] : [])];
   // With pnpm's own 64 and more at a time, a registry that queues them answers the first one after a minute.
   const network = "--network-concurrency=8";
-  const install = withPnpm(["pnpm", "install", ...options, network, "--frozen-lockfile", "--reporter=append-only"]);
+  const install = withPnpm([
+    "pnpm",
+    "install",
+    ...options,
+    network,
+    "--frozen-lockfile",
+    "--reporter=append-only",
+  ]);
   const code = await runCommand(install, { signal, env });
   if (code !== 0 || !(ownNode || existsSync(pinnedNode))) throw new Failure(text("installFailed"));
   writeFileSync(stampFile, `${lockHash()} ${part}`);
@@ -96,7 +107,15 @@ let updated;
  */
 async function installDebian(packageName, { signal }) {
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive", RUNLEVEL: "1" };
-  const install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
+  const install = [
+    "apt-get",
+    "install",
+    "-y",
+    "-q",
+    "--no-install-recommends",
+    "-o",
+    "DPkg::Lock::Timeout=120",
+  ];
   updated ??= runCommand(["apt-get", "update", "-q"], { signal, env });
   await updated.catch((error) => {
     updated = undefined;
@@ -138,7 +157,9 @@ export async function offerProgram({ program, debian }, { signal, say }) {
   if (isInstalled(program) || !mayInstallDebian()) return;
   say(text("installingPackage", debian));
   try {
-    await installDebian(debian, { signal: AbortSignal.any([signal, AbortSignal.timeout(offerMs)]) });
+    await installDebian(debian, {
+      signal: AbortSignal.any([signal, AbortSignal.timeout(offerMs)]),
+    });
   } catch (error) {
     if (signal.aborted) throw error;
   }

@@ -16,13 +16,17 @@ export function summaryOf({ plan, redis, logs }) {
     [text("labelConsole"), addressIn(plan, "console")],
     [
       text("labelFeishu"),
-      feishu.kind === "real" ? text("feishuReal", feishu.appId, feishu.domain) : text("feishuSimulator"),
+      feishu.kind === "real"
+        ? text("feishuReal", feishu.appId, feishu.domain)
+        : text("feishuSimulator"),
     ],
     [text("labelModel"), model.kind === "vendor" ? model.models : text("modelScripted")],
     [text("labelRedis"), redis],
     [text("labelTools"), `${addressIn(plan, "tool-runner")}  ${text("tools")}`],
     [text("labelLogs"), logs],
   ];
-  const lines = rows.flatMap(([label, value]) => (value === undefined ? [] : [`  ${label}\t${value}`]));
+  const lines = rows.flatMap(([label, value]) =>
+    value === undefined ? [] : [`  ${label}\t${value}`],
+  );
   return ["", text("running"), ...lines, text("howToStop")].join("\n");
 }

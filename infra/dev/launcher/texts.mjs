@@ -15,10 +15,14 @@ const texts = {
   programMissing: {
     en: (program, debian) =>
       `${program} is missing and may not be installed from here: run "sudo apt-get install ${debian}"` +
-      (program === "redis-server" ? " (macOS: brew install redis), or set REDIS_URL to a running Redis." : "."),
+      (program === "redis-server"
+        ? " (macOS: brew install redis), or set REDIS_URL to a running Redis."
+        : "."),
     zh: (program, debian) =>
       `缺少 ${program}，且当前用户无权安装：请运行 "sudo apt-get install ${debian}"` +
-      (program === "redis-server" ? "（macOS：brew install redis），或用 REDIS_URL 指定已有的 Redis。" : "。"),
+      (program === "redis-server"
+        ? "（macOS：brew install redis），或用 REDIS_URL 指定已有的 Redis。"
+        : "。"),
   },
   oldNode: {
     en: (version) => `Node ${version} is too old: install Node 20 or newer and start again.`,
@@ -33,7 +37,8 @@ const texts = {
     zh: (variable, value) => `${variable} 必须是 1 到 65535 的端口，当前为 "${value}"。`,
   },
   samePort: {
-    en: (one, other, port) => `${one} and ${other} are both ${port}: give one of them another port.`,
+    en: (one, other, port) =>
+      `${one} and ${other} are both ${port}: give one of them another port.`,
     zh: (one, other, port) => `${one} 和 ${other} 都是 ${port}：请为其中一个换一个端口。`,
   },
   portTaken: {
@@ -50,16 +55,20 @@ const texts = {
   halfPair: {
     en: (present, missing) =>
       `${present} is set, but ${missing} is not: set both for the real Feishu, none for the simulator.`,
-    zh: (present, missing) => `设置了 ${present}，但没有 ${missing}：连接真实飞书需要两者，使用模拟器则都不要设置。`,
+    zh: (present, missing) =>
+      `设置了 ${present}，但没有 ${missing}：连接真实飞书需要两者，使用模拟器则都不要设置。`,
   },
   keyMissing: {
-    en: (models, key) => `MODEL is ${models}, but ${key} is not set: set it, or unset MODEL to use the scripted model.`,
-    zh: (models, key) => `MODEL 为 ${models}，但没有设置 ${key}：请设置它，或取消 MODEL 以使用脚本模型。`,
+    en: (models, key) =>
+      `MODEL is ${models}, but ${key} is not set: set it, or unset MODEL to use the scripted model.`,
+    zh: (models, key) =>
+      `MODEL 为 ${models}，但没有设置 ${key}：请设置它，或取消 MODEL 以使用脚本模型。`,
   },
   keyRefused: {
     en: (key, host, status) =>
       `${key} was refused by ${host} (${status}): correct it, or unset it to use the scripted model.`,
-    zh: (key, host, status) => `${host} 拒绝了 ${key}（${status}）：请更正，或取消设置以使用脚本模型。`,
+    zh: (key, host, status) =>
+      `${host} 拒绝了 ${key}（${status}）：请更正，或取消设置以使用脚本模型。`,
   },
   feishuRefused: {
     en: (host, code, reason) =>
@@ -76,7 +85,8 @@ const texts = {
     zh: (name) => `${name} 不是形如 https://example.com 的地址。`,
   },
   signingKeyShort: {
-    en: (length) => `CALL_SIGNING_KEY must have at least ${length} characters; unset it to let the launcher make one.`,
+    en: (length) =>
+      `CALL_SIGNING_KEY must have at least ${length} characters; unset it to let the launcher make one.`,
     zh: (length) => `CALL_SIGNING_KEY 至少需要 ${length} 个字符；取消设置则由启动器自己生成。`,
   },
   redisUrlWrong: {
@@ -94,20 +104,25 @@ const texts = {
     zh: (node) => `${node} 上的 Redis 拒绝了 REDIS_URL 中的用户名或密码：请更正。`,
   },
   redisFailed: {
-    en: (log) => `The private redis-server did not start: see ${log}, or set REDIS_URL to a running Redis.`,
+    en: (log) =>
+      `The private redis-server did not start: see ${log}, or set REDIS_URL to a running Redis.`,
     zh: (log) => `私有 redis-server 启动失败：请看 ${log}，或用 REDIS_URL 指定已有的 Redis。`,
   },
   alreadyRunning: {
     en: (pid) =>
       `Larkline already runs in this folder (process ${pid}): stop it first, or set LARKLINE_DATA_DIR and other ports.`,
-    zh: (pid) => `Larkline 已在此目录运行（进程 ${pid}）：请先停止它，或另设 LARKLINE_DATA_DIR 和端口。`,
+    zh: (pid) =>
+      `Larkline 已在此目录运行（进程 ${pid}）：请先停止它，或另设 LARKLINE_DATA_DIR 和端口。`,
   },
   notReady: {
-    en: (service, seconds, logs) => `${service} was not ready within ${seconds} s: see ${logs}/${service}.log.`,
-    zh: (service, seconds, logs) => `${service} 在 ${seconds} 秒内没有就绪：请看 ${logs}/${service}.log。`,
+    en: (service, seconds, logs) =>
+      `${service} was not ready within ${seconds} s: see ${logs}/${service}.log.`,
+    zh: (service, seconds, logs) =>
+      `${service} 在 ${seconds} 秒内没有就绪：请看 ${logs}/${service}.log。`,
   },
   serviceRestarted: {
-    en: (service, how) => `${service} ended unexpectedly (${how}) and is started again; nothing is lost.`,
+    en: (service, how) =>
+      `${service} ended unexpectedly (${how}) and is started again; nothing is lost.`,
     zh: (service, how) => `${service} 意外退出（${how}），正在重新启动；不会丢失任何内容。`,
   },
   reloaded: {
@@ -115,21 +130,26 @@ const texts = {
     zh: (files, services) => `${files} 有变化：${services} 已用它重新启动。`,
   },
   notReloaded: {
-    en: (files, service) => `${files} changed, but ${service} cannot start with it (see above): nothing was replaced.`,
-    zh: (files, service) => `${files} 有变化，但 ${service} 无法用它启动（见上）：没有替换任何进程。`,
+    en: (files, service) =>
+      `${files} changed, but ${service} cannot start with it (see above): nothing was replaced.`,
+    zh: (files, service) =>
+      `${files} 有变化，但 ${service} 无法用它启动（见上）：没有替换任何进程。`,
   },
   logUnwritable: {
-    en: (service, reason) => `the log of ${service} cannot be written (${reason}); its lines are dropped until it can.`,
+    en: (service, reason) =>
+      `the log of ${service} cannot be written (${reason}); its lines are dropped until it can.`,
     zh: (service, reason) => `无法写入 ${service} 的日志（${reason}），在恢复之前日志行会被丢弃。`,
   },
   logWritable: {
-    en: (service, lost) => `the log of ${service} can be written again; ${lost} line(s) are missing.`,
+    en: (service, lost) =>
+      `the log of ${service} can be written again; ${lost} line(s) are missing.`,
     zh: (service, lost) => `${service} 的日志已恢复写入，缺少 ${lost} 行。`,
   },
   serviceDied: {
     en: (service, how, logs) =>
       `${service} ended unexpectedly (${how}): see the lines above and ${logs}/${service}.log.`,
-    zh: (service, how, logs) => `${service} 意外退出（${how}）：请看上面的输出和 ${logs}/${service}.log。`,
+    zh: (service, how, logs) =>
+      `${service} 意外退出（${how}）：请看上面的输出和 ${logs}/${service}.log。`,
   },
   dataNotPrivate: {
     en: (folder) =>
@@ -148,8 +168,10 @@ const texts = {
   },
   starting: { en: "Starting...", zh: "正在启动……" },
   stillStarting: {
-    en: (ready, all, missing, seconds) => `Ready after ${seconds} s: ${ready} of ${all}; still starting: ${missing}`,
-    zh: (ready, all, missing, seconds) => `${seconds} 秒后已有 ${ready}/${all} 个服务就绪；仍在启动：${missing}`,
+    en: (ready, all, missing, seconds) =>
+      `Ready after ${seconds} s: ${ready} of ${all}; still starting: ${missing}`,
+    zh: (ready, all, missing, seconds) =>
+      `${seconds} 秒后已有 ${ready}/${all} 个服务就绪；仍在启动：${missing}`,
   },
   stopping: { en: "Stopping...", zh: "正在停止……" },
   stopped: { en: "Stopped.", zh: "已停止。" },
@@ -180,10 +202,17 @@ const texts = {
     en: (port, directory) => `private server on port ${port}, data in ${directory}`,
     zh: (port, directory) => `私有服务，端口 ${port}，数据在 ${directory}`,
   },
-  tools: { en: "(one tool-runner; more can be added at any time)", zh: "（一个 tool-runner，可随时再加）" },
+  tools: {
+    en: "(one tool-runner; more can be added at any time)",
+    zh: "（一个 tool-runner，可随时再加）",
+  },
 };
 
-const language = /^zh/i.test(process.env.LC_ALL || process.env.LC_MESSAGES || process.env.LANG || "") ? "zh" : "en";
+const language = /^zh/i.test(
+  process.env.LC_ALL || process.env.LC_MESSAGES || process.env.LANG || "",
+)
+  ? "zh"
+  : "en";
 
 /** A text in the language of the terminal, English unless that is Chinese. */
 export function text(name, ...values) {

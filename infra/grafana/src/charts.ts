@@ -17,7 +17,11 @@ export interface Row {
 }
 
 /** Quantiles of a histogram. */
-function quantiles(metric: string, by: string | undefined, wanted: readonly number[]): Record<string, string> {
+function quantiles(
+  metric: string,
+  by: string | undefined,
+  wanted: readonly number[],
+): Record<string, string> {
   const labels = by === undefined ? "le" : `le, ${by}`;
   const legend = by === undefined ? "" : ` {{${by}}}`;
   return Object.fromEntries(
@@ -75,7 +79,9 @@ const answered: Row = {
       help: "When it is full nothing is taken any more. Alert: LarklineRedisFillsUp.",
       unit: "percentunit",
       bounds: [0.75, 0.9],
-      queries: { taken: "max(larkline_redis_memory_bytes / (larkline_redis_memory_limit_bytes > 0))" },
+      queries: {
+        taken: "max(larkline_redis_memory_bytes / (larkline_redis_memory_limit_bytes > 0))",
+      },
     },
     {
       title: "Messages",
@@ -175,7 +181,8 @@ const models: Row = {
       help: "ok, broken_off (stopped or handed over), or the code of the error.",
       unit: "reqps",
       queries: {
-        "{{model}} {{outcome}}": "sum by (model, outcome) (rate(larkline_model_step_seconds_count[$__rate_interval]))",
+        "{{model}} {{outcome}}":
+          "sum by (model, outcome) (rate(larkline_model_step_seconds_count[$__rate_interval]))",
       },
     },
     {
@@ -194,7 +201,10 @@ const models: Row = {
       title: "Cost of an hour",
       help: "At the present pace, by the prices of the configuration.",
       unit: "currencyUSD",
-      queries: { "{{model}}": "3600 * sum by (model) (rate(larkline_model_cost_usd_total[$__rate_interval]))" },
+      queries: {
+        "{{model}}":
+          "3600 * sum by (model) (rate(larkline_model_cost_usd_total[$__rate_interval]))",
+      },
     },
     {
       title: "Budgets",
@@ -241,7 +251,10 @@ const tools: Row = {
       title: "Questions that were settled",
       help: "expired: no person has decided.",
       unit: "short",
-      queries: { "{{state}}": "sum by (state) (increase(larkline_approvals_settled_total[$__rate_interval]))" },
+      queries: {
+        "{{state}}":
+          "sum by (state) (increase(larkline_approvals_settled_total[$__rate_interval]))",
+      },
     },
   ],
 };
@@ -301,13 +314,17 @@ const processes: Row = {
       title: "Turns found left lying",
       help: "Their processes died or stood still. Alert: LarklineHeals.",
       unit: "short",
-      queries: { healed: 'sum(increase(larkline_events_total{event="turn.healed"}[$__rate_interval]))' },
+      queries: {
+        healed: 'sum(increase(larkline_events_total{event="turn.healed"}[$__rate_interval]))',
+      },
     },
     {
       title: "Errors reported to observers",
       help: "The log of the process says more.",
       unit: "short",
-      queries: { "{{service}}": "sum by (service) (increase(larkline_errors_total[$__rate_interval]))" },
+      queries: {
+        "{{service}}": "sum by (service) (increase(larkline_errors_total[$__rate_interval]))",
+      },
     },
     {
       title: "Redis",

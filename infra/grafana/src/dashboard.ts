@@ -36,9 +36,14 @@ function targetsOf({ queries }: Chart): object[] {
 function thresholdsOf({ bounds }: Chart): object {
   const [warning, critical] = bounds ?? [];
   const [first, last] = (warning ?? 0) > (critical ?? 0) ? ["red", "green"] : ["green", "red"];
-  const steps = [warning, critical].filter((value) => value !== undefined).toSorted((a, b) => a - b);
+  const steps = [warning, critical]
+    .filter((value) => value !== undefined)
+    .toSorted((a, b) => a - b);
   const colors = steps.length === 0 ? ["green"] : [first, "yellow", last];
-  return { mode: "absolute", steps: colors.map((color, index) => ({ color, value: steps[index - 1] ?? null })) };
+  return {
+    mode: "absolute",
+    steps: colors.map((color, index) => ({ color, value: steps[index - 1] ?? null })),
+  };
 }
 
 function panelOf(chart: Chart, { id, x, y }: Box): Panel {
@@ -50,7 +55,10 @@ function panelOf(chart: Chart, { id, x, y }: Box): Panel {
           legend: { displayMode: "list", placement: "bottom", showLegend: true },
           tooltip: { mode: "multi", sort: "desc" },
         };
-  const custom = type === "stat" ? {} : { lineWidth: 1, fillOpacity: 10, spanNulls: 60_000, showPoints: "never" };
+  const custom =
+    type === "stat"
+      ? {}
+      : { lineWidth: 1, fillOpacity: 10, spanNulls: 60_000, showPoints: "never" };
   return {
     id,
     type,
@@ -58,14 +66,21 @@ function panelOf(chart: Chart, { id, x, y }: Box): Panel {
     description: chart.help,
     gridPos: { x, y, w: widths[type], h: heights[type] },
     datasource,
-    fieldConfig: { defaults: { unit: chart.unit, min: 0, custom, thresholds: thresholdsOf(chart) }, overrides: [] },
+    fieldConfig: {
+      defaults: { unit: chart.unit, min: 0, custom, thresholds: thresholdsOf(chart) },
+      overrides: [],
+    },
     options,
     targets: targetsOf(chart),
   };
 }
 
 /** Puts panels side by side from the left, and on where the width ends; `y` is where the row begins. */
-function panelsOf({ title, charts }: Row, firstId: number, y: number): { panels: Panel[]; endY: number } {
+function panelsOf(
+  { title, charts }: Row,
+  firstId: number,
+  y: number,
+): { panels: Panel[]; endY: number } {
   const panels: Panel[] = [
     {
       id: firstId,
@@ -112,7 +127,14 @@ export function dashboard(): { panels: Panel[]; [setting: string]: unknown } {
     time: { from: "now-3h", to: "now" },
     templating: {
       list: [
-        { name: "datasource", type: "datasource", query: "prometheus", label: "Prometheus", current: {}, hide: 0 },
+        {
+          name: "datasource",
+          type: "datasource",
+          query: "prometheus",
+          label: "Prometheus",
+          current: {},
+          hide: 0,
+        },
       ],
     },
     annotations: {

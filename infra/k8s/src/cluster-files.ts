@@ -55,7 +55,9 @@ function as(user: string, password: string, address: string): string {
 
 /** Secrets with variables, by name: the environment of the pods of each kind. */
 function envSecrets(known: Known, others: readonly string[]): Map<string, Record<string, string>> {
-  const runners = others.map((runner) => [`larkline-runner-${runner}`, runnerValues(runner, known)] as const);
+  const runners = others.map(
+    (runner) => [`larkline-runner-${runner}`, runnerValues(runner, known)] as const,
+  );
   return new Map([
     ["larkline-ingress", serviceValues("ingress", known)],
     ["larkline-agent-worker", serviceValues("agent-worker", known)],
@@ -66,7 +68,10 @@ function envSecrets(known: Known, others: readonly string[]): Map<string, Record
   ]);
 }
 
-function kustomization({ overlay, images: { prefix, tag } }: Cluster, envNames: readonly string[]): string {
+function kustomization(
+  { overlay, images: { prefix, tag } }: Cluster,
+  envNames: readonly string[],
+): string {
   return `# Written by \`npm run k8s-files\`, which overwrites it: change what it is made of. The files beside it hold secrets.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
@@ -89,7 +94,9 @@ ${envNames.map((name) => `  - { name: ${name}, envs: [${name}.env] }`).join("\n"
 export function clusterFiles(cluster: Cluster, kept: Values): DeploymentFile[] {
   const { env, config = standardConfig, runners = [] } = cluster;
   const secrets = secretsFrom(env, kept);
-  const others = [...new Set(runners)].filter((runner) => !ownRunners.some((own) => own === runner));
+  const others = [...new Set(runners)].filter(
+    (runner) => !ownRunners.some((own) => own === runner),
+  );
   const users = appUsers(env["REDIS_NAMESPACE"] || "larkline", [...ownRunners, ...others]);
   const redisUrlOf = (user: string): string => as(user, secrets.passwordOf(user), cluster.redisUrl);
   const known: Known = { env, secrets, redisUrlOf };

@@ -46,7 +46,9 @@ const strange = runners.find((name) => !/^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$/.t
 if (strange !== undefined) refuse(`'${strange}' is no name of a runner on Kubernetes.`);
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 const overlay = resolve(root, values.overlay);
-if (!existsSync(join(overlay, "kustomization.yaml"))) refuse(`${values.overlay} has no kustomization.yaml.`);
+if (!existsSync(join(overlay, "kustomization.yaml"))) {
+  refuse(`${values.overlay} has no kustomization.yaml.`);
+}
 
 const { written, kept, save } = await openFolder("k8s");
 const cluster = {

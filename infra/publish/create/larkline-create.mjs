@@ -10,7 +10,11 @@ import { parseArgs } from "node:util";
 class Refusal extends Error {}
 
 const here = dirname(fileURLToPath(import.meta.url));
-const ofTerminal = /^zh/i.test(process.env.LC_ALL || process.env.LC_MESSAGES || process.env.LANG || "") ? "zh" : "en";
+const ofTerminal = /^zh/i.test(
+  process.env.LC_ALL || process.env.LC_MESSAGES || process.env.LANG || "",
+)
+  ? "zh"
+  : "en";
 
 const says = {
   en: {
@@ -24,7 +28,8 @@ Makes a folder with a tool for Larkline, its test, a configuration and a README.
     language: "--lang is zh or en.",
     notEmpty: (folder) => `${folder} is not empty: nothing was written. Name a new folder.`,
     notFolder: (folder) => `${folder} is not a folder that can be written to: nothing was written.`,
-    badPath: (folder) => `${folder} has a comma or a line break in its path, which RUNNER_TOOLS cannot hold.`,
+    badPath: (folder) =>
+      `${folder} has a comma or a line break in its path, which RUNNER_TOOLS cannot hold.`,
     ready: (folder) => `${folder} has a tool, its test and a configuration:`,
     mount: "Then start a checkout of Larkline with it:",
     try: 'Ask "roll a die" there. README.md says how to mount it into images.',
@@ -105,7 +110,9 @@ async function makeFolder(place, shown, words) {
 /** The name of the tarball beside this file. */
 async function toolKit() {
   const kit = (await readdir(here)).find((name) => /^larkline-tool-kit-.*\.tgz$/.test(name));
-  if (kit === undefined) throw new Refusal("the tool kit is not beside this program: build it by `npm run pack`");
+  if (kit === undefined) {
+    throw new Refusal("the tool kit is not beside this program: build it by `npm run pack`");
+  }
   return kit;
 }
 
@@ -122,7 +129,9 @@ function quoted(text) {
 
 /** The texts of the new folder, by path. */
 async function filesFor(place, language) {
-  const { devDependencies } = JSON.parse(await readFile(join(here, "package.json"), "utf8")).larkline;
+  const { devDependencies } = JSON.parse(
+    await readFile(join(here, "package.json"), "utf8"),
+  ).larkline;
   const name = basename(place);
   const manifest = {
     name: /^[a-z0-9][a-z0-9._-]*$/.test(name) ? name : "larkline-tools",
@@ -176,7 +185,8 @@ export default defineConfig({
 `;
 
 const config = {
-  en: (name) => configWith("The editor knows every key and what it does.", `You are ${name}. Answer briefly.`),
+  en: (name) =>
+    configWith("The editor knows every key and what it does.", `You are ${name}. Answer briefly.`),
   zh: (name) => configWith("编辑器知道每个键及其作用。", `你是${name}。请简短回答。`),
 };
 

@@ -7,6 +7,10 @@ const heading =
 
 /** packages/tool-kit/src/config-types.ts, with what the source says of each setting. */
 export function configTypes(): string {
-  const docs = fieldDocsOf("process/src/config/*.ts", "agent/src/abilities/*/*.ts", "protocol/src/output-form.ts");
+  const docs = fieldDocsOf(
+    "process/src/config/*.ts",
+    "agent/src/abilities/*/*.ts",
+    "protocol/src/output-form.ts",
+  );
   return typesModule(heading, { ConfigInput }, docs);
 }

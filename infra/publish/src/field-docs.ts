@@ -70,13 +70,19 @@ class Source {
     return new Map(
       literal.properties.flatMap((property): [string, string][] => {
         if (property.type === "SpreadElement") {
-          const part = property.argument.type === "Identifier" ? this.#parts.get(property.argument.name) : undefined;
+          const part =
+            property.argument.type === "Identifier"
+              ? this.#parts.get(property.argument.name)
+              : undefined;
           return part === undefined ? [] : [...this.fieldsOf(part, constants)];
         }
         const name = property.key.type === "Identifier" ? property.key.name : "";
         const own = this.#docBefore(property.start, /^\s*$/);
         // The constants of its value; what stands before a colon is an option.
-        const words = this.#code.slice(property.value.start, property.value.end).match(/\b[A-Za-z]\w*\b(?!:)/g) ?? [];
+        const words =
+          this.#code
+            .slice(property.value.start, property.value.end)
+            .match(/\b[A-Za-z]\w*\b(?!:)/g) ?? [];
         const given = [...new Set(words.flatMap((word) => constants.get(word) ?? []))];
         return [[name, own === "" && given.length === 1 ? given.join() : own]];
       }),
@@ -85,7 +91,12 @@ class Source {
 
   #docBefore(start: number, between: RegExp): string {
     const comment = this.#comments.findLast(({ end }) => end <= start);
-    if (comment?.value.startsWith("*") !== true || !between.test(this.#code.slice(comment.end, start))) return "";
+    if (
+      comment?.value.startsWith("*") !== true ||
+      !between.test(this.#code.slice(comment.end, start))
+    ) {
+      return "";
+    }
     return comment.value
       .slice(1)
       .replaceAll(/\s*\n\s*\*?\s*/g, " ")

@@ -8,7 +8,10 @@ export function withResolvers<T>(): Partial<PromiseWithResolvers<T>> {
 }
 
 /** `Map.groupBy`. */
-export function groupBy<T, K>(items: Iterable<T>, keyOf: (item: T, index: number) => K): Map<K, T[]> {
+export function groupBy<T, K>(
+  items: Iterable<T>,
+  keyOf: (item: T, index: number) => K,
+): Map<K, T[]> {
   const groups = new Map<K, T[]>();
   let index = 0;
   for (const item of items) {

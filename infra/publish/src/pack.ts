@@ -26,13 +26,15 @@ interface Published {
 const published: readonly Published[] = [
   {
     name: "sdk",
-    description: "Client of a Larkline deployment: runs as typed events, run items or chat messages.",
+    description:
+      "Client of a Larkline deployment: runs as typed events, run items or chat messages.",
     dependencies: [],
     platform: "neutral",
   },
   {
     name: "messages",
-    description: "Chat messages and agent events of AutoGen AgentChat: checked, made, written, as text.",
+    description:
+      "Chat messages and agent events of AutoGen AgentChat: checked, made, written, as text.",
     dependencies: ["ajv", "typebox"],
     platform: "node",
   },
@@ -53,7 +55,16 @@ const published: readonly Published[] = [
 ];
 
 /** The packages whose modules go into the bundles. */
-const bundled = ["agent", "engine", "messages", "model", "openai-sdk", "protocol", "sdk", "tool-kit"];
+const bundled = [
+  "agent",
+  "engine",
+  "messages",
+  "model",
+  "openai-sdk",
+  "protocol",
+  "sdk",
+  "tool-kit",
+];
 
 /** Builds all packages and returns the paths of their tarballs, in `folder`. */
 export async function pack(folder: string): Promise<string[]> {
@@ -62,7 +73,9 @@ export async function pack(folder: string): Promise<string[]> {
   try {
     const types = join(work, "types");
     await declarations(types);
-    const tarballs = await Promise.all(published.map(async (one) => await packed(one, { work, types, folder })));
+    const tarballs = await Promise.all(
+      published.map(async (one) => await packed(one, { work, types, folder })),
+    );
     return [...tarballs, await packedCreate(tarballs, { work, types, folder })];
   } finally {
     await rm(work, { recursive: true });
@@ -91,7 +104,9 @@ async function declarations(types: string): Promise<void> {
     },
     // By name: what is only found through a link of node_modules gets no declarations.
     include: bundled.map((name) => join(repository, "packages", name, "src")),
-    exclude: ["test", "suite", "fixture"].map((kind) => join(repository, `packages/*/src/**/*.${kind}.ts`)),
+    exclude: ["test", "suite", "fixture"].map((kind) =>
+      join(repository, `packages/*/src/**/*.${kind}.ts`),
+    ),
   };
   const project = `${types}.json`;
   await writeFile(project, JSON.stringify(settings));
@@ -102,8 +117,14 @@ async function packed(one: Published, { work, types, folder }: Places): Promise<
   const source = join(repository, "packages", one.name);
   const out = join(work, one.name);
   const external = (id: string): boolean =>
-    id.startsWith("node:") || one.dependencies.some((name) => id === name || id.startsWith(`${name}/`));
-  const shared = { external, platform: one.platform, logLevel: "warn", checks: { pluginTimings: false } } as const;
+    id.startsWith("node:") ||
+    one.dependencies.some((name) => id === name || id.startsWith(`${name}/`));
+  const shared = {
+    external,
+    platform: one.platform,
+    logLevel: "warn",
+    checks: { pluginTimings: false },
+  } as const;
   await build({
     ...shared,
     input: { index: join(source, "src/index.ts") },
@@ -127,24 +148,35 @@ async function packed(one: Published, { work, types, folder }: Places): Promise<
     input: { index: join(types, "packages", one.name, "src/index.d.ts") },
     // Declarations of Ajv do not bundle; no package has a type of it in its door.
     external: (id) => external(id) || id.startsWith("ajv/"),
-    plugins: [workspaceTypes(types), dts({ dtsInput: true, emitDtsOnly: true, tsconfig: false, generator: "oxc" })],
+    plugins: [
+      workspaceTypes(types),
+      dts({ dtsInput: true, emitDtsOnly: true, tsconfig: false, generator: "oxc" }),
+    ],
     output: { dir: out, format: "es" },
   });
   await writeFile(join(out, "package.json"), JSON.stringify(await manifestOf(one), undefined, 2));
   await cp(join(repository, "LICENSE"), join(out, "LICENSE"));
   await cp(join(source, "README.md"), join(out, "README.md"));
-  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], { cwd: out });
+  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], {
+    cwd: out,
+  });
   return join(folder, stdout.trim());
 }
 
 /** The program that makes a folder for tools. Until the tool kit is in the registry it brings it along. */
-async function packedCreate(tarballs: readonly string[], { work, folder }: Places): Promise<string> {
+async function packedCreate(
+  tarballs: readonly string[],
+  { work, folder }: Places,
+): Promise<string> {
   const toolKit = tarballs.find((path) => basename(path).startsWith("larkline-tool-kit-"));
   if (toolKit === undefined) throw new Error("the tool kit was not packed");
   const out = join(work, "create");
   await mkdir(out);
   await cp(toolKit, join(out, basename(toolKit)));
-  await cp(join(repository, "infra/publish/create/larkline-create.mjs"), join(out, "larkline-create.mjs"));
+  await cp(
+    join(repository, "infra/publish/create/larkline-create.mjs"),
+    join(out, "larkline-create.mjs"),
+  );
   await cp(join(repository, "LICENSE"), join(out, "LICENSE"));
   const { version, license } = await manifest(join(repository, "infra/publish/package.json"));
   const catalog = await versions();
@@ -164,7 +196,9 @@ async function packedCreate(tarballs: readonly string[], { work, folder }: Place
     },
   };
   await writeFile(join(out, "package.json"), JSON.stringify(made, undefined, 2));
-  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], { cwd: out });
+  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], {
+    cwd: out,
+  });
   return join(folder, stdout.trim());
 }
 
@@ -178,7 +212,10 @@ const pureSchemas = {
 const oldNode = {
   target: "node20",
   inject: {
-    "Promise.withResolvers": [join(repository, "infra/publish/src/node20.ts"), "withResolvers"] as [string, string],
+    "Promise.withResolvers": [join(repository, "infra/publish/src/node20.ts"), "withResolvers"] as [
+      string,
+      string,
+    ],
     "Map.groupBy": [join(repository, "infra/publish/src/node20.ts"), "groupBy"] as [string, string],
   },
 };
@@ -191,7 +228,9 @@ const laterAsFile: Plugin = {
   transform: {
     filter: { id: /tool-kit\/src\/tool\.ts$/ },
     handler: (code) => {
-      if (!code.includes(`require("${laterName}")`)) throw new Error(`tool.ts asks no longer for ${laterName}`);
+      if (!code.includes(`require("${laterName}")`)) {
+        throw new Error(`tool.ts asks no longer for ${laterName}`);
+      }
       return { code: code.replace(laterName, "./definition-check.cjs") };
     },
   },
@@ -206,12 +245,20 @@ function workspaceTypes(types: string): Plugin {
       filter: { id: /^@larkline\/|^\.{1,2}\/.*\.ts$/ },
       handler: async (id, importer) => {
         if (id.startsWith(".")) {
-          return importer === undefined ? undefined : join(importer, "..", id.replace(/\.ts$/, ".d.ts"));
+          return importer === undefined
+            ? undefined
+            : join(importer, "..", id.replace(/\.ts$/, ".d.ts"));
         }
         const [, name = "", ...path] = id.split("/");
         const { exports } = await manifest(join(repository, "packages", name, "package.json"));
-        const file = exports[path.length === 0 ? "." : `./${path.join("/")}`] ?? exports["./views/*"];
-        return join(types, "packages", name, file?.replace("*", path.at(-1) ?? "").replace(/\.ts$/, ".d.ts") ?? "");
+        const file =
+          exports[path.length === 0 ? "." : `./${path.join("/")}`] ?? exports["./views/*"];
+        return join(
+          types,
+          "packages",
+          name,
+          file?.replace("*", path.at(-1) ?? "").replace(/\.ts$/, ".d.ts") ?? "",
+        );
       },
     },
   };
@@ -234,7 +281,12 @@ async function versions(): Promise<Record<string, string>> {
 }
 
 /** The package.json of the tarball. */
-async function manifestOf({ name, description, dependencies, platform }: Published): Promise<object> {
+async function manifestOf({
+  name,
+  description,
+  dependencies,
+  platform,
+}: Published): Promise<object> {
   const { version, license } = await manifest(join(repository, "packages", name, "package.json"));
   const catalog = await versions();
   return {
@@ -245,12 +297,19 @@ async function manifestOf({ name, description, dependencies, platform }: Publish
     type: "module",
     sideEffects: false,
     engines: { node: ">=20" },
-    exports: { ".": { types: "./index.d.ts", default: "./index.js" }, "./package.json": "./package.json" },
+    exports: {
+      ".": { types: "./index.d.ts", default: "./index.js" },
+      "./package.json": "./package.json",
+    },
     types: "./index.d.ts",
     ...(platform === "neutral" ? { browser: "./index.js" } : {}),
     files: ["*.js", "*.cjs", "*.d.ts"],
     ...(dependencies.length === 0
       ? {}
-      : { dependencies: Object.fromEntries(dependencies.map((one) => [one, `^${catalog[one] ?? ""}`])) }),
+      : {
+          dependencies: Object.fromEntries(
+            dependencies.map((one) => [one, `^${catalog[one] ?? ""}`]),
+          ),
+        }),
   };
 }

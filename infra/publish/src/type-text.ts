@@ -6,13 +6,19 @@ import type { FieldDocs } from "./field-docs.ts";
 type Schema = Readonly<Record<string, unknown>>;
 
 /** The type of a schema. `named` are schemas that have a type of their own; with `docs` each field has a line. */
-export function typeText(schema: Schema, named: ReadonlyMap<unknown, string>, docs?: FieldDocs): string {
+export function typeText(
+  schema: Schema,
+  named: ReadonlyMap<unknown, string>,
+  docs?: FieldDocs,
+): string {
   return named.get(schema) ?? ownText(schema, named, docs);
 }
 
 function ownText(schema: Schema, named: ReadonlyMap<unknown, string>, docs?: FieldDocs): string {
   const { anyOf, enum: values, type } = schema;
-  if (Array.isArray(anyOf)) return anyOf.map((one: Schema) => typeText(one, named, docs)).join(" | ");
+  if (Array.isArray(anyOf)) {
+    return anyOf.map((one: Schema) => typeText(one, named, docs)).join(" | ");
+  }
   if (Array.isArray(values)) return values.map((value) => JSON.stringify(value)).join(" | ");
   if ("const" in schema) return JSON.stringify(schema["const"]);
   switch (type) {
@@ -41,11 +47,16 @@ function objectText(schema: Schema, named: ReadonlyMap<unknown, string>, docs?: 
   const needed = new Set((required ?? []) as string[]); // as JSON Schema has it
   const all = Object.entries(properties as Record<string, Schema>);
   // A field that describes itself comes from elsewhere.
-  const said = docs?.(all.filter(([, { description }]) => description === undefined).map(([name]) => name));
+  const said = docs?.(
+    all.filter(([, { description }]) => description === undefined).map(([name]) => name),
+  );
   const fields = all.map(([name, field]) => {
     const mark = needed.has(name) ? "" : "?";
     const { description = "" } = field;
-    const doc = docs === undefined ? "" : (said?.get(name) ?? (typeof description === "string" ? description : ""));
+    const doc =
+      docs === undefined
+        ? ""
+        : (said?.get(name) ?? (typeof description === "string" ? description : ""));
     const text = `${/^\w+$/.test(name) ? name : JSON.stringify(name)}${mark}: ${typeText(field, named, docs)};`;
     return doc === "" ? text : `/** ${doc} */\n${text}`;
   });
@@ -54,8 +65,14 @@ function objectText(schema: Schema, named: ReadonlyMap<unknown, string>, docs?: 
 }
 
 /** A module of types, one for each name, from JSON Schemas. */
-export function typesModule(heading: string, schemas: Readonly<Record<string, object>>, docs?: FieldDocs): string {
-  const named = new Map<unknown, string>(Object.entries(schemas).map(([name, schema]) => [schema, name]));
+export function typesModule(
+  heading: string,
+  schemas: Readonly<Record<string, object>>,
+  docs?: FieldDocs,
+): string {
+  const named = new Map<unknown, string>(
+    Object.entries(schemas).map(([name, schema]) => [schema, name]),
+  );
   const types = Object.entries(schemas).map(
     ([name, schema]) => `export type ${name} = ${ownText(schema as Schema, named, docs)};\n`,
   ); // a JSON object

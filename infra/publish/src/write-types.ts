@@ -4,4 +4,7 @@ import { configTypes } from "./config-types.ts";
 import { sdkTypes } from "./sdk-types.ts";
 
 await writeFile(new URL("../../../packages/sdk/src/wire-types.ts", import.meta.url), sdkTypes());
-await writeFile(new URL("../../../packages/tool-kit/src/config-types.ts", import.meta.url), configTypes());
+await writeFile(
+  new URL("../../../packages/tool-kit/src/config-types.ts", import.meta.url),
+  configTypes(),
+);

@@ -22,12 +22,21 @@ describe("the file of users", () => {
     const [server, health, ...users] = file.trim().split("\n");
     expect(server).toBe("user default off ~* &* +@all");
     expect(health).toBe("user health on nopass resetchannels -@all +ping");
-    for (const user of users) expect(user).not.toMatch(/nopass| >| #| ~\*| allkeys| &\*| allchannels|\+@/);
+    for (const user of users) {
+      expect(user).not.toMatch(/nopass| >| #| ~\*| allkeys| &\*| allchannels|\+@/);
+    }
   });
 
   it("tells runners and deployments apart", () => {
     const names = appUsers("team-a", ["default", "code"]).map(({ name }) => name);
-    expect(names).toEqual(["ingress", "agent-worker", "runner-default", "runner-code", "console", "admin"]);
+    expect(names).toEqual([
+      "ingress",
+      "agent-worker",
+      "runner-default",
+      "runner-code",
+      "console",
+      "admin",
+    ]);
     const file = aclFileOf(appUsers("team-a", ["code"]), () => []);
     expect(file).not.toContain("larkline");
     expect(file).toContain("~{team-a}:tools-code:* ~{team-a}:tools-code.*");

@@ -26,7 +26,10 @@ function grantSelector({ on, patterns, commands }: Grant): string {
  */
 function scriptRules(namespace: string): string[] {
   const keys = [`{${namespace}}:*`, `{${namespace}:*`, `${namespace}:*`];
-  return [allow("script|exists script|load"), selector(...keys.map((key) => `~${key}`), allow("eval evalsha"))];
+  return [
+    allow("script|exists script|load"),
+    selector(...keys.map((key) => `~${key}`), allow("eval evalsha")),
+  ];
 }
 
 /**
@@ -55,7 +58,10 @@ const withoutPassword = [
 ];
 
 /** A whole ACL file. `passwordsOf` gives the passwords of a user by name. */
-export function aclFileOf(users: readonly RedisUser[], passwordsOf: (name: string) => readonly string[]): string {
+export function aclFileOf(
+  users: readonly RedisUser[],
+  passwordsOf: (name: string) => readonly string[],
+): string {
   const lines = users.map((user) => `user ${user.name} ${rulesOf(user, passwordsOf(user.name))}`);
   return `${[...withoutPassword, ...lines].join("\n")}\n`;
 }

@@ -31,7 +31,11 @@ async function connectedAs(user: RedisUser): Promise<RedisConnection> {
 }
 
 function commandsOf({ commands, grants }: RedisUser): string[] {
-  return [...new Set([commands, ...grants.map((grant) => grant.commands)].flatMap((names) => names.split(" ")))];
+  return [
+    ...new Set(
+      [commands, ...grants.map((grant) => grant.commands)].flatMap((names) => names.split(" ")),
+    ),
+  ];
 }
 
 function without(user: RedisUser, command: string): RedisUser {
@@ -41,7 +45,11 @@ function without(user: RedisUser, command: string): RedisUser {
       .filter((name) => name !== command)
       .join(" ");
   const grants = user.grants.map((grant) => ({ ...grant, commands: left(grant.commands) }));
-  return { ...user, commands: left(user.commands), grants: grants.filter(({ commands }) => commands !== "") };
+  return {
+    ...user,
+    commands: left(user.commands),
+    grants: grants.filter(({ commands }) => commands !== ""),
+  };
 }
 
 describe.each(users.map((user) => [user.name, user] as const))("the user of %s", (_name, user) => {
@@ -79,7 +87,9 @@ it("an app is refused in one sentence, however much is missing", async () => {
   await setUser({ ...ingress, grants: [] });
   const named = "'zadd' on {larkline:0}:dirty";
   expect(await rightsProblem(connection, "ingress", { namespace })).toMatch(
-    new RegExp(`^Redis does not let the user of ingress run ${named}, .* and \\d+ more: see npm run redis-users$`),
+    new RegExp(
+      `^Redis does not let the user of ingress run ${named}, .* and \\d+ more: see npm run redis-users$`,
+    ),
   );
   await closeRedis(connection);
 });

@@ -142,7 +142,14 @@ export {
   type CallUse,
   type StepRequest,
 } from "./turn/context.ts";
-export { exhaustedText, noticeText, oneLine, textHead, type NoticeName, type NoticeValues } from "./texts/index.ts";
+export {
+  exhaustedText,
+  noticeText,
+  oneLine,
+  textHead,
+  type NoticeName,
+  type NoticeValues,
+} from "./texts/index.ts";
 export { answerToStore, callInputOf } from "./abilities/questions/server-question.ts";
 export { finalView, inLanguage, notesOf, runningView, type ViewOptions } from "./turn/view.ts";
 export { resultShare, turnLimits } from "./turn/transition.ts";

@@ -17,7 +17,11 @@ import {
   type ScriptedStep,
 } from "./index.ts";
 
-const text = { type: "object", properties: { text: { type: "string" } }, required: ["text"] } as const;
+const text = {
+  type: "object",
+  properties: { text: { type: "string" } },
+  required: ["text"],
+} as const;
 
 const echo = defineTool({
   name: "echo",
@@ -47,7 +51,9 @@ const wait = defineTool({
   input: { type: "object", properties: {} },
   effect: "pure",
   run: async (_input, { signal }) => {
-    await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    await new Promise<void>((resolve) =>
+      signal.addEventListener("abort", () => resolve(), { once: true }),
+    );
     throw new Error("gave up");
   },
 });
@@ -63,8 +69,10 @@ function engineWith(model: ModelProvider, options: Partial<EngineOptions> = {}):
   return engine;
 }
 
-const engineSaying = (steps: readonly ScriptedStep[], options: Partial<EngineOptions> = {}): Engine =>
-  engineWith(scripted(steps), options);
+const engineSaying = (
+  steps: readonly ScriptedStep[],
+  options: Partial<EngineOptions> = {},
+): Engine => engineWith(scripted(steps), options);
 
 async function all<T>(source: AsyncIterable<T>): Promise<T[]> {
   const list: T[] = [];
@@ -73,7 +81,8 @@ async function all<T>(source: AsyncIterable<T>): Promise<T[]> {
 }
 
 /** How a run has ended. */
-const endOf = (records: readonly RunRecord[]) => records.find(({ event }) => isTerminal(event))?.event;
+const endOf = (records: readonly RunRecord[]) =>
+  records.find(({ event }) => isTerminal(event))?.event;
 
 const typesOf = (records: readonly RunRecord[]): string[] => records.map(({ event }) => event.type);
 
@@ -85,7 +94,10 @@ const calling = (name: string, input: Record<string, unknown> = {}): ScriptedSte
 
 describe("a run", () => {
   it("tells what the deployment tells, each record valid, in views that agree", async () => {
-    const engine = engineSaying([calling("echo", { text: "a" }), { thinking: "hm", text: "Done it." }]);
+    const engine = engineSaying([
+      calling("echo", { text: "a" }),
+      { thinking: "hm", text: "Done it." },
+    ]);
     const run = engine.run("s1", "please");
     const [records, items, messages, result] = await Promise.all([
       all(run),
@@ -95,7 +107,8 @@ describe("a run", () => {
     ]);
     for (const record of records) expect(parseRunRecord(record)).toMatchObject({ ok: true });
     const once = typesOf(records).filter((type, at, types) => type !== types[at - 1]);
-    const first = "turn_start text_delta text tool_use tool_progress inbox_message tool_result turn_end";
+    const first =
+      "turn_start text_delta text tool_use tool_progress inbox_message tool_result turn_end";
     const second = "turn_start thinking_delta thinking text_delta text turn_end done session_info";
     expect(once.filter((type) => type !== "tool_summary")).toEqual(`${first} ${second}`.split(" "));
     expect(items.map(({ type }) => type)).toEqual([
@@ -107,11 +120,20 @@ describe("a run", () => {
     ]);
     expect(messages[0]).toMatchObject({ type: "TextMessage", content: "please", source: "user" });
     expect(result).toMatchObject({ state: "done", finalOutput: "Done it.", newItems: items });
-    expect(engine.stats("s1")).toMatchObject({ state: "idle", turnCount: 2, inputTokens: 10, outputTokens: 5 });
+    expect(engine.stats("s1")).toMatchObject({
+      state: "idle",
+      turnCount: 2,
+      inputTokens: 10,
+      outputTokens: 5,
+    });
   });
 
   it("EE-2 to EE-9: ends once, and its deltas, calls and numbers fit together", async () => {
-    const engine = engineSaying([calling("echo", { text: "a" }), calling("echo", { text: "b" }), "End."]);
+    const engine = engineSaying([
+      calling("echo", { text: "a" }),
+      calling("echo", { text: "b" }),
+      "End.",
+    ]);
     const records = await all(engine.run("s1", "go"));
     const events = records.map(({ event }) => event);
     expect(events.filter(isTerminal)).toHaveLength(1);
@@ -133,7 +155,12 @@ describe("a run", () => {
     }
     const ends = events.flatMap((event) => (event.type === "turn_end" ? [event] : []));
     const total = ends.reduce((sum, { inputTokens }) => sum + inputTokens, 0);
-    expect(endOf(records)).toMatchObject({ type: "done", reason: "", final: "End.", totalInputTokens: total });
+    expect(endOf(records)).toMatchObject({
+      type: "done",
+      reason: "",
+      final: "End.",
+      totalInputTokens: total,
+    });
   });
 
   it("EE-55: its end is followed by the totals of the session, which are those of its stats", async () => {
@@ -146,7 +173,12 @@ describe("a run", () => {
       const { state: _state, denials: _denials, ...stats } = engine.stats("s1");
       const { cacheReadTokens: _read, cacheCreationTokens: _created, ...totals } = stats;
       expect(last).toEqual({ type: "session_info", ...totals });
-      expect(last).toMatchObject({ sessionId: "s1", title: "first question", turnCount, inputTokens: 10 });
+      expect(last).toMatchObject({
+        sessionId: "s1",
+        title: "first question",
+        turnCount,
+        inputTokens: 10,
+      });
     }
   });
 
@@ -195,22 +227,38 @@ describe("a run", () => {
     };
     const events = (await all(engineWith(model).run("s1", "first"))).map(({ event }) => event);
     expect(events.filter(({ type }) => type === "warning")).toEqual([]);
-    expect(events.find(({ type }) => type === "turn_start")).toMatchObject({ contextWindowTokens: expect.any(Number) });
-    expect(events.at(-2)).toMatchObject({ type: "done", totalInputTokens: 5, totalOutputTokens: 2, totalCostUsd: 0 });
+    expect(events.find(({ type }) => type === "turn_start")).toMatchObject({
+      contextWindowTokens: expect.any(Number),
+    });
+    expect(events.at(-2)).toMatchObject({
+      type: "done",
+      totalInputTokens: 5,
+      totalOutputTokens: 2,
+      totalCostUsd: 0,
+    });
   });
 
   it("EE-4: an answer that only pauses is asked for as often as the agent may iterate, and ends with a reason", async () => {
     const search = { type: "server_tool_use", id: "srvtoolu_1", name: "web_search", input: {} };
     const events = [
-      { type: "message_start", message: { id: "msg_1", usage: { input_tokens: 1, output_tokens: 1 } } },
-      { type: "content_block_start", index: 0, content_block: { type: "text", text: "Searching." } },
+      {
+        type: "message_start",
+        message: { id: "msg_1", usage: { input_tokens: 1, output_tokens: 1 } },
+      },
+      {
+        type: "content_block_start",
+        index: 0,
+        content_block: { type: "text", text: "Searching." },
+      },
       { type: "content_block_stop", index: 0 },
       { type: "content_block_start", index: 1, content_block: search },
       { type: "content_block_stop", index: 1 },
       { type: "message_delta", delta: { stop_reason: "pause_turn" }, usage: { output_tokens: 2 } },
       { type: "message_stop" },
     ];
-    const server = await startModelServer({ script: ({ dialect }) => replyOfStream(dialect, { events }) });
+    const server = await startModelServer({
+      script: ({ dialect }) => replyOfStream(dialect, { events }),
+    });
     onTestFinished(async () => await server.close());
     const engine = engineWith(anthropic({ apiKey: "k", baseUrl: server.url }), {
       agents: { default: { model: "script/claude-sonnet-4-6", maxIterations: 6 } },
@@ -261,21 +309,26 @@ describe("ending a run", () => {
   const thinking: ModelProvider = {
     stream: async function* (_request, signal) {
       yield { type: "text_delta", text: "I am thinking" };
-      await new Promise<void>((resolve) => signal?.addEventListener("abort", () => resolve(), { once: true }));
+      await new Promise<void>((resolve) =>
+        signal?.addEventListener("abort", () => resolve(), { once: true }),
+      );
     },
   };
 
-  it.each(["model", "tool"])("cancel ends it while the %s is at work, with what it has said", async (what) => {
-    const engine = what === "model" ? engineWith(thinking) : engineSaying([calling("wait")]);
-    const run = engine.run("s1", "go");
-    const records: RunRecord[] = [];
-    for await (const record of run) {
-      records.push(record);
-      if (record.event.type === (what === "model" ? "text_delta" : "tool_use")) run.cancel();
-    }
-    expect(endOf(records)).toMatchObject({ type: "done", reason: "cancelled" });
-    expect((await run.result()).state).toBe("cancelled");
-  });
+  it.each(["model", "tool"])(
+    "cancel ends it while the %s is at work, with what it has said",
+    async (what) => {
+      const engine = what === "model" ? engineWith(thinking) : engineSaying([calling("wait")]);
+      const run = engine.run("s1", "go");
+      const records: RunRecord[] = [];
+      for await (const record of run) {
+        records.push(record);
+        if (record.event.type === (what === "model" ? "text_delta" : "tool_use")) run.cancel();
+      }
+      expect(endOf(records)).toMatchObject({ type: "done", reason: "cancelled" });
+      expect((await run.result()).state).toBe("cancelled");
+    },
+  );
 
   it("EE-43: leaving early, or an aborted signal, stops the call of the model", async () => {
     let stopped = 0;
@@ -325,7 +378,11 @@ describe("ending a run", () => {
 describe("approvals", () => {
   it.each([
     ["approve", "published a", false],
-    [{ decision: "reject", note: "not now" } as const, "User rejected this action.\nReason: not now", true],
+    [
+      { decision: "reject", note: "not now" } as const,
+      "User rejected this action.\nReason: not now",
+      true,
+    ],
   ] as const)("a call waits for %j", async (decision, output, isError) => {
     const engine = engineSaying([calling("publish", { text: "a" }), "ok"]);
     const run = engine.run("s1", "go");
@@ -333,7 +390,9 @@ describe("approvals", () => {
     for await (const { event } of run) {
       if (event.type === "permission_request") {
         expect(engine.stats("s1").state).toBe("waiting");
-        expect(run.approvals).toMatchObject([{ id: event.id, tool: "publish", arguments: { text: "a" } }]);
+        expect(run.approvals).toMatchObject([
+          { id: event.id, tool: "publish", arguments: { text: "a" } },
+        ]);
         run.approve(event.id, decision);
         expect(run.approvals).toEqual([]);
         expect(() => run.approve(event.id, decision)).toThrow(RangeError);
@@ -346,7 +405,9 @@ describe("approvals", () => {
   });
 
   it("expires, and the policy of the caller may refuse", async () => {
-    const expiring = engineSaying([calling("publish", { text: "a" }), "ok"], { permissions: { expiresMs: 1 } });
+    const expiring = engineSaying([calling("publish", { text: "a" }), "ok"], {
+      permissions: { expiresMs: 1 },
+    });
     const records = await all(expiring.run("s1", "go"));
     expect(records.find(({ event }) => event.type === "tool_result")?.event).toMatchObject({
       code: "permission_denied",
@@ -377,9 +438,15 @@ it("no tool of a turn can say that people have refused its call", async () => {
 
 describe("what a turn may use", () => {
   it("a budget that is spent ends it, and refuses the next", async () => {
-    const budgets = { timeZone: "UTC", budgets: [{ per: "person", period: "day", tokens: 12 } as const] };
+    const budgets = {
+      timeZone: "UTC",
+      budgets: [{ per: "person", period: "day", tokens: 12 } as const],
+    };
     const engine = engineSaying([calling("echo", { text: "a" }), "ok"], { budgets });
-    expect(endOf(await all(engine.run("s1", "go")))).toMatchObject({ type: "error", code: "budget_exceeded" });
+    expect(endOf(await all(engine.run("s1", "go")))).toMatchObject({
+      type: "error",
+      code: "budget_exceeded",
+    });
     const other = await all(engine.run("s2", "go", { user: { id: "other" } }));
     expect(endOf(other)).toMatchObject({ type: "done" });
   });
@@ -397,11 +464,15 @@ describe("what a turn may use", () => {
   it("a conversation that outgrows the window is summarised, and so on demand", async () => {
     const long = "word ".repeat(4_000);
     const model = scripted(({ system = "" }) =>
-      system.includes("compact") ? { text: "the summary" } : { text: "ok", usage: { inputTokens: 100 } },
+      system.includes("compact")
+        ? { text: "the summary" }
+        : { text: "ok", usage: { inputTokens: 100 } },
     );
     const engine = engineWith(model);
     const events: string[] = [];
-    for (let turn = 0; turn < 9; turn += 1) events.push(...typesOf(await all(engine.run("s1", `${turn} ${long}`))));
+    for (let turn = 0; turn < 9; turn += 1) {
+      events.push(...typesOf(await all(engine.run("s1", `${turn} ${long}`))));
+    }
     expect(events).toContain("compact");
     expect(JSON.stringify(model.requests.at(-1)?.messages)).toContain("the summary");
     await engine.run("s2", "one").result();
@@ -411,7 +482,9 @@ describe("what a turn may use", () => {
 
   it("a message joins the running turn where the agent is steered", async () => {
     const model = scripted([calling("publish", { text: "a" }), "ok"]);
-    const engine = engineWith(model, { agents: { default: { model: "script/any", busy: "steer" } } });
+    const engine = engineWith(model, {
+      agents: { default: { model: "script/any", busy: "steer" } },
+    });
     const first = engine.run("s1", "go");
     let second: Promise<RunRecord[]> | undefined;
     for await (const { event } of first) {
@@ -420,7 +493,11 @@ describe("what a turn may use", () => {
       second = all(joined);
       first.approve(event.id, "approve");
     }
-    expect(endOf((await second) ?? [])).toMatchObject({ type: "done", reason: "joined", takenBy: first.id });
+    expect(endOf((await second) ?? [])).toMatchObject({
+      type: "done",
+      reason: "joined",
+      takenBy: first.id,
+    });
     expect(JSON.stringify(model.requests[1]?.messages)).toContain("and hurry");
   });
 
@@ -432,9 +509,15 @@ describe("what a turn may use", () => {
     await engineWith(model, { agents: { default: agent } })
       .run("s1", "go")
       .result();
-    expect(model.requests).toMatchObject([{ extra: extra.script, hostedTools: hostedTools.script }]);
-    const wrong = { default: { model: "script/any", extra: { script: { body: { stream: false } } } } };
-    expect(() => engineWith(model, { agents: wrong })).toThrow("agents.default.extra.script.body.stream belongs");
+    expect(model.requests).toMatchObject([
+      { extra: extra.script, hostedTools: hostedTools.script },
+    ]);
+    const wrong = {
+      default: { model: "script/any", extra: { script: { body: { stream: false } } } },
+    };
+    expect(() => engineWith(model, { agents: wrong })).toThrow(
+      "agents.default.extra.script.body.stream belongs",
+    );
   });
 
   it("continue an answer that the vendor keeps: the id in each step, and what the run has said itself", async () => {
@@ -475,9 +558,13 @@ describe("what a turn may use", () => {
       },
     ]);
     const refused = { agent: "forgetful", previousResponseId: "resp_kept" };
-    expect(() => engine.run("s1", "x", refused)).toThrow("agent forgetful does not store its responses");
+    expect(() => engine.run("s1", "x", refused)).toThrow(
+      "agent forgetful does not store its responses",
+    );
     const given = [...toInputList(), { role: "user" as const, content: "x" }];
-    expect(() => engine.run("new", given, { previousResponseId: "resp_kept" })).toThrow("input is one user message");
+    expect(() => engine.run("new", given, { previousResponseId: "resp_kept" })).toThrow(
+      "input is one user message",
+    );
   });
 
   it("a call after a tool of the vendor has read something in the same step is decided as after foreign text", async () => {
@@ -580,7 +667,10 @@ describe("what is given to it", () => {
     [{ agents: {} }, /names no agent/],
     [{ agents: { default: { model: "other/any" } } }, /agents\.default\.model.*script/],
     [{ agents: { default: { model: "any" } } }, /agents\.default\.model/],
-    [{ agents: { default: { model: "script/any", tools: ["nothing"] } } }, /agents\.default\.tools.*nothing/],
+    [
+      { agents: { default: { model: "script/any", tools: ["nothing"] } } },
+      /agents\.default\.tools.*nothing/,
+    ],
     [{ tools: [echo, echo] }, /echo is given twice/],
   ])("%j cannot work, and is refused by name", (options, problem) => {
     expect(() => engineSaying([], options)).toThrow(problem);
@@ -601,22 +691,29 @@ describe("what is given to it", () => {
 });
 
 describe("over the vendors' SDKs", () => {
-  it.each(["anthropic", "responses", "chat"] as const)("%s answers with a tool call between", async (api) => {
-    const server = await startModelServer({
-      script: ({ messages }) =>
-        messages.some(({ role }) => role === "tool") || JSON.stringify(messages).includes("tool_result")
-          ? { text: "said it" }
-          : { calls: [{ name: "echo", arguments: { text: "a" } }] },
-    });
-    onTestFinished(async () => await server.close());
-    const baseUrl = api === "anthropic" ? server.url : `${server.url}/v1`;
-    const provider = api === "anthropic" ? anthropic({ apiKey: "k", baseUrl }) : openai({ apiKey: "k", baseUrl, api });
-    const engine = engineWith(provider);
-    const { newItems, finalOutput } = await engine.run("s1", "say a").result();
-    expect(newItems.map(({ type }) => type)).toContain("tool_call_output_item");
-    expect(finalOutput).toBe("said it");
-    expect(server.requests).toHaveLength(2);
-  });
+  it.each(["anthropic", "responses", "chat"] as const)(
+    "%s answers with a tool call between",
+    async (api) => {
+      const server = await startModelServer({
+        script: ({ messages }) =>
+          messages.some(({ role }) => role === "tool") ||
+          JSON.stringify(messages).includes("tool_result")
+            ? { text: "said it" }
+            : { calls: [{ name: "echo", arguments: { text: "a" } }] },
+      });
+      onTestFinished(async () => await server.close());
+      const baseUrl = api === "anthropic" ? server.url : `${server.url}/v1`;
+      const provider =
+        api === "anthropic"
+          ? anthropic({ apiKey: "k", baseUrl })
+          : openai({ apiKey: "k", baseUrl, api });
+      const engine = engineWith(provider);
+      const { newItems, finalOutput } = await engine.run("s1", "say a").result();
+      expect(newItems.map(({ type }) => type)).toContain("tool_call_output_item");
+      expect(finalOutput).toBe("said it");
+      expect(server.requests).toHaveLength(2);
+    },
+  );
 
   it("EE-48: an answer that is cut off is asked for again, and both attempts count", async () => {
     let asked = 0;
@@ -627,7 +724,9 @@ describe("over the vendors' SDKs", () => {
       }),
     });
     onTestFinished(async () => await server.close());
-    const engine = engineWith(anthropic({ apiKey: "k", baseUrl: server.url }), { retry: { baseMs: 1 } });
+    const engine = engineWith(anthropic({ apiKey: "k", baseUrl: server.url }), {
+      retry: { baseMs: 1 },
+    });
     const events = (await all(engine.run("s1", "go"))).map(({ event }) => event);
     expect(events.filter(({ type }) => type === "step_restarted").length).toBeLessThanOrEqual(1);
     expect(events.find(({ type }) => type === "turn_end")).toMatchObject({ attempts: 2 });

@@ -1,6 +1,12 @@
 import { parseInput, type ParsedInput } from "@larkline/protocol/views/item-input";
 import type { InputItem } from "@larkline/protocol/views/run-items";
-import { type EngineOptions, type EngineRunOptions, type SessionStats, type ReadyAgent, House } from "./house.ts";
+import {
+  type EngineOptions,
+  type EngineRunOptions,
+  type SessionStats,
+  type ReadyAgent,
+  House,
+} from "./house.ts";
 import { EngineRun } from "./run.ts";
 
 // The turn machine of packages/agent in one process, with its state in plain memory: for tests of one's own agents, and
@@ -13,7 +19,11 @@ export interface Engine {
    * returns them, with a user message last: those before it are the history of a new session. Throws a TypeError for
    * an unknown agent and for input that cannot be read; everything after that is an event of the run.
    */
-  run(sessionId: string, input: string | readonly InputItem[], options?: EngineRunOptions): EngineRun;
+  run(
+    sessionId: string,
+    input: string | readonly InputItem[],
+    options?: EngineRunOptions,
+  ): EngineRun;
   /** Makes a summary of the older part of the conversation. */
   compact(sessionId: string, options?: EngineRunOptions): EngineRun;
   stats(sessionId: string): SessionStats;
@@ -24,9 +34,14 @@ export interface Engine {
 /** Makes an engine. Throws a TypeError that names what of the options cannot work. */
 export function createEngine(options: EngineOptions): Engine {
   const house = new House<EngineRun>(options);
-  const start = (sessionId: string, given: ParsedInput & { command?: "compact" }, run: EngineRunOptions): EngineRun => {
+  const start = (
+    sessionId: string,
+    given: ParsedInput & { command?: "compact" },
+    run: EngineRunOptions,
+  ): EngineRun => {
     const agent = house.agentNamed(run.agent);
-    const problem = run.previousResponseId === undefined ? undefined : continuationProblem(agent, given);
+    const problem =
+      run.previousResponseId === undefined ? undefined : continuationProblem(agent, given);
     if (problem !== undefined) throw new TypeError(`previousResponseId: ${problem}`);
     return new EngineRun(house, house.session(sessionId), { ...given, ...run, agent });
   };
@@ -37,14 +52,25 @@ export function createEngine(options: EngineOptions): Engine {
       return start(sessionId, parsed.value, run);
     },
     compact: (sessionId, run = {}) =>
-      start(sessionId, { history: [], parts: [{ type: "text", text: "/compact" }], command: "compact" }, run),
+      start(
+        sessionId,
+        { history: [], parts: [{ type: "text", text: "/compact" }], command: "compact" },
+        run,
+      ),
     stats: (sessionId) => house.session(sessionId).stats(),
     close: async () => await house.close(),
   };
 }
 
 /** Why a run cannot continue an answer that a vendor keeps, or undefined. */
-function continuationProblem({ name, config }: ReadyAgent, { history }: ParsedInput): string | undefined {
-  if (config.storeResponses !== true) return `agent ${name} does not store its responses (storeResponses)`;
-  return history.length > 0 ? "the vendor has what was said before: input is one user message" : undefined;
+function continuationProblem(
+  { name, config }: ReadyAgent,
+  { history }: ParsedInput,
+): string | undefined {
+  if (config.storeResponses !== true) {
+    return `agent ${name} does not store its responses (storeResponses)`;
+  }
+  return history.length > 0
+    ? "the vendor has what was said before: input is one user message"
+    : undefined;
 }

@@ -1,5 +1,16 @@
-import { turnLimits, type CallPolicy, type OfferedTool, type SchemaFacts, type TurnLimits } from "@larkline/agent";
-import { createBudgetBook, type BudgetAccount, type BudgetBook, type BudgetPolicy } from "@larkline/agent/budgets";
+import {
+  turnLimits,
+  type CallPolicy,
+  type OfferedTool,
+  type SchemaFacts,
+  type TurnLimits,
+} from "@larkline/agent";
+import {
+  createBudgetBook,
+  type BudgetAccount,
+  type BudgetBook,
+  type BudgetPolicy,
+} from "@larkline/agent/budgets";
 import { decideCall, unknownOutcomeOf, type PermissionPolicy } from "@larkline/agent/permissions";
 import type { ChainRequest, HostedTool, RequestExtra, RetryPolicy } from "@larkline/model";
 import {
@@ -165,7 +176,13 @@ export class House<Run extends SessionRun> {
   isClosed = false;
 
   constructor(options: EngineOptions) {
-    const { agents, models, tools = [], observers = [], store = new MemoryConversations() } = options;
+    const {
+      agents,
+      models,
+      tools = [],
+      observers = [],
+      store = new MemoryConversations(),
+    } = options;
     this.clock = options.clock ?? systemClock;
     this.store = store;
     this.permissions = { ...defaultPermissions, ...options.permissions };
@@ -174,22 +191,35 @@ export class House<Run extends SessionRun> {
     for (const tool of tools) this.#addTool(tool);
     const book = new ModelBook(models, this.clock, options.retry);
     for (const [name, config] of Object.entries(agents)) {
-      this.#agents.set(name, this.#readyAgent(name, config, { book, limits: options.limits ?? {} }));
+      this.#agents.set(
+        name,
+        this.#readyAgent(name, config, { book, limits: options.limits ?? {} }),
+      );
     }
     if (this.#agents.size === 0) throw new TypeError("agents names no agent");
   }
 
   #addTool(tool: Tool): void {
     const { name, kind } = tool;
-    if (kind === "program") throw new TypeError(`tool ${name} runs programs: that needs a runner with a sandbox`);
+    if (kind === "program") {
+      throw new TypeError(`tool ${name} runs programs: that needs a runner with a sandbox`);
+    }
     if (this.handlers.has(name)) throw new TypeError(`tool ${name} is given twice`);
     this.handlers.set(name, tool);
   }
 
-  #readyAgent(name: string, config: EngineAgent, given: { book: ModelBook; limits: Partial<TurnLimits> }): ReadyAgent {
+  #readyAgent(
+    name: string,
+    config: EngineAgent,
+    given: { book: ModelBook; limits: Partial<TurnLimits> },
+  ): ReadyAgent {
     const unknown = config.tools?.find((tool) => !this.handlers.has(tool));
-    if (unknown !== undefined) throw new TypeError(`agents.${name}.tools: there is no tool ${JSON.stringify(unknown)}`);
-    const offered = [...this.handlers.values()].filter((tool) => config.tools?.includes(tool.name) !== false);
+    if (unknown !== undefined) {
+      throw new TypeError(`agents.${name}.tools: there is no tool ${JSON.stringify(unknown)}`);
+    }
+    const offered = [...this.handlers.values()].filter(
+      (tool) => config.tools?.includes(tool.name) !== false,
+    );
     const { maxIterations, language = "auto", output } = config;
     const problem = output === undefined ? undefined : schemaProblem(output.schema);
     if (problem !== undefined) throw new TypeError(`agents.${name}.output: ${problem}`);
@@ -198,8 +228,14 @@ export class House<Run extends SessionRun> {
       name,
       config,
       chosen: given.book.chosen(name, config),
-      limits: turnLimits({ maxDenials, ...given.limits, ...(maxIterations === undefined ? {} : { maxIterations }) }),
-      tools: new Map(offered.map((tool) => [tool.name, { runner, announcement: announcementOf(tool) }])),
+      limits: turnLimits({
+        maxDenials,
+        ...given.limits,
+        ...(maxIterations === undefined ? {} : { maxIterations }),
+      }),
+      tools: new Map(
+        offered.map((tool) => [tool.name, { runner, announcement: announcementOf(tool) }]),
+      ),
       request: requestOf(config),
       answers: output === undefined ? {} : { output },
       speech: language === "auto" ? {} : { texts: language },
@@ -215,8 +251,11 @@ export class House<Run extends SessionRun> {
   /** Throws a TypeError for an unknown name. */
   agentNamed(wanted: string | undefined): ReadyAgent {
     const [first] = this.#agents.values();
-    const found = wanted === undefined ? (this.#agents.get("default") ?? first) : this.#agents.get(wanted);
-    if (found === undefined) throw new TypeError(`agent: there is no agent ${JSON.stringify(wanted)}`);
+    const found =
+      wanted === undefined ? (this.#agents.get("default") ?? first) : this.#agents.get(wanted);
+    if (found === undefined) {
+      throw new TypeError(`agent: there is no agent ${JSON.stringify(wanted)}`);
+    }
     return found;
   }
 
@@ -234,7 +273,9 @@ export class House<Run extends SessionRun> {
     return {
       verdict: ({ name, ...call }) => {
         const tool = tools.get(name)?.announcement;
-        if (tool === undefined) return { do: "refuse", reason: "its tool is not offered", findings: [] };
+        if (tool === undefined) {
+          return { do: "refuse", reason: "its tool is not offered", findings: [] };
+        }
         return decideCall(this.permissions, { ...call, ...facts, tool, rules: [], egress });
       },
       unknownOutcome: ({ name: toolName, ...call }) =>
@@ -275,7 +316,16 @@ function accountKey({ per, id, bucket }: BudgetAccount): string {
 }
 
 function requestOf(agent: EngineAgent): ReadyAgent["request"] {
-  const { thinking, effort, temperature, topP, maxOutputTokens, fast, storeResponses = false, output } = agent;
+  const {
+    thinking,
+    effort,
+    temperature,
+    topP,
+    maxOutputTokens,
+    fast,
+    storeResponses = false,
+    output,
+  } = agent;
   return {
     ...(storeResponses ? { storeResponses } : {}),
     ...(thinking === undefined ? {} : { needsThinking: thinking }),
@@ -287,7 +337,13 @@ function requestOf(agent: EngineAgent): ReadyAgent["request"] {
     hosted: true,
     ...(output === undefined
       ? {}
-      : { responseFormat: { type: "json_schema" as const, name: output.name, jsonSchema: output.schema } }),
+      : {
+          responseFormat: {
+            type: "json_schema" as const,
+            name: output.name,
+            jsonSchema: output.schema,
+          },
+        }),
   };
 }
 
@@ -330,7 +386,9 @@ export class Session<Run extends SessionRun> {
 
   constructor(id: string) {
     if (!/^[A-Za-z0-9_.-]{1,240}$/.test(id)) {
-      throw new TypeError(`a session id has 1 to 240 letters, digits, "_", "." and "-": ${JSON.stringify(id)}`);
+      throw new TypeError(
+        `a session id has 1 to 240 letters, digits, "_", "." and "-": ${JSON.stringify(id)}`,
+      );
     }
     this.id = id;
   }
@@ -384,7 +442,13 @@ export class Session<Run extends SessionRun> {
   stats(): SessionStats {
     const run = this.#current;
     const state = run === undefined ? "idle" : run.isWaiting ? "waiting" : "running";
-    return { sessionId: this.id, title: this.#title, state, ...this.#totals, denials: this.#denials };
+    return {
+      sessionId: this.id,
+      title: this.#title,
+      state,
+      ...this.#totals,
+      denials: this.#denials,
+    };
   }
 
   async close(): Promise<void> {

@@ -17,7 +17,13 @@ export {
   type VendorOptions,
 } from "./models.ts";
 export type { Decision, EngineRun } from "./run.ts";
-export { defineTool, type InputOf, type Tool, type ToolContext, type ToolDefinition } from "@larkline/tool-kit";
+export {
+  defineTool,
+  type InputOf,
+  type Tool,
+  type ToolContext,
+  type ToolDefinition,
+} from "@larkline/tool-kit";
 export {
   EngineError,
   formatErrorForDisplay,

@@ -35,7 +35,8 @@ export interface VendorOptions {
   /** The vendor's own address by default; any compatible server works. */
   baseUrl?: string;
   /** Facts of models that the built-in table does not have. */
-  models?: readonly (Partial<ModelInfo> & Pick<ModelInfo, "id" | "contextWindow" | "maxOutputTokens">)[];
+  models?: readonly (Partial<ModelInfo> &
+    Pick<ModelInfo, "id" | "contextWindow" | "maxOutputTokens">)[];
 }
 
 /** Anthropic's Messages interface. Its SDK is loaded with the first request. */
@@ -52,10 +53,15 @@ export function openai({
   ...options
 }: VendorOptions & { api?: "responses" | "chat" }): ModelProvider {
   const provider = vendor("openai", options, async (reached) => {
-    const { createOpenAiChatBackend, createOpenAiResponsesBackend } = await import("@larkline/model/openai");
-    return api === "chat" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
+    const { createOpenAiChatBackend, createOpenAiResponsesBackend } =
+      await import("@larkline/model/openai");
+    return api === "chat"
+      ? createOpenAiChatBackend(reached)
+      : createOpenAiResponsesBackend(reached);
   });
-  return api === "chat" ? { ...provider, thinksSilently: true } : { ...provider, storesResponses: true };
+  return api === "chat"
+    ? { ...provider, thinksSilently: true }
+    : { ...provider, storesResponses: true };
 }
 
 type Reached = Pick<VendorOptions, "apiKey" | "baseUrl">;
@@ -102,7 +108,9 @@ export interface ScriptedModels extends ModelProvider {
  * many fails with `api_bad_request`. It is reached as any other: `models: { script: scripted([...]) }`.
  */
 export function scripted(
-  steps: readonly ScriptedStep[] | ((request: ModelRequest, index: number) => ScriptedStep | Promise<ScriptedStep>),
+  steps:
+    | readonly ScriptedStep[]
+    | ((request: ModelRequest, index: number) => ScriptedStep | Promise<ScriptedStep>),
 ): ScriptedModels {
   const requests: ModelRequest[] = [];
   return {
@@ -112,24 +120,41 @@ export function scripted(
     stream: async function* (request) {
       const index = requests.push(request) - 1;
       const step = typeof steps === "function" ? await steps(request, index) : steps[index];
-      if (step === undefined) yield modelFailure("api_bad_request", `The script has no step ${index + 1}.`);
-      else yield* chunksOf(typeof step === "string" ? { text: step } : step, index);
+      if (step === undefined) {
+        yield modelFailure("api_bad_request", `The script has no step ${index + 1}.`);
+      } else yield* chunksOf(typeof step === "string" ? { text: step } : step, index);
     },
   };
 }
 
-const noUsage: Usage = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
+const noUsage: Usage = {
+  inputTokens: 0,
+  outputTokens: 0,
+  cacheReadTokens: 0,
+  cacheCreationTokens: 0,
+};
 
 function* chunksOf(step: Exclude<ScriptedStep, string>, request: number): Generator<ModelChunk> {
-  const { text = "", thinking = "", calls = [], usage = {}, failure, stopReason = "end_turn" } = step;
+  const {
+    text = "",
+    thinking = "",
+    calls = [],
+    usage = {},
+    failure,
+    stopReason = "end_turn",
+  } = step;
   if (thinking !== "") yield { type: "thinking_delta", index: 0, text: thinking };
   // In pieces, as vendors send it.
   for (const piece of text.match(/\S+\s*|\s+/g) ?? []) yield { type: "text_delta", text: piece };
-  for (const [index, { name, input = {}, id = `call_${request + 1}_${index + 1}` }] of calls.entries()) {
+  for (const [
+    index,
+    { name, input = {}, id = `call_${request + 1}_${index + 1}` },
+  ] of calls.entries()) {
     yield toolCallDelta(index, { id, name, arguments: JSON.stringify(input) });
   }
-  if (failure !== undefined) yield modelFailure(failure, "The script says so.", { partial: text !== "" });
-  else yield messageStop(calls.length > 0 ? "tool_use" : stopReason, { ...noUsage, ...usage });
+  if (failure !== undefined) {
+    yield modelFailure(failure, "The script says so.", { partial: text !== "" });
+  } else yield messageStop(calls.length > 0 ? "tool_use" : stopReason, { ...noUsage, ...usage });
 }
 
 /** The models of one agent, the first with its fallbacks. */
@@ -155,7 +180,11 @@ export class ModelBook {
   readonly #retry: Partial<RetryPolicy>;
   readonly #health = new Map<string, ModelHealth>();
 
-  constructor(providers: Readonly<Record<string, ModelProvider>>, clock: Clock, retry: Partial<RetryPolicy> = {}) {
+  constructor(
+    providers: Readonly<Record<string, ModelProvider>>,
+    clock: Clock,
+    retry: Partial<RetryPolicy> = {},
+  ) {
     this.#providers = providers;
     this.#clock = clock;
     this.#retry = retry;
@@ -176,17 +205,25 @@ export class ModelBook {
     };
   }
 
-  #modelOf(name: string, agent: string, { extra = {}, hostedTools = {} }: Omit<ModelSettings, "model">) {
+  #modelOf(
+    name: string,
+    agent: string,
+    { extra = {}, hostedTools = {} }: Omit<ModelSettings, "model">,
+  ) {
     const slash = name.indexOf("/");
     const [provider, id] = [name.slice(0, slash), name.slice(slash + 1)];
-    const backend = Object.hasOwn(this.#providers, provider) ? this.#providers[provider] : undefined;
+    const backend = Object.hasOwn(this.#providers, provider)
+      ? this.#providers[provider]
+      : undefined;
     if (slash < 1 || id === "" || backend === undefined) {
       const known = Object.keys(this.#providers).join(", ");
       throw new TypeError(
         `agents.${agent}.model: ${JSON.stringify(name)} is no "<provider>/<id>" of models (${known})`,
       );
     }
-    const health = this.#health.get(name) ?? new ModelHealth({ slots: Number.POSITIVE_INFINITY, clock: this.#clock });
+    const health =
+      this.#health.get(name) ??
+      new ModelHealth({ slots: Number.POSITIVE_INFINITY, clock: this.#clock });
     this.#health.set(name, health);
     const info = findModelInfo(provider, id, backend.models?.() ?? []);
     // A provider of the embedder's own may leave out what it does not know.

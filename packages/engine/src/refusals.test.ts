@@ -26,10 +26,13 @@ interface Rule {
 }
 
 const bodyText = ({ body }: NormalisedRequest): string => JSON.stringify(body);
-const pictures = (request: NormalisedRequest): number => bodyText(request).split('"image_url":{').length - 1;
-const ids = ({ messages }: NormalisedRequest): string[] => messages.flatMap(({ calls }) => calls.map(({ id }) => id));
+const pictures = (request: NormalisedRequest): number =>
+  bodyText(request).split('"image_url":{').length - 1;
+const ids = ({ messages }: NormalisedRequest): string[] =>
+  messages.flatMap(({ calls }) => calls.map(({ id }) => id));
 const hasWord = (request: NormalisedRequest): boolean => bodyText(request).includes(word);
-const hasKey = (key: string) => (request: NormalisedRequest) => bodyText(request).includes(`"${key}":`);
+const hasKey = (key: string) => (request: NormalisedRequest) =>
+  bodyText(request).includes(`"${key}":`);
 
 const rules: readonly Rule[] = [
   { name: "a word of a person", word: "message", refuses: hasWord },
@@ -38,31 +41,61 @@ const rules: readonly Rule[] = [
   { name: "a word of a thought", word: "thoughts", refuses: hasWord },
   { name: "a word in arguments", word: "arguments", refuses: hasWord },
   { name: "every picture", refuses: (request) => pictures(request) > 0 },
-  { name: "every picture, and says so", refuses: (request) => pictures(request) > 0, says: "Unsupported image" },
+  {
+    name: "every picture, and says so",
+    refuses: (request) => pictures(request) > 0,
+    says: "Unsupported image",
+  },
   { name: "two pictures", refuses: (request) => pictures(request) > 1 },
-  { name: "ids that are not its own", refuses: (request) => ids(request).some((id) => !/^[A-Za-z0-9]{9}$/.test(id)) },
-  { name: "long ids", refuses: (request) => ids(request).some((id) => id.length > 12), says: "bad tool_call_id" },
+  {
+    name: "ids that are not its own",
+    refuses: (request) => ids(request).some((id) => !/^[A-Za-z0-9]{9}$/.test(id)),
+  },
+  {
+    name: "long ids",
+    refuses: (request) => ids(request).some((id) => id.length > 12),
+    says: "bad tool_call_id",
+  },
   { name: "a keyword of a schema", refuses: hasKey("format") },
-  { name: "closed objects", refuses: hasKey("additionalProperties"), says: "Invalid schema for function" },
+  {
+    name: "closed objects",
+    refuses: hasKey("additionalProperties"),
+    says: "Invalid schema for function",
+  },
   { name: "a field of the request", refuses: hasKey("stream_options") },
   { name: "the temperature", refuses: hasKey("temperature"), says: "temperature is not permitted" },
   { name: "thoughts that come back", refuses: hasKey("reasoning_content") },
-  { name: "thoughts, and says so", refuses: hasKey("reasoning_content"), says: "reasoning is not allowed" },
+  {
+    name: "thoughts, and says so",
+    refuses: hasKey("reasoning_content"),
+    says: "reasoning is not allowed",
+  },
   {
     name: "a result of more than 40 characters",
     refuses: ({ messages }) =>
-      messages.some(({ results }) => results.some(({ content }) => content.length > 40 && !content.startsWith("["))),
+      messages.some(({ results }) =>
+        results.some(({ content }) => content.length > 40 && !content.startsWith("[")),
+      ),
   },
-  { name: "a picture beside a call", refuses: (request) => pictures(request) > 0 && ids(request).length > 0 },
+  {
+    name: "a picture beside a call",
+    refuses: (request) => pictures(request) > 0 && ids(request).length > 0,
+  },
   {
     name: "a word while a tool is used",
     word: "result",
     refuses: (request) => hasWord(request) && ids(request).length > 0,
   },
-  { name: "a word, in the words of a filter", word: "result", refuses: hasWord, says: "Content Exists Risk" },
+  {
+    name: "a word, in the words of a filter",
+    word: "result",
+    refuses: hasWord,
+    says: "Content Exists Risk",
+  },
 ];
 
-const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg==";
+const png =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg==";
 
 /** A conversation of five messages with a vendor of this rule. */
 async function conversation(rule: Rule, seed: number) {
@@ -99,7 +132,10 @@ async function conversation(rule: Rule, seed: number) {
     if (last?.role === "user" && last.text.includes("look")) {
       calls += 1;
       const what = `urn:${rule.word === "arguments" ? word : "a"}:${calls}`;
-      return { thinking, calls: [{ id: `functions.lookup:${calls}`, name: "lookup", arguments: { what } }] };
+      return {
+        thinking,
+        calls: [{ id: `functions.lookup:${calls}`, name: "lookup", arguments: { what } }],
+      };
     }
     return { thinking, text: rule.word === "answer" ? `an ${word}` : "an answer" };
   };
@@ -125,9 +161,18 @@ async function conversation(rule: Rule, seed: number) {
   for (let turn = 0; turn < 5; turn += 1) {
     perStep.push(0);
     const text = `${random() < 0.5 || turn === 1 ? "look" : "say"} ${turn}${turn === 2 && rule.word === "message" ? ` ${word}` : ""}`;
-    const image = { type: "input_image" as const, detail: "auto" as const, image_url: `data:image/png;base64,${png}` };
-    const content = [{ type: "input_text" as const, text }, ...(random() < 0.6 || turn === 1 ? [image] : [])];
-    const { output, error, warnings } = await ended(engine.run("s", [{ role: "user" as const, content }]));
+    const image = {
+      type: "input_image" as const,
+      detail: "auto" as const,
+      image_url: `data:image/png;base64,${png}`,
+    };
+    const content = [
+      { type: "input_text" as const, text },
+      ...(random() < 0.6 || turn === 1 ? [image] : []),
+    ];
+    const { output, error, warnings } = await ended(
+      engine.run("s", [{ role: "user" as const, content }]),
+    );
     said.push(error ?? output);
     warned += warnings;
   }
@@ -157,6 +202,8 @@ it.each(rules.map((rule, seed) => ({ ...rule, seed })))(
     expect(most).toBeLessThanOrEqual(3);
     expect(said.at(-1)).toContain("an ");
     // A message of a person that the vendor refuses is the one that gets no answer.
-    expect(said.filter((one) => !one.startsWith("an "))).toEqual(rule.word === "message" ? ["api_bad_request"] : []);
+    expect(said.filter((one) => !one.startsWith("an "))).toEqual(
+      rule.word === "message" ? ["api_bad_request"] : [],
+    );
   },
 );

@@ -1,4 +1,9 @@
-import { isTerminal, type EngineError, type EngineEvent, type EventRecord } from "@larkline/protocol";
+import {
+  isTerminal,
+  type EngineError,
+  type EngineEvent,
+  type EventRecord,
+} from "@larkline/protocol";
 
 /** Records that a reader may be behind before the run waits for it. */
 const maxBehind = 256;
@@ -63,7 +68,8 @@ export class RunLog {
 
   /** Waits while a reader is far behind. */
   async room(signal: AbortSignal): Promise<void> {
-    const isFull = (): boolean => [...this.#readers].some(({ at }) => this.#records.length - at > maxBehind);
+    const isFull = (): boolean =>
+      [...this.#readers].some(({ at }) => this.#records.length - at > maxBehind);
     while (isFull() && !signal.aborted) await this.change();
   }
 

@@ -63,7 +63,11 @@ import type { AnyMessage } from "@larkline/protocol/views/chat-messages";
 import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { RunRecord } from "@larkline/protocol/views/engine-events";
 import { EngineView, type RunFacts } from "@larkline/protocol/views/engine-view";
-import { conversationItems, type ParsedInput, userItemOf } from "@larkline/protocol/views/item-input";
+import {
+  conversationItems,
+  type ParsedInput,
+  userItemOf,
+} from "@larkline/protocol/views/item-input";
 import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
 import type { RunItem } from "@larkline/protocol/views/run-items";
 import { runTool } from "@larkline/tool-kit";
@@ -188,7 +192,10 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     this.#awaited += 1;
     try {
       const { parts } = this.#head.message;
-      const view = new ItemView(this.#facts(), [...conversationItems(this.#given, this.id), userItemOf(parts)]);
+      const view = new ItemView(this.#facts(), [
+        ...conversationItems(this.#given, this.id),
+        userItemOf(parts),
+      ]);
       for await (const record of this.#read()) view.push(record);
       const result = view.result();
       if (result.error === null) return result;
@@ -208,7 +215,9 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     if (!this.#session.waiting.includes(this)) return;
     // It has not begun, and must not wait for the run before it.
     this.#session.leave(this);
-    for (const event of afterControl(this.#running(), [entry], this.#environment()).events) this.#emit(event);
+    for (const event of afterControl(this.#running(), [entry], this.#environment()).events) {
+      this.#emit(event);
+    }
     this.#end();
   }
 
@@ -220,8 +229,14 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   /** Decides an approval: the `id` of its `permission_request`. Throws a RangeError when the run waits for none of this id. */
   approve(id: string, decision: Decision): void {
     const approval = this.#approvals.get(id);
-    if (approval === undefined) throw new RangeError(`the run waits for no approval ${JSON.stringify(id)}`);
-    const { decision: word, note, by = approval.requester } = typeof decision === "string" ? { decision } : decision;
+    if (approval === undefined) {
+      throw new RangeError(`the run waits for no approval ${JSON.stringify(id)}`);
+    }
+    const {
+      decision: word,
+      note,
+      by = approval.requester,
+    } = typeof decision === "string" ? { decision } : decision;
     const atMs = this.#house.clock.now();
     const given = { decision: word, by, atMs, ...(note === undefined ? {} : { note }) };
     this.#settled(approval, stateAfter[word], [given]);
@@ -230,10 +245,17 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   /** Whether only a person can bring the run further. */
   get isWaiting(): boolean {
     const open = this.#turn?.calls.filter(({ state }) => state !== "done") ?? [];
-    return open.length > 0 && open.every(({ state }) => state === "waiting_approval" || state === "waiting_outcome");
+    return (
+      open.length > 0 &&
+      open.every(({ state }) => state === "waiting_approval" || state === "waiting_outcome")
+    );
   }
 
-  #settled(approval: Approval, state: "expired" | (typeof stateAfter)[DecisionWord], decisions: Decided[]): void {
+  #settled(
+    approval: Approval,
+    state: "expired" | (typeof stateAfter)[DecisionWord],
+    decisions: Decided[],
+  ): void {
     const { id: approvalId, argumentsHash, turnId } = approval;
     this.#approvals.delete(approvalId);
     this.#addEntry({ type: "decision", turnId, approvalId, argumentsHash, state, decisions });
@@ -241,7 +263,12 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   #facts(): RunFacts {
     const { createdAtMs } = this.#head.message;
-    return { runId: this.id, sessionId: this.sessionId, agent: this.#agent.name, startedAtMs: createdAtMs };
+    return {
+      runId: this.id,
+      sessionId: this.sessionId,
+      agent: this.#agent.name,
+      startedAtMs: createdAtMs,
+    };
   }
 
   async *#read(): AsyncGenerator<EventRecord> {
@@ -264,7 +291,8 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     this.#state = "ended";
     for (const undo of this.#atEnd) undo();
     this.#settle();
-    const { sessionId, title, turnCount, inputTokens, outputTokens, costUsd } = this.#session.stats();
+    const { sessionId, title, turnCount, inputTokens, outputTokens, costUsd } =
+      this.#session.stats();
     const totals = { sessionId, title, turnCount, inputTokens, outputTokens, costUsd };
     this.#log.end(this.#recordOf({ type: "session_info", ...totals }));
   }
@@ -374,7 +402,9 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     if (putOff !== undefined) this.#wakeAt(putOff.atMs);
     for (;;) {
       if (this.#entries.length > 0) return this.#applied();
-      if (putOff !== undefined && putOff.atMs <= clock.now()) return resumeTurn(turn, this.#environment());
+      if (putOff !== undefined && putOff.atMs <= clock.now()) {
+        return resumeTurn(turn, this.#environment());
+      }
       await this.#log.change();
     }
   }
@@ -401,7 +431,9 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   async #outcomeOf(call: CallState): Promise<ToolOutcome> {
     const tool = this.#house.handlers.get(call.name);
-    if (tool === undefined) return { ok: false, error: `tool_not_found: there is no tool ${call.name}` };
+    if (tool === undefined) {
+      return { ok: false, error: `tool_not_found: there is no tool ${call.name}` };
+    }
     const { id, name: toolName, timeoutMs } = call;
     const { sender, session } = this.#head.message;
     const { id: userId, name: userName } = sender;
@@ -415,7 +447,8 @@ export class EngineRun implements AsyncIterable<RunRecord> {
         signal: this.#controller.signal,
         actor,
         authority: call.authority ?? { by: "policy" },
-        progress: (progress, detail = "") => this.#emit({ type: "tool_progress", id, toolName, progress, detail }),
+        progress: (progress, detail = "") =>
+          this.#emit({ type: "tool_progress", id, toolName, progress, detail }),
         log: (data, fields) => {
           const meta = fields === undefined ? "" : JSON.stringify(fields);
           this.#emit({ type: "inbox_message", messageType: "log", toolUseId: id, data, meta });
@@ -428,12 +461,18 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   async #modelStep(): Promise<Transition> {
     if (this.#entries.length > 0) return this.#applied();
     const turn = this.#running();
-    const instead = this.#joinedBySteering(turn) ?? (await this.#madeRoom(turn)) ?? this.#overBudget(turn);
+    const instead =
+      this.#joinedBySteering(turn) ?? (await this.#madeRoom(turn)) ?? this.#overBudget(turn);
     if (instead !== undefined) return instead;
     this.#live = { text: "", thinking: "" };
     const tools = [...this.#agent.tools.values()].map(({ announcement }) => announcement.spec);
     const { instructions: system = "" } = this.#agent.config;
-    const step = await this.#askModel({ system, history: this.#history, tools, turnNumber: turn.steps + 1 });
+    const step = await this.#askModel({
+      system,
+      history: this.#history,
+      tools,
+      turnNumber: turn.steps + 1,
+    });
     if (this.#controller.signal.aborted) {
       this.#live = { ...this.#live, broken: step };
       return this.#applied();
@@ -471,7 +510,10 @@ export class EngineRun implements AsyncIterable<RunRecord> {
 
   /** Asks the model to its end, or until the run is cancelled, and counts what that used. */
   async #askModel(asked: Asked): Promise<StepResult> {
-    return await askWithoutRefused(asked.history, async (asking) => await this.#askOnce(asked, asking));
+    return await askWithoutRefused(
+      asked.history,
+      async (asking) => await this.#askOnce(asked, asking),
+    );
   }
 
   async #askOnce(asked: Asked, { messages, plain }: Asking): Promise<StepResult> {
@@ -499,13 +541,19 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const result = await readStep(chain.stream(request, signal, this.#past()), {
       turnNumber: asked.turnNumber,
       onEvent: asked.turnNumber === 0 ? undefined : tell,
-      onRetry: ({ type: _type, ...facts }) => this.#house.observe((one) => one.event("model.retried", { ...facts })),
+      onRetry: ({ type: _type, ...facts }) =>
+        this.#house.observe((one) => one.event("model.retried", { ...facts })),
     });
     const use = stepUse(result, asked, model);
-    const accounts = this.#house.budgets.accountsOf(spenderOf(this.#head.message, this.#agent.name), clock.now());
+    const accounts = this.#house.budgets.accountsOf(
+      spenderOf(this.#head.message, this.#agent.name),
+      clock.now(),
+    );
     this.#house.charge(accounts, { tokens: allTokens(use), usd: use.costUsd });
     const seconds = (clock.monotonic() - startedMs) / 1_000;
-    this.#house.observe((observer) => observer.metric?.("model.step_seconds", seconds, { model: chain.primary.id }));
+    this.#house.observe((observer) =>
+      observer.metric?.("model.step_seconds", seconds, { model: chain.primary.id }),
+    );
     return { ...result, use };
   }
 
@@ -533,7 +581,12 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   #plan(force: boolean): CompactionPlan | undefined {
     if (this.#continuedFrom() !== undefined) return undefined;
     const { contextWindow, maxOutputTokens } = this.#agent.chosen.chain.primary;
-    return compactionPlan(this.#history, { contextWindow, maxOutputTokens, usedTokens: this.#usedTokens, force });
+    return compactionPlan(this.#history, {
+      contextWindow,
+      maxOutputTokens,
+      usedTokens: this.#usedTokens,
+      force,
+    });
   }
 
   /** A shorter context, where the next step would not fit. */
@@ -541,10 +594,18 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const plan = turn.summaryFailed === true ? undefined : this.#plan(false);
     const shorter = await this.#compacted(turn, plan);
     if (plan === undefined || shorter !== undefined) return shorter;
-    return { turn: { ...turn, summaryFailed: true }, history: [], events: [], next: { do: "model" } };
+    return {
+      turn: { ...turn, summaryFailed: true },
+      history: [],
+      events: [],
+      next: { do: "model" },
+    };
   }
 
-  async #compacted(turn: TurnState, plan: CompactionPlan | undefined): Promise<Transition | undefined> {
+  async #compacted(
+    turn: TurnState,
+    plan: CompactionPlan | undefined,
+  ): Promise<Transition | undefined> {
     const summary = plan === undefined ? undefined : await this.#summary(plan);
     const text = summary === undefined ? undefined : summaryIn(summary);
     if (plan === undefined || text === undefined) return undefined;
@@ -571,7 +632,11 @@ export class EngineRun implements AsyncIterable<RunRecord> {
     const compacted = compactedTransition(turn, plan, summaryIn(summary));
     const done = commandDone(turn, compacted.report, facts);
     const { context } = compacted;
-    return { ...done, events: [...compacted.events, ...done.events], ...(context === undefined ? {} : { context }) };
+    return {
+      ...done,
+      events: [...compacted.events, ...done.events],
+      ...(context === undefined ? {} : { context }),
+    };
   }
 
   /** The facts of this moment. */
@@ -597,12 +662,27 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   /** Adds what the run has used to its session. */
   #count(): void {
     const { totals, steps: turnCount, refused = 0 } = this.#running();
-    const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0, costUsd } = totals;
-    const used = { turnCount, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens, costUsd };
+    const {
+      inputTokens,
+      outputTokens,
+      cacheReadTokens = 0,
+      cacheCreationTokens = 0,
+      costUsd,
+    } = totals;
+    const used = {
+      turnCount,
+      inputTokens,
+      outputTokens,
+      cacheReadTokens,
+      cacheCreationTokens,
+      costUsd,
+    };
     this.#session.counted(sessionTitleOf(this.#head.message), used, refused);
     const { last } = this.#log;
     const reason = last?.type === "done" ? last.reason : last?.type === "error" ? last.code : "";
-    this.#house.observe((observer) => observer.event("turn.ended", { run: this.id, reason, steps: turnCount }));
+    this.#house.observe((observer) =>
+      observer.event("turn.ended", { run: this.id, reason, steps: turnCount }),
+    );
   }
 }
 

@@ -1,6 +1,11 @@
 import type { RunEvent } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
-import { replyOfStream, startModelServer, vendorAnswers, type ModelServer } from "@larkline/testkit";
+import {
+  replyOfStream,
+  startModelServer,
+  vendorAnswers,
+  type ModelServer,
+} from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createEngine, openai, type Engine } from "./index.ts";
 
@@ -13,7 +18,13 @@ beforeAll(async () => {
 afterAll(async () => await server.close());
 
 const tool = (name: string) =>
-  defineTool({ name, description: "Looks.", input: { type: "object" }, effect: "pure", run: () => "sunny" });
+  defineTool({
+    name,
+    description: "Looks.",
+    input: { type: "object" },
+    effect: "pure",
+    run: () => "sunny",
+  });
 
 function engineOn(): Engine {
   const engine = createEngine({
@@ -50,14 +61,46 @@ async function bothInputs(streams: readonly Events[]) {
 }
 
 const message = { type: "message", role: "assistant", status: "completed" };
-const text = (said: string, annotations: object[] = []) => ({ type: "output_text", text: said, annotations });
-const cited = { type: "url_citation", start_index: 0, end_index: 6, title: "Site", url: "https://example.com/a" };
-const commentary = { ...message, id: "msg_a", phase: "commentary", content: [text("Commentary first.")] };
-const answer = { ...message, id: "msg_b", phase: "final_answer", content: [text("Final second.", [cited])] };
+const text = (said: string, annotations: object[] = []) => ({
+  type: "output_text",
+  text: said,
+  annotations,
+});
+const cited = {
+  type: "url_citation",
+  start_index: 0,
+  end_index: 6,
+  title: "Site",
+  url: "https://example.com/a",
+};
+const commentary = {
+  ...message,
+  id: "msg_a",
+  phase: "commentary",
+  content: [text("Commentary first.")],
+};
+const answer = {
+  ...message,
+  id: "msg_b",
+  phase: "final_answer",
+  content: [text("Final second.", [cited])],
+};
 const other = { ...message, id: "msg_c", content: [text("And more.")] };
 const reasoning = { type: "reasoning", id: "rs_a", summary: [], encrypted_content: "gAAA" };
-const search = { type: "web_search_call", id: "ws_a", status: "completed", action: { type: "search", query: "q" } };
-const remote = { type: "mcp_call", id: "mcp_a", server_label: "s", name: "n", arguments: "{}", output: "o" };
+const search = {
+  type: "web_search_call",
+  id: "ws_a",
+  status: "completed",
+  action: { type: "search", query: "q" },
+};
+const remote = {
+  type: "mcp_call",
+  id: "mcp_a",
+  server_label: "s",
+  name: "n",
+  arguments: "{}",
+  output: "o",
+};
 const listed = { type: "mcp_list_tools", id: "mcpl_a", server_label: "s", tools: [] };
 const later = { type: "compaction", id: "cmp_a", encrypted_content: "gBBB" };
 const call = {
@@ -68,14 +111,30 @@ const call = {
   arguments: "{}",
   status: "completed",
 };
-const click = { type: "computer_call", id: "cu_a", call_id: "call_b", status: "completed", pending_safety_checks: [] };
-const script = { type: "custom_tool_call", id: "ctc_a", call_id: "call_c", name: "sh", input: "ls" };
+const click = {
+  type: "computer_call",
+  id: "cu_a",
+  call_id: "call_b",
+  status: "completed",
+  pending_safety_checks: [],
+};
+const script = {
+  type: "custom_tool_call",
+  id: "ctc_a",
+  call_id: "call_c",
+  name: "sh",
+  input: "ls",
+};
 
 /** The events of an answer, in pieces as the vendor sends them. */
 function streamOf(output: readonly Record<string, unknown>[]): Events {
   const items = output.flatMap((item, output_index): Record<string, unknown>[] => {
     const content = Array.isArray(item["content"]) ? (item["content"] as { text: string }[]) : [];
-    const deltas = content.map((part) => ({ type: "response.output_text.delta", output_index, delta: part.text }));
+    const deltas = content.map((part) => ({
+      type: "response.output_text.delta",
+      output_index,
+      delta: part.text,
+    }));
     const begun = { ...item, content: [], status: "in_progress" };
     return [
       { type: "response.output_item.added", output_index, item: begun },
@@ -84,14 +143,20 @@ function streamOf(output: readonly Record<string, unknown>[]): Events {
     ];
   });
   const usage = { input_tokens: 5, output_tokens: 7 };
-  return [...items, { type: "response.completed", response: { id: "resp_a", status: "completed", output, usage } }];
+  return [
+    ...items,
+    { type: "response.completed", response: { id: "resp_a", status: "completed", output, usage } },
+  ];
 }
 
 describe("what a vendor has made", () => {
   it.each([
     ["two messages with phases and a citation", [commentary, answer]],
     ["two messages without phases", [answer, other]],
-    ["reasoning and calls of the vendor's own tools", [listed, reasoning, search, remote, answer, later]],
+    [
+      "reasoning and calls of the vendor's own tools",
+      [listed, reasoning, search, remote, answer, later],
+    ],
     ["a commentary alone", [commentary]],
   ])("RI-36: comes back to it as it was: %s", async (_about, output) => {
     const { before, after, result } = await bothInputs([streamOf(output)]);
@@ -101,7 +166,10 @@ describe("what a vendor has made", () => {
   });
 
   it("RI-36: comes back with its ids before the output of its call", async () => {
-    const { before, after } = await bothInputs([streamOf([reasoning, commentary, call]), streamOf([search, answer])]);
+    const { before, after } = await bothInputs([
+      streamOf([reasoning, commentary, call]),
+      streamOf([search, answer]),
+    ]);
     const output = { type: "function_call_output", call_id: "call_a", output: "sunny" };
     expect(before.slice(1, -1)).toEqual([reasoning, commentary, call, output, search, answer]);
     expect(after).toEqual(before);
@@ -112,7 +180,11 @@ describe("what a vendor has made", () => {
     const thought = { ...reasoning, id: "rs_b" };
     const first = [reasoning, call, search, commentary, thought, second, answer];
     const { before, after, result } = await bothInputs([streamOf(first), streamOf([other])]);
-    const outputs = ["call_a", "call_b"].map((call_id) => ({ type: "function_call_output", call_id, output: "sunny" }));
+    const outputs = ["call_a", "call_b"].map((call_id) => ({
+      type: "function_call_output",
+      call_id,
+      output: "sunny",
+    }));
     expect(before.slice(1, -1)).toEqual([...first, ...outputs, other]);
     expect(after).toEqual(before);
     expect(result.rawResponses[0]?.output).toEqual(first);
@@ -125,9 +197,13 @@ describe("what a vendor has made", () => {
   });
 
   it.each(
-    vendorAnswers().flatMap(({ name, streams }) => (streams["openai-responses"] ? [[name, streams] as const] : [])),
+    vendorAnswers().flatMap(({ name, streams }) =>
+      streams["openai-responses"] ? [[name, streams] as const] : [],
+    ),
   )("RI-36, AT-5: is sent alike by a new session: %s", async (_name, streams) => {
-    const { before, after } = await bothInputs((streams["openai-responses"] ?? []).map(({ events }) => events));
+    const { before, after } = await bothInputs(
+      (streams["openai-responses"] ?? []).map(({ events }) => events),
+    );
     expect(after).toEqual(before);
   });
 });
@@ -156,10 +232,13 @@ describe("the messages of an answer", () => {
     ]);
     answerWith([streamOf([{ ...answer, content: [said] }])]);
     const ends: RunEvent[] = [];
-    for await (const { event } of engine.run("s", "hi")) if (event.type === "done") ends.push(event);
+    for await (const { event } of engine.run("s", "hi")) {
+      if (event.type === "done") ends.push(event);
+    }
     expect(ends[0]).toMatchObject({
       final: "See https://example.com/b",
-      reply: "See https://example.com/b\n\nSources: [Site](https://example.com/a) · [a b c](https://x.com/%28d%29)",
+      reply:
+        "See https://example.com/b\n\nSources: [Site](https://example.com/a) · [a b c](https://x.com/%28d%29)",
     });
   });
 
@@ -169,14 +248,18 @@ describe("the messages of an answer", () => {
       models: { gpt: openai({ apiKey: "k", baseUrl: `${server.url}/v1`, api: "chat" }) },
     });
     onTestFinished(async () => await engine.close());
-    const annotations = [{ type: "url_citation", url_citation: { url: cited.url, title: cited.title } }];
+    const annotations = [
+      { type: "url_citation", url_citation: { url: cited.url, title: cited.title } },
+    ];
     const delta = (fields: object, finish_reason: string | null) => ({
       choices: [{ index: 0, delta: fields, finish_reason }],
     });
     const events = [delta({ content: "It rains." }, null), delta({ annotations }, "stop")];
     server.setScript(({ dialect }) => replyOfStream(dialect, { events }));
     const ends: RunEvent[] = [];
-    for await (const { event } of engine.run("cited", "hi")) if (event.type === "done") ends.push(event);
+    for await (const { event } of engine.run("cited", "hi")) {
+      if (event.type === "done") ends.push(event);
+    }
     expect(ends[0]).toMatchObject({
       final: "It rains.",
       reply: "It rains.\n\nSources: [Site](https://example.com/a)",
@@ -194,6 +277,9 @@ describe("the messages of an answer", () => {
     answerWith([streamOf([other, { ...other, id: "msg_d" }])]);
     const { newItems, finalOutput } = await engine.run("s", "hi").result();
     expect(finalOutput).toBe("And more.\n\nAnd more.");
-    expect(newItems.map(({ rawItem }) => "id" in rawItem && rawItem.id)).toEqual(["msg_c", "msg_d"]);
+    expect(newItems.map(({ rawItem }) => "id" in rawItem && rawItem.id)).toEqual([
+      "msg_c",
+      "msg_d",
+    ]);
   });
 });

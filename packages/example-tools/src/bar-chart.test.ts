@@ -37,7 +37,8 @@ function decoded(png: Buffer): Decoded {
     return (chunks.get("PLTE") ?? none).toString("hex", color, color + 3);
   };
   const count = (x: number, color: string): number =>
-    Array.from({ length: height }, (_, y) => colorAt(x, y)).filter((found) => found === color).length;
+    Array.from({ length: height }, (_, y) => colorAt(x, y)).filter((found) => found === color)
+      .length;
   return { width, height, at: colorAt, count };
 }
 
@@ -95,12 +96,14 @@ describe("bar_chart", () => {
     expect(digits[0]).not.toEqual(digits[1]);
   });
 
-  it.each([[[0]], [[1e15, -1e15]], [[Number.MIN_VALUE]], [Array.from({ length: 40 }, (_, n) => n * 1_234.5)]])(
-    "draws %j",
-    (values) => {
-      expect(decoded(drawBars(values))).toMatchObject({ width: 640, height: 360 });
-    },
-  );
+  it.each([
+    [[0]],
+    [[1e15, -1e15]],
+    [[Number.MIN_VALUE]],
+    [Array.from({ length: 40 }, (_, n) => n * 1_234.5)],
+  ])("draws %j", (values) => {
+    expect(decoded(drawBars(values))).toMatchObject({ width: 640, height: 360 });
+  });
 
   it("gives back the Markdown of what it has saved, the same for the same values", async () => {
     const stored: { bytes?: Uint8Array } = {};
@@ -119,6 +122,9 @@ describe("bar_chart", () => {
     { values: [1e16] },
     { values: [1], width: 1e9 },
   ])("refuses %j", async (input) => {
-    expect(await call(input)).toMatchObject({ ok: false, error: expect.stringContaining("invalid arguments") });
+    expect(await call(input)).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("invalid arguments"),
+    });
   });
 });

@@ -39,7 +39,11 @@ export function drawBars(values: readonly number[]): Buffer {
     const scale = [3, 2].find((size) => figuresWidth(figure, size) <= step - size);
     if (scale === undefined) continue;
     const footY = isNegative ? zeroY + length + 4 + 5 * scale : y - 4;
-    canvas.write(figure, { x: margin + (index + 0.5) * step, y: Math.round(footY), scale }, color.figure);
+    canvas.write(
+      figure,
+      { x: margin + (index + 0.5) * step, y: Math.round(footY), scale },
+      color.figure,
+    );
   }
   canvas.paint({ x: margin, y: zeroY, width: width - 2 * margin, height: 1 }, color.line);
   return canvas.png();
@@ -58,7 +62,10 @@ export const barChart: HandlerTool = defineTool({
         description: "From left to right.",
       }),
       title: Type.Optional(
-        Type.String({ maxLength: 60, description: "What people read where the chart cannot be shown." }),
+        Type.String({
+          maxLength: 60,
+          description: "What people read where the chart cannot be shown.",
+        }),
       ),
     },
     { additionalProperties: false },
@@ -70,7 +77,8 @@ export const barChart: HandlerTool = defineTool({
   savesFiles: true,
   run: async ({ values, title }, { saveFile }) => {
     const name =
-      title ?? `Bar chart of ${values.slice(0, 8).map(figureOf).join(", ")}${values.length > 8 ? ", …" : ""}`;
+      title ??
+      `Bar chart of ${values.slice(0, 8).map(figureOf).join(", ")}${values.length > 8 ? ", …" : ""}`;
     return await saveFile(drawBars(values), { mediaType: "image/png", name });
   },
 });

@@ -108,10 +108,12 @@ describe("calculator", () => {
       saveFile: () => Promise.reject(new Error("no files here")),
       log: () => {},
     };
-    await expect(registry.dispatch("calculator", { expression: "1", scope: {} }, context)).rejects.toThrow(/scope/);
-    await expect(registry.dispatch("calculator", { expression: "1".repeat(501) }, context)).rejects.toThrow(
-      /expression/,
-    );
+    await expect(
+      registry.dispatch("calculator", { expression: "1", scope: {} }, context),
+    ).rejects.toThrow(/scope/);
+    await expect(
+      registry.dispatch("calculator", { expression: "1".repeat(501) }, context),
+    ).rejects.toThrow(/expression/);
     expect(await registry.dispatch("calculator", { expression: "1 + 1" }, context)).toBe("2");
   });
 });

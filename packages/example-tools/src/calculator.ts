@@ -22,7 +22,9 @@ const functions = new Set(
   ).split(" "),
 );
 
-const constants = new Set("pi e tau phi i true false LN2 LN10 LOG2E LOG10E SQRT2 SQRT1_2".split(" "));
+const constants = new Set(
+  "pi e tau phi i true false LN2 LN10 LOG2E LOG10E SQRT2 SQRT1_2".split(" "),
+);
 const nodeTypes = new Set([
   "ArrayNode",
   "ConditionalNode",
@@ -41,7 +43,10 @@ interface Engine {
 }
 
 /** The number of steps of these grows with the value of their arguments. */
-function bounded(name: string, compute: (n: number, k: number) => unknown): (n: unknown, k?: unknown) => unknown {
+function bounded(
+  name: string,
+  compute: (n: number, k: number) => unknown,
+): (n: unknown, k?: unknown) => unknown {
   return (n, k = n) => {
     for (const value of [n, k]) {
       if (typeof value !== "number" || !(value <= maxCombinatoricsArgument)) {
@@ -90,7 +95,9 @@ function refuseConstant({ mathjs }: Engine, node: MathNode): void {
 /** Throws unless the whole tree is made of what a calculator needs. */
 function check(made: Engine, tree: MathNode): void {
   tree.traverse((node: MathNode, _path: string, parent: MathNode | null) => {
-    if (!nodeTypes.has(node.type)) throw new Error(`${node.type.replace(/Node$/, "")} is not allowed in an expression`);
+    if (!nodeTypes.has(node.type)) {
+      throw new Error(`${node.type.replace(/Node$/, "")} is not allowed in an expression`);
+    }
     refuseFunction(made, node);
     refuseSymbol(made, node, parent);
     refuseConstant(made, node);
@@ -98,14 +105,18 @@ function check(made: Engine, tree: MathNode): void {
 }
 
 function textOf(math: MathJsInstance, value: unknown): string {
-  if (value === undefined || typeof value === "function") throw new Error("the expression has no value");
+  if (value === undefined || typeof value === "function") {
+    throw new Error("the expression has no value");
+  }
   if (typeof value === "number") {
     if (Number.isNaN(value)) throw new Error("the result is not a number");
     if (!Number.isFinite(value)) throw new Error("the result is infinite or too large to compute");
     if (Number.isSafeInteger(value)) return String(value);
   }
   const text = math.format(value, { precision: 14, lowerExp: -9, upperExp: 15 });
-  if (text.length > maxResultCharacters) throw new Error(`the result exceeds ${maxResultCharacters} characters`);
+  if (text.length > maxResultCharacters) {
+    throw new Error(`the result exceeds ${maxResultCharacters} characters`);
+  }
   return text;
 }
 

@@ -20,7 +20,9 @@ function formatterOf(timeZone: string): Intl.DateTimeFormat {
       ...numbers,
     });
   } catch {
-    throw new Error(`unknown time zone ${JSON.stringify(timeZone)}; use an IANA name such as Asia/Shanghai or UTC`);
+    throw new Error(
+      `unknown time zone ${JSON.stringify(timeZone)}; use an IANA name such as Asia/Shanghai or UTC`,
+    );
   }
 }
 
@@ -42,12 +44,16 @@ export function localTime(moment: Date, timeZone: string): Record<string, string
 /** Returns the time. */
 export const currentTime: HandlerTool = defineTool({
   name: "current_time",
-  description: "The current date, time and weekday in a time zone. Use it whenever an answer depends on now.",
+  description:
+    "The current date, time and weekday in a time zone. Use it whenever an answer depends on now.",
   title: { zh: "看时间", en: "Look at the clock" },
   input: Type.Object(
     {
       timeZone: Type.Optional(
-        Type.String({ maxLength: 64, description: "IANA name, for instance Asia/Shanghai. Default: UTC." }),
+        Type.String({
+          maxLength: 64,
+          description: "IANA name, for instance Asia/Shanghai. Default: UTC.",
+        }),
       ),
     },
     { additionalProperties: false },

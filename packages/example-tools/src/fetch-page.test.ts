@@ -13,8 +13,9 @@ const requests: { url: string; host: string }[] = [];
 const server = createServer((request, response) => {
   requests.push({ url: request.url ?? "", host: request.headers.host ?? "" });
   const answer = answers.get(request.url ?? "");
-  if (answer === undefined) response.writeHead(404, { "content-type": "text/plain" }).end("not here");
-  else answer(request, response);
+  if (answer === undefined) {
+    response.writeHead(404, { "content-type": "text/plain" }).end("not here");
+  } else answer(request, response);
 });
 let port = 0;
 
@@ -34,7 +35,9 @@ afterAll(() => {
 const loopback = { allowPrivate: (address: string) => address === "127.0.0.1" };
 
 function page(path: string, contentType: string, body: string | Buffer): void {
-  answers.set(path, (_request, response) => response.writeHead(200, { "content-type": contentType }).end(body));
+  answers.set(path, (_request, response) =>
+    response.writeHead(200, { "content-type": contentType }).end(body),
+  );
 }
 
 async function fetchPage(
@@ -51,7 +54,10 @@ async function fetchPage(
     progress: () => {},
     log: () => {},
   };
-  return await runTool(createFetchPageTool(options), { argumentsText: JSON.stringify({ url }), context });
+  return await runTool(createFetchPageTool(options), {
+    argumentsText: JSON.stringify({ url }),
+    context,
+  });
 }
 
 const local = (path: string): string => `http://127.0.0.1:${port}${path}`;
@@ -60,7 +66,8 @@ function redirect(path: string, location: string): void {
   answers.set(path, (_request, response) => response.writeHead(302, { location }).end());
 }
 
-const mixedAnswer = async (): Promise<string[]> => await Promise.resolve(["93.184.216.34", "127.0.0.1"]);
+const mixedAnswer = async (): Promise<string[]> =>
+  await Promise.resolve(["93.184.216.34", "127.0.0.1"]);
 
 describe("fetch_page reads pages", () => {
   it("turns HTML into title and text without scripts and styles", async () => {
@@ -85,10 +92,17 @@ describe("fetch_page reads pages", () => {
     const gbk = Buffer.from([0xc4, 0xe3, 0xba, 0xc3]); // 你好
     page("/header", "text/html; charset=gb2312", gbk);
     page("/meta", "text/html", Buffer.concat([Buffer.from('<meta charset="gbk"><p>'), gbk]));
-    page("/bom", "text/plain", Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from("你好", "utf16le")]));
+    page(
+      "/bom",
+      "text/plain",
+      Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from("你好", "utf16le")]),
+    );
     page("/unknown", "text/plain; charset=klingon", "你好");
     for (const path of ["/header", "/meta", "/bom", "/unknown"]) {
-      expect(await fetchPage(local(path)), path).toMatchObject({ ok: true, result: { text: "你好" } });
+      expect(await fetchPage(local(path)), path).toMatchObject({
+        ok: true,
+        result: { text: "你好" },
+      });
     }
   });
 
@@ -96,13 +110,25 @@ describe("fetch_page reads pages", () => {
     page("/json", "application/json", '{"a":"<b>"}');
     page("/png", "image/png", Buffer.from([0x89, 0x50]));
     page("/raw", "", Buffer.from([0, 1, 2]));
-    expect(await fetchPage(local("/json"))).toMatchObject({ ok: true, result: { text: '{"a":"<b>"}' } });
-    expect(await fetchPage(local("/png"))).toEqual({ ok: false, error: "the page is image/png, not text" });
-    expect(await fetchPage(local("/raw"))).toMatchObject({ ok: false, error: expect.stringContaining("not text") });
+    expect(await fetchPage(local("/json"))).toMatchObject({
+      ok: true,
+      result: { text: '{"a":"<b>"}' },
+    });
+    expect(await fetchPage(local("/png"))).toEqual({
+      ok: false,
+      error: "the page is image/png, not text",
+    });
+    expect(await fetchPage(local("/raw"))).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("not text"),
+    });
   });
 
   it("tells the status of an error page", async () => {
-    expect(await fetchPage(local("/none"))).toMatchObject({ ok: true, result: { status: 404, text: "not here" } });
+    expect(await fetchPage(local("/none"))).toMatchObject({
+      ok: true,
+      result: { status: 404, text: "not here" },
+    });
   });
 
   it("follows redirects, relative ones too, and gives up after five", async () => {
@@ -110,7 +136,10 @@ describe("fetch_page reads pages", () => {
     redirect("/a", "/b");
     redirect("/b", local("/end"));
     redirect("/loop", "/loop");
-    expect(await fetchPage(local("/a"))).toMatchObject({ ok: true, result: { text: "arrived", url: local("/end") } });
+    expect(await fetchPage(local("/a"))).toMatchObject({
+      ok: true,
+      result: { text: "arrived", url: local("/end") },
+    });
     expect(await fetchPage(local("/loop"))).toEqual({ ok: false, error: "more than 5 redirects" });
     expect(requests.filter((request) => request.url === "/loop")).toHaveLength(6);
   });
@@ -135,18 +164,28 @@ describe("fetch_page has limits", () => {
   it("leaves no half of a character at the cut of a long page", async () => {
     page("/long", "text/plain; charset=utf-8", `${"x".repeat(59_999)}😀😀`);
     const text = `${"x".repeat(59_999)}\uFFFD`;
-    expect(await fetchPage(local("/long"))).toMatchObject({ ok: true, result: { truncated: true, text } });
+    expect(await fetchPage(local("/long"))).toMatchObject({
+      ok: true,
+      result: { truncated: true, text },
+    });
   });
 
   it("counts bytes after decompression", async () => {
     const bomb = gzipSync(Buffer.alloc(50_000_000, "x"));
     answers.set("/bomb", (_request, response) =>
-      response.writeHead(200, { "content-type": "text/plain", "content-encoding": "gzip" }).end(bomb),
+      response
+        .writeHead(200, { "content-type": "text/plain", "content-encoding": "gzip" })
+        .end(bomb),
     );
     const outcome = await fetchPage(local("/bomb"), { ...loopback, maxBytes: 1_000 });
-    expect(outcome).toMatchObject({ ok: true, result: { truncated: true, text: "x".repeat(1_000) } });
+    expect(outcome).toMatchObject({
+      ok: true,
+      result: { truncated: true, text: "x".repeat(1_000) },
+    });
     answers.set("/broken", (_request, response) =>
-      response.writeHead(200, { "content-type": "text/plain", "content-encoding": "gzip" }).end("no gzip"),
+      response
+        .writeHead(200, { "content-type": "text/plain", "content-encoding": "gzip" })
+        .end("no gzip"),
     );
     expect(await fetchPage(local("/broken"))).toMatchObject({ ok: false });
   });
@@ -173,7 +212,10 @@ describe("fetch_page has limits", () => {
       response.on("close", () => closed.resolve());
       controller.abort(new Error("cancelled"));
     });
-    expect(await fetchPage(local("/hang"), loopback, controller.signal)).toEqual({ ok: false, error: "cancelled" });
+    expect(await fetchPage(local("/hang"), loopback, controller.signal)).toEqual({
+      ok: false,
+      error: "cancelled",
+    });
     await closed.promise;
   });
 
@@ -186,18 +228,23 @@ describe("fetch_page has limits", () => {
     ["titles", "<title>".repeat(250_000)],
     ["open meta tags", "<meta ".repeat(300_000)],
   ];
-  it.each(hostile)("reads hostile HTML in time that a runner can spare: %s", async (_what, html) => {
-    page("/hostile", "text/html", html);
-    const startMs = performance.now();
-    expect(await fetchPage(local("/hostile"))).toMatchObject({ ok: true });
-    expect(performance.now() - startMs).toBeLessThan(30_000);
-  });
+  it.each(hostile)(
+    "reads hostile HTML in time that a runner can spare: %s",
+    async (_what, html) => {
+      page("/hostile", "text/html", html);
+      const startMs = performance.now();
+      expect(await fetchPage(local("/hostile"))).toMatchObject({ ok: true });
+      expect(performance.now() - startMs).toBeLessThan(30_000);
+    },
+  );
 });
 
 describe("fetch_page stays on the public internet", () => {
   const refused = {
     ok: false,
-    error: expect.stringMatching(/not on the public internet|only http|user name|valid URL|ENOTFOUND localhost/),
+    error: expect.stringMatching(
+      /not on the public internet|only http|user name|valid URL|ENOTFOUND localhost/,
+    ),
   };
   const urls = [
     "http://127.0.0.1:PORT/",
@@ -239,16 +286,25 @@ describe("fetch_page stays on the public internet", () => {
   });
 
   it("checks every redirect again", async () => {
-    for (const location of [`http://127.0.0.2:${port}/secret`, "http://169.254.169.254/", "file:///etc/passwd"]) {
+    for (const location of [
+      `http://127.0.0.2:${port}/secret`,
+      "http://169.254.169.254/",
+      "file:///etc/passwd",
+    ]) {
       answers.set("/away", (_request, response) => response.writeHead(302, { location }).end());
-      const elsewhere = { ok: false, error: expect.stringMatching(/redirects to another host|only http and https/) };
+      const elsewhere = {
+        ok: false,
+        error: expect.stringMatching(/redirects to another host|only http and https/),
+      };
       expect(await fetchPage(local("/away"))).toEqual(elsewhere);
     }
     expect(requests.map((request) => request.url)).toEqual(["/away", "/away", "/away"]);
   });
 
   it("refuses a name when any of its addresses is private", async () => {
-    expect(await fetchPage(`http://mixed.test:${port}/`, { resolve: mixedAnswer })).toEqual(refused);
+    expect(await fetchPage(`http://mixed.test:${port}/`, { resolve: mixedAnswer })).toEqual(
+      refused,
+    );
     expect(requests).toEqual([]);
   });
 
@@ -256,7 +312,8 @@ describe("fetch_page stays on the public internet", () => {
     page("/", "text/plain", "pinned");
     let asked = 0;
     // The first answer passes the check; a second question would lead elsewhere.
-    const resolve = async (): Promise<string[]> => await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]);
+    const resolve = async (): Promise<string[]> =>
+      await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]);
     const outcome = await fetchPage(`http://rebind.test:${port}/`, { ...loopback, resolve });
     expect(outcome).toMatchObject({ ok: true, result: { text: "pinned" } });
     expect(asked).toBe(1);
@@ -266,12 +323,17 @@ describe("fetch_page stays on the public internet", () => {
   it("resolves again after a redirect to the same name, and refuses the private answer", async () => {
     answers.set("/", (_request, response) => response.writeHead(302, { location: "/next" }).end());
     let asked = 0;
-    const resolve = async (): Promise<string[]> => await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]);
-    expect(await fetchPage(`http://rebind.test:${port}/`, { ...loopback, resolve })).toEqual(refused);
+    const resolve = async (): Promise<string[]> =>
+      await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]);
+    expect(await fetchPage(`http://rebind.test:${port}/`, { ...loopback, resolve })).toEqual(
+      refused,
+    );
   });
 
   it("knows public from other addresses", () => {
-    for (const address of ["93.184.216.34", "8.8.8.8", "2606:4700::1111"]) expect(isPublicAddress(address)).toBe(true);
+    for (const address of ["93.184.216.34", "8.8.8.8", "2606:4700::1111"]) {
+      expect(isPublicAddress(address)).toBe(true);
+    }
     const others = [
       "198.18.0.1",
       "192.0.0.192",

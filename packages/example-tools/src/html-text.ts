@@ -105,5 +105,8 @@ export function htmlText(source: string): HtmlText {
   } catch (error) {
     if (!(error instanceof TooDeep)) throw error;
   }
-  return { title: reader.title.toString().slice(0, maxTitleCharacters), text: reader.body.toString() };
+  return {
+    title: reader.title.toString().slice(0, maxTitleCharacters),
+    text: reader.body.toString(),
+  };
 }

@@ -35,7 +35,9 @@ function checkedUrl(text: string, base?: URL): URL {
   if (url.protocol !== "http:" && url.protocol !== "https:") {
     throw new Error(`only http and https pages, not ${url.protocol}`);
   }
-  if (url.username !== "" || url.password !== "") throw new Error("URLs with a user name or password are refused");
+  if (url.username !== "" || url.password !== "") {
+    throw new Error("URLs with a user name or password are refused");
+  }
   return url;
 }
 
@@ -55,7 +57,9 @@ async function send(url: URL, request: HttpPageRequest): Promise<IncomingMessage
   };
   // With the first page: an `import` of them would load all of Node's client, 20 MB in each process that may fetch one.
   const { request: open } =
-    url.protocol === "https:" ? process.getBuiltinModule("node:https") : process.getBuiltinModule("node:http");
+    url.protocol === "https:"
+      ? process.getBuiltinModule("node:https")
+      : process.getBuiltinModule("node:http");
   return await new Promise((resolve, reject) => {
     const outgoing = open(url, options, resolve);
     outgoing.on("error", reject);
@@ -67,13 +71,18 @@ function decoded(response: IncomingMessage): Readable {
   const encoding = (response.headers["content-encoding"] ?? "identity").trim().toLowerCase();
   if (encoding === "identity" || encoding === "") return response;
   const decoder = Object.hasOwn(decoders, encoding) ? decoders[encoding] : undefined;
-  if (decoder === undefined) throw new Error(`the page uses an unknown content encoding ${JSON.stringify(encoding)}`);
+  if (decoder === undefined) {
+    throw new Error(`the page uses an unknown content encoding ${JSON.stringify(encoding)}`);
+  }
   // Errors of either side destroy the other and reach the reader of the result.
   return pipeline(response, decoder(), () => {});
 }
 
 /** Reads up to `maxBytes` after decompression, so that a small bomb stays small. */
-async function readBody(response: IncomingMessage, maxBytes: number): Promise<{ body: Buffer; truncated: boolean }> {
+async function readBody(
+  response: IncomingMessage,
+  maxBytes: number,
+): Promise<{ body: Buffer; truncated: boolean }> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of decoded(response)) {
@@ -105,7 +114,9 @@ export async function getPage(start: string, request: HttpPageRequest): Promise<
       if (redirectStatus.has(status) && location !== undefined) {
         const target = checkedUrl(location, url);
         // With or without `www.`: who let the call reach the one has let it reach the other.
-        if (siteOf(target) !== siteOf(url)) throw new Error(`the page redirects to another host: ${target.href}`);
+        if (siteOf(target) !== siteOf(url)) {
+          throw new Error(`the page redirects to another host: ${target.href}`);
+        }
         url = target;
         continue;
       }

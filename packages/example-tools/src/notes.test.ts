@@ -23,8 +23,14 @@ async function call(tool: HandlerTool, input: object): Promise<unknown> {
 describe("the shared notes", () => {
   it("keep one line per note, with who wrote it, and are read back", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "larkline-notes-")), "deep", "notes.md");
-    expect(await call(createReadNotesTool(file), {})).toEqual({ ok: true, result: "There are no notes yet." });
-    expect(await call(createAddNoteTool(file), { text: "water\nthe plants" })).toEqual({ ok: true, result: "noted" });
+    expect(await call(createReadNotesTool(file), {})).toEqual({
+      ok: true,
+      result: "There are no notes yet.",
+    });
+    expect(await call(createAddNoteTool(file), { text: "water\nthe plants" })).toEqual({
+      ok: true,
+      result: "noted",
+    });
     expect(await call(createAddNoteTool(file), { text: "second" })).toMatchObject({ ok: true });
     const notes = await call(createReadNotesTool(file), {});
     expect(notes).toMatchObject({

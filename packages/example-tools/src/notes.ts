@@ -21,7 +21,13 @@ export function createAddNoteTool(file: string = defaultFile): HandlerTool {
     title: { zh: "记笔记", en: "Add a note" },
     summary: { zh: "记一条笔记：{text}", en: "Add a note: {text}" },
     input: Type.Object(
-      { text: Type.String({ minLength: 1, maxLength: 2_000, description: "The note, one paragraph." }) },
+      {
+        text: Type.String({
+          minLength: 1,
+          maxLength: 2_000,
+          description: "The note, one paragraph.",
+        }),
+      },
       { additionalProperties: false },
     ),
     effect: "once",

@@ -1,6 +1,7 @@
 import { htmlText, type HtmlText } from "./html-text.ts";
 
-const textTypes = /^(?:text\/|application\/(?:[\w.+-]+\+)?(?:json|xml)$|application\/(?:javascript|x-ndjson|yaml)$)/;
+const textTypes =
+  /^(?:text\/|application\/(?:[\w.+-]+\+)?(?:json|xml)$|application\/(?:javascript|x-ndjson|yaml)$)/;
 const htmlTypes = /^(?:text\/html|application\/xhtml\+xml)$/;
 const headBytes = 2_048;
 
@@ -18,7 +19,9 @@ function byteOrderMark(body: Buffer): string | undefined {
 /** The order of the HTML standard: byte order mark, header, `meta` near the start, UTF-8. */
 function charsetOf(contentType: string, body: Buffer): string {
   const header = /charset\s*=\s*"?([\w.:-]+)/i.exec(contentType)?.[1];
-  const meta = /<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)/i.exec(body.toString("latin1", 0, headBytes))?.[1];
+  const meta = /<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)/i.exec(
+    body.toString("latin1", 0, headBytes),
+  )?.[1];
   return byteOrderMark(body) ?? header ?? meta ?? "utf-8";
 }
 

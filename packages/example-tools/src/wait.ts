@@ -11,7 +11,10 @@ export function createWaitTool(secondMs = 1_000): HandlerTool {
     description: `Waits for 1 to ${maxSeconds} seconds. Use it before you look again at something that takes time.`,
     title: { zh: "等一会儿", en: "Wait" },
     summary: { zh: "等 {seconds} 秒", en: "Wait {seconds} seconds" },
-    input: Type.Object({ seconds: Type.Integer({ minimum: 1, maximum: maxSeconds }) }, { additionalProperties: false }),
+    input: Type.Object(
+      { seconds: Type.Integer({ minimum: 1, maximum: maxSeconds }) },
+      { additionalProperties: false },
+    ),
     effect: "pure",
     addresses: [],
     risk: "low",

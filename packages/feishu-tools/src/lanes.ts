@@ -7,7 +7,12 @@ export class Lanes {
   readonly #lanes = new Map<string, Map<string, (() => void)[]>>();
 
   /** Runs the work when the object is free. Rejects with the signal's reason when that comes first. */
-  async run<T>(object: string, person: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async run<T>(
+    object: string,
+    person: string,
+    signal: AbortSignal,
+    work: () => Promise<T>,
+  ): Promise<T> {
     await this.#enter(object, person, signal);
     try {
       return await work();
@@ -32,7 +37,9 @@ export class Lanes {
       const leave = (): void => {
         mine.splice(mine.indexOf(enter), 1);
         if (mine.length === 0) waiting.delete(person);
-        reject(signal.reason instanceof Error ? signal.reason : new Error("the call was cancelled"));
+        reject(
+          signal.reason instanceof Error ? signal.reason : new Error("the call was cancelled"),
+        );
       };
       signal.addEventListener("abort", leave, { once: true });
       mine.push(enter);

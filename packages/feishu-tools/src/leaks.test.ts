@@ -12,7 +12,12 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
   const { platform, ann, bob, tools, call } = await toolWorld();
   const { calendar, tasks, meetings } = platform.work;
   const chat = platform.addChat({ type: "group", name: `${secret} group`, members: [ann] }).chatId;
-  const { messageId } = await platform.sendMessage({ chatId: chat, from: ann, appId, text: `${secret} message` });
+  const { messageId } = await platform.sendMessage({
+    chatId: chat,
+    from: ann,
+    appId,
+    text: `${secret} message`,
+  });
   const event = calendar.addEvent({
     organizer: ann,
     summary: `${secret} event`,
@@ -21,8 +26,19 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
   }).eventId;
   const task = tasks.addTask({ creator: ann, summary: `${secret} task`, assignees: [ann] }).guid;
   const span = { start: at("09:00"), end: at("10:00") };
-  const { meetingId } = meetings.addMeeting({ topic: `${secret} meeting`, organizer: ann, participants: [], ...span });
-  const minutes = { title: `${secret} minutes`, owner: ann, participants: [], summary: secret, createdAt: at("10:00") };
+  const { meetingId } = meetings.addMeeting({
+    topic: `${secret} meeting`,
+    organizer: ann,
+    participants: [],
+    ...span,
+  });
+  const minutes = {
+    title: `${secret} minutes`,
+    owner: ann,
+    participants: [],
+    summary: secret,
+    createdAt: at("10:00"),
+  };
   const { token } = meetings.addMinutes(minutes);
 
   const asks: Record<string, object[]> = {
@@ -72,9 +88,15 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
     }
   }
   expect(asked).toBe(27);
-  const seen = platform.apiCalls.filter(({ path, person }) => !path.includes("oauth") && person !== bob);
+  const seen = platform.apiCalls.filter(
+    ({ path, person }) => !path.includes("oauth") && person !== bob,
+  );
   expect(seen).toEqual([]);
   expect(platform.work.changes.filter(({ by }) => by !== ann && by !== bob)).toEqual([]);
   expect(platform.messages(chat)).toHaveLength(1);
-  expect(tasks.tasks.get(task)).toMatchObject({ completedAt: 0, comments: [], members: [{ id: ann }] });
+  expect(tasks.tasks.get(task)).toMatchObject({
+    completedAt: 0,
+    comments: [],
+    members: [{ id: ann }],
+  });
 });

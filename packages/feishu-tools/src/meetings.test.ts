@@ -10,7 +10,12 @@ describe("meetings and minutes", () => {
     const { platform, ann, bob, textOf } = await toolWorld();
     const { meetings } = platform.work;
     const span = { start: at("10:00"), end: at("11:00") };
-    const { meetingId } = meetings.addMeeting({ topic: "Launch review", organizer: bob, participants: [ann], ...span });
+    const { meetingId } = meetings.addMeeting({
+      topic: "Launch review",
+      organizer: bob,
+      participants: [ann],
+      ...span,
+    });
     meetings.addMeeting({ topic: "Launch of layoffs", organizer: bob, participants: [], ...span });
     const minutes = {
       title: "Launch review",
@@ -21,8 +26,12 @@ describe("meetings and minutes", () => {
     };
     const { token } = meetings.addMinutes(minutes);
     const found = await textOf("find_meetings", { ...day, query: "launch" });
-    expect(found).toContain(`- meeting Launch review (Mon 2026-12-07T10:00+08:00 Bob; id ${meetingId}) https`);
-    expect(found).toContain(`- minutes Launch review (Mon 2026-12-07T11:00+08:00 Bob; token ${token}) https`);
+    expect(found).toContain(
+      `- meeting Launch review (Mon 2026-12-07T10:00+08:00 Bob; id ${meetingId}) https`,
+    );
+    expect(found).toContain(
+      `- minutes Launch review (Mon 2026-12-07T11:00+08:00 Bob; token ${token}) https`,
+    );
     expect(found).not.toContain("layoffs");
     expect(await textOf("find_meetings", { ...day, query: "nothing" })).toContain("were found");
   });
@@ -30,8 +39,18 @@ describe("meetings and minutes", () => {
   it("reads the notes of a meeting, otherwise its minutes", async () => {
     const { platform, ann, bob, textOf } = await toolWorld();
     const { meetings, docs } = platform.work;
-    const { documentId } = docs.addDocument({ owner: ann, title: "Notes", markdown: "We ship on Friday" });
-    const meeting = { topic: "Review", organizer: bob, participants: [ann], start: at("10:00"), end: at("11:00") };
+    const { documentId } = docs.addDocument({
+      owner: ann,
+      title: "Notes",
+      markdown: "We ship on Friday",
+    });
+    const meeting = {
+      topic: "Review",
+      organizer: bob,
+      participants: [ann],
+      start: at("10:00"),
+      end: at("11:00"),
+    };
     const noted = meetings.addMeeting({ ...meeting, notes: { summary: documentId } });
     const read = await textOf("read_minutes", { of: noted.meetingId, time_zone: zone });
     expect(read).toContain("Review, Mon 2026-12-07T10:00+08:00. There: Bob, Ann.");
@@ -47,7 +66,9 @@ describe("meetings and minutes", () => {
       summary: "Two sprints",
       createdAt: at("11:00"),
     });
-    expect(await textOf("read_minutes", { of: bare.meetingId, time_zone: zone })).toContain("Summary: Two sprints");
+    expect(await textOf("read_minutes", { of: bare.meetingId, time_zone: zone })).toContain(
+      "Summary: Two sprints",
+    );
   });
 
   it("reads minutes by link, and says when they are not ready, deleted, or not the person's", async () => {
@@ -63,7 +84,9 @@ describe("meetings and minutes", () => {
     });
     const link = `https://acme.feishu.cn/minutes/${added.token}`;
     const text = await textOf("read_minutes", { of: link, time_zone: zone });
-    expect(text).toContain("Summary: All is well\nChapters:\n- Start: Hello\nTo-dos:\n- [ ] Write it up (Bob)");
+    expect(text).toContain(
+      "Summary: All is well\nChapters:\n- Start: Hello\nTo-dos:\n- [ ] Write it up (Bob)",
+    );
     expect(await call("read_minutes", { of: link, time_zone: zone }, { person: bob })).toEqual({
       ok: false,
       error: "The person may not read these minutes; their owner can share them. (code 2091005)",

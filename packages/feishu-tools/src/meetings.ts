@@ -44,7 +44,9 @@ function findTool(settings: Required<WorkToolSettings>): HandlerTool {
         from: Moment("Not before this time."),
         to: Moment("Not after this time; at most 92 days later."),
         time_zone: TimeZone,
-        query: Type.Optional(Type.String({ minLength: 1, maxLength: 50, description: "Words of the title." })),
+        query: Type.Optional(
+          Type.String({ minLength: 1, maxLength: 50, description: "Words of the title." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -58,11 +60,17 @@ function findTool(settings: Required<WorkToolSettings>): HandlerTool {
     run: async ({ from, to, query, time_zone: zone }, context) => {
       const platform = platformOf(context, settings, meetingRemedies);
       rangeOf(from, to, maxDays);
-      const time = { start_time: new Date(msOf(from)).toISOString(), end_time: new Date(msOf(to)).toISOString() };
+      const time = {
+        start_time: new Date(msOf(from)).toISOString(),
+        end_time: new Date(msOf(to)).toISOString(),
+      };
       const words = query === undefined ? {} : { query };
       const meetings = await platform.read((client, as) =>
         client.vc.v1.meeting.search(
-          { data: { ...words, meeting_filter: { start_time: time } }, params: { page_size: pageSize } },
+          {
+            data: { ...words, meeting_filter: { start_time: time } },
+            params: { page_size: pageSize },
+          },
           as,
         ),
       );
@@ -80,12 +88,23 @@ function findTool(settings: Required<WorkToolSettings>): HandlerTool {
           foundLine("meeting", { id, title, about: meta?.description, link: meta?.app_link, zone }),
         ),
         ...(minutes.items ?? []).map(({ token, display_info: title, meta_data: meta }) =>
-          foundLine("minutes", { id: token, title, about: meta?.description, link: meta?.app_link, zone }),
+          foundLine("minutes", {
+            id: token,
+            title,
+            about: meta?.description,
+            link: meta?.app_link,
+            zone,
+          }),
         ),
       ];
-      if (lines.length === 0) return "No meeting and no minutes that the person may see were found in this time.";
+      if (lines.length === 0) {
+        return "No meeting and no minutes that the person may see were found in this time.";
+      }
       const isMore = meetings.has_more === true || minutes.has_more === true;
-      return quoted("meetings", lines.join("\n") + (isMore ? "\n[more are left out: ask for a shorter time]" : ""));
+      return quoted(
+        "meetings",
+        lines.join("\n") + (isMore ? "\n[more are left out: ask for a shorter time]" : ""),
+      );
     },
   });
 }
@@ -98,8 +117,13 @@ interface Found {
   zone: string;
 }
 
-function foundLine(kind: string, { id = "", title = "", about = "", link = "", zone }: Found): string {
-  const times = about.replaceAll(/\d{4}-\d{2}-\d{2}T[\d:.]+Z/g, (time) => shownTime(Date.parse(time), zone));
+function foundLine(
+  kind: string,
+  { id = "", title = "", about = "", link = "", zone }: Found,
+): string {
+  const times = about.replaceAll(/\d{4}-\d{2}-\d{2}T[\d:.]+Z/g, (time) =>
+    shownTime(Date.parse(time), zone),
+  );
   return `- ${kind} ${title} (${times}; ${kind === "meeting" ? `id ${id}` : `token ${id}`}) ${link}`;
 }
 
@@ -139,7 +163,9 @@ function readTool(settings: Required<WorkToolSettings>): HandlerTool {
       const platform = platformOf(context, settings, meetingRemedies);
       if (/^\d{1,30}$/.test(of.trim())) return await readMeeting(platform, of.trim(), zone);
       const { kind, id } = targetOf(of);
-      if (kind !== "minutes" && kind !== "unknown") throw new Error(`This is a link to ${kind}, not to minutes.`);
+      if (kind !== "minutes" && kind !== "unknown") {
+        throw new Error(`This is a link to ${kind}, not to minutes.`);
+      }
       return quoted(of.trim(), cut(await minutesText(platform, id)));
     },
   });
@@ -149,7 +175,10 @@ function readTool(settings: Required<WorkToolSettings>): HandlerTool {
 async function readMeeting(platform: Platform, meetingId: string, zone: string): Promise<string> {
   const { meeting = {} } = await platform.read((client, as) =>
     client.vc.v1.meeting.get(
-      { params: { with_participants: true, user_id_type: "open_id" }, path: { meeting_id: meetingId } },
+      {
+        params: { with_participants: true, user_id_type: "open_id" },
+        path: { meeting_id: meetingId },
+      },
       as,
     ),
   );
@@ -159,7 +188,9 @@ async function readMeeting(platform: Platform, meetingId: string, zone: string):
   const nameOf = await namesOf(platform, people);
   const head = `${topic}, ${shownTime(start, zone)}. There: ${people.map(nameOf).join(", ")}.`;
   const texts = noteId === undefined ? [] : await noteTexts(platform, noteId);
-  if (texts.length > 0) return quoted(`meeting ${meetingId}`, cut(`${head}\n\n${texts.join("\n\n")}`));
+  if (texts.length > 0) {
+    return quoted(`meeting ${meetingId}`, cut(`${head}\n\n${texts.join("\n\n")}`));
+  }
   const token = await minutesOf(platform, topic, start);
   const text =
     token === undefined
@@ -173,14 +204,18 @@ async function noteTexts(platform: Platform, noteId: string): Promise<string[]> 
   const { note } = await platform.read((client, as) => client.vc.v1.note.get({ path }, as));
   const texts: string[] = [];
   // 1 is the note, 2 every word that was said: the note comes first, and is often enough.
-  for (const { doc_token: token } of (note?.artifacts ?? []).filter(({ artifact_type: type }) => type === 1)) {
+  for (const { doc_token: token } of (note?.artifacts ?? []).filter(
+    ({ artifact_type: type }) => type === 1,
+  )) {
     const params = {
       doc_token: checkedId(token, "a document"),
       doc_type: "docx" as const,
       content_type: "markdown" as const,
     };
     try {
-      const { content = "" } = await platform.read((client, as) => client.docs.v1.content.get({ params }, as));
+      const { content = "" } = await platform.read((client, as) =>
+        client.docs.v1.content.get({ params }, as),
+      );
       if (content !== "") texts.push(content);
     } catch (error) {
       if (!isRefusal(error, 2889902, 2889906, 2889914)) throw error;
@@ -190,7 +225,11 @@ async function noteTexts(platform: Platform, noteId: string): Promise<string[]> 
 }
 
 /** Minutes of the title that were made within a day of the meeting. */
-async function minutesOf(platform: Platform, topic: string, start: number): Promise<string | undefined> {
+async function minutesOf(
+  platform: Platform,
+  topic: string,
+  start: number,
+): Promise<string | undefined> {
   const create_time = {
     start_time: new Date(start - 3_600_000).toISOString(),
     end_time: new Date(start + 86_400_000).toISOString(),
@@ -210,7 +249,9 @@ async function minutesOf(platform: Platform, topic: string, start: number): Prom
 
 async function minutesText(platform: Platform, token: string): Promise<string> {
   const path = { minute_token: checkedId(token, "minutes") };
-  const found = await platform.read((client, as) => client.minutes.v1.minute.artifacts({ path }, as));
+  const found = await platform.read((client, as) =>
+    client.minutes.v1.minute.artifacts({ path }, as),
+  );
   const chapters = (found.minute_chapters ?? []).map(
     ({ title = "", summary_content: text = "" }) => `- ${title}: ${text}`,
   );
@@ -227,7 +268,9 @@ async function minutesText(platform: Platform, token: string): Promise<string> {
 
 function cut(text: string): string {
   const left = text.length - maxTextCharacters;
-  return left <= 0 ? text : `${text.slice(0, maxTextCharacters)}\n[${left} characters are left out]`;
+  return left <= 0
+    ? text
+    : `${text.slice(0, maxTextCharacters)}\n[${left} characters are left out]`;
 }
 
 /** Finds meetings, reads minutes. */

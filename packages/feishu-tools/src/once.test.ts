@@ -13,7 +13,10 @@ const ends = [
   { kind: "respond", status: 500, body: { code: 1, msg: "internal error" } },
 ] as const;
 /** Waits are over at once; windows keep their length. */
-const clock = { ...systemClock, after: (ms: number, run: () => void) => systemClock.after(Math.min(ms, 2), run) };
+const clock = {
+  ...systemClock,
+  after: (ms: number, run: () => void) => systemClock.after(Math.min(ms, 2), run),
+};
 
 interface Write {
   tool: string;
@@ -25,7 +28,12 @@ interface Write {
 }
 
 const writes: Write[] = [
-  { tool: "create_event", change: "event.create", certain: true, input: (_world, title) => ({ ...time, title }) },
+  {
+    tool: "create_event",
+    change: "event.create",
+    certain: true,
+    input: (_world, title) => ({ ...time, title }),
+  },
   {
     tool: "create_event",
     change: "event.invite",
@@ -50,7 +58,12 @@ const writes: Write[] = [
     certain: false,
     input: (world, title) => ({ event: eventOf(world, title, world.bob), answer: "accept" }),
   },
-  { tool: "create_task", change: "task.create", certain: true, input: (_world, summary) => ({ summary }) },
+  {
+    tool: "create_task",
+    change: "task.create",
+    certain: true,
+    input: (_world, summary) => ({ summary }),
+  },
   {
     tool: "change_task",
     change: "task.change",
@@ -79,7 +92,12 @@ const writes: Write[] = [
     certain: true,
     input: ({ bob }, text) => ({ to: bob, to_name: "Bob", text }),
   },
-  { tool: "create_document", change: "document.create", certain: false, input: (_world, title) => ({ title }) },
+  {
+    tool: "create_document",
+    change: "document.create",
+    certain: false,
+    input: (_world, title) => ({ title }),
+  },
   {
     tool: "create_document",
     change: "document.block",
@@ -150,14 +168,21 @@ const writes: Write[] = [
 
 /** A document of one block that says this. */
 function documentOf({ platform, ann }: ToolWorld, markdown: string) {
-  const { documentId, revision, blocks } = platform.work.docs.addDocument({ owner: ann, title: "Old", markdown });
+  const { documentId, revision, blocks } = platform.work.docs.addDocument({
+    owner: ann,
+    title: "Old",
+    markdown,
+  });
   return { document: documentId, revision, block: blocks.get(documentId)?.children?.[0] };
 }
 
 function tableOf({ platform, ann }: ToolWorld) {
   const { tables } = platform.work;
   const { appToken } = tables.addBase({ owner: ann, name: "Launch" });
-  const { tableId } = tables.addTable(appToken, { name: "Tasks", fields: [{ name: "Task", type: 1 }] });
+  const { tableId } = tables.addTable(appToken, {
+    name: "Tasks",
+    fields: [{ name: "Task", type: 1 }],
+  });
   const { record_id: record } = tables.addRecord(appToken, tableId, { Task: "Old" });
   return { base: `https://acme.feishu.cn/base/${appToken}?table=${tableId}`, record };
 }
@@ -194,7 +219,9 @@ describe.each(["same_result", "conflict"] as const)("a repeated key gives %s", (
       const { platform, call } = world;
       platform.work.setRepeatedKey(how);
       const doneWith = (text: string): number =>
-        platform.work.changes.filter(({ kind, content }) => kind === change && content.includes(text)).length;
+        platform.work.changes.filter(
+          ({ kind, content }) => kind === change && content.includes(text),
+        ).length;
       const clean = input(world, "text-0.");
       const from = platform.apiCalls.length;
       expect(await call(tool, clean)).toMatchObject({ ok: true });

@@ -35,17 +35,25 @@ const namesOfCall = 10;
 const maxNames = 50;
 
 /** Names of people; ids without a name stay ids. Asks for 50 people at most. */
-export async function namesOf(platform: Platform, openIds: readonly string[]): Promise<(openId: string) => string> {
+export async function namesOf(
+  platform: Platform,
+  openIds: readonly string[],
+): Promise<(openId: string) => string> {
   const ids = [...new Set(openIds)].filter((id) => id.startsWith("ou_")).slice(0, maxNames);
   const names = new Map<string, string>();
   for (let at = 0; at < ids.length; at += namesOfCall) {
     const { users = [] } = await platform.read((client, as) =>
       client.contact.v3.user.basicBatch(
-        { data: { user_ids: ids.slice(at, at + namesOfCall) }, params: { user_id_type: "open_id" } },
+        {
+          data: { user_ids: ids.slice(at, at + namesOfCall) },
+          params: { user_id_type: "open_id" },
+        },
         as,
       ),
     );
-    for (const { user_id: id, name } of users) if (id !== undefined && name !== undefined) names.set(id, nameIn(name));
+    for (const { user_id: id, name } of users) {
+      if (id !== undefined && name !== undefined) names.set(id, nameIn(name));
+    }
   }
   return (openId) => names.get(openId) ?? openId;
 }
@@ -53,14 +61,17 @@ export async function namesOf(platform: Platform, openIds: readonly string[]): P
 /** A name comes as text, or by language. */
 function nameIn(name: unknown): string {
   if (typeof name === "string") return name;
-  const { default_value: text }: { default_value?: unknown } = typeof name === "object" && name !== null ? name : {};
+  const { default_value: text }: { default_value?: unknown } =
+    typeof name === "object" && name !== null ? name : {};
   return typeof text === "string" ? text : "";
 }
 
 /** The name of a chat that the person is in. Outsiders who know the id get the name, too, and no more: that is refused. */
 export async function chatName(platform: Platform, chatId: string): Promise<string> {
   const path = { chat_id: checkedId(chatId, "a chat") };
-  const { name = "", chat_mode: mode } = await platform.read((client, as) => client.im.v1.chat.get({ path }, as));
+  const { name = "", chat_mode: mode } = await platform.read((client, as) =>
+    client.im.v1.chat.get({ path }, as),
+  );
   if (mode === undefined) throw new Error("The person is not in this chat.");
   return name;
 }
@@ -87,7 +98,9 @@ function findPeople(settings: Required<WorkToolSettings>): HandlerTool {
           maxLength: 60,
           description: "Name of a person or a group, or a part of it.",
         }),
-        kind: Type.Optional(Type.Enum(["people", "groups", "both"], { description: "Default both." })),
+        kind: Type.Optional(
+          Type.Enum(["people", "groups", "both"], { description: "Default both." }),
+        ),
       },
       { additionalProperties: false },
     ),

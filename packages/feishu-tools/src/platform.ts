@@ -1,4 +1,9 @@
-import { callWithToken, type Client, type RequestOptions, TokenCallError } from "@larkline/feishu/token-call";
+import {
+  callWithToken,
+  type Client,
+  type RequestOptions,
+  TokenCallError,
+} from "@larkline/feishu/token-call";
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { GrantRefusedError, type ToolContext } from "@larkline/tool-kit";
 
@@ -61,7 +66,10 @@ export interface Platform {
 }
 
 /** A typed method of the SDK: `(client, as) => client.wiki.v2.space.list({}, as)`. */
-export type Operation<T> = (client: Client, as: RequestOptions) => Promise<{ data?: T | undefined }>;
+export type Operation<T> = (
+  client: Client,
+  as: RequestOptions,
+) => Promise<{ data?: T | undefined }>;
 
 /** Permissions of the person: "The user has not granted", also of messages across companies. */
 const personCodes = new Set([99991679, 99991676, 230027]);
@@ -72,7 +80,8 @@ const appScopeCode = 99991672;
  * Limits and locks that pass: gateway, folder, revision of a document, writes to a table, wiki tree, drive, permissions.
  */
 const passing = new Set([
-  99991400, 1277001, 1770036, 1254290, 1254291, 1254607, 1254036, 1255040, 131009, 1061045, 1066002, 1063006, 2889980,
+  99991400, 1277001, 1770036, 1254290, 1254291, 1254607, 1254036, 1255040, 131009, 1061045, 1066002,
+  1063006, 2889980,
 ]);
 
 const everywhere: Remedies = {
@@ -91,7 +100,9 @@ export function platformOf(
   remedies: Remedies = {},
 ): Platform {
   if (identity === undefined) {
-    throw new Error("This call has no identity on the platform: the deployment gives none to this runner.");
+    throw new Error(
+      "This call has no identity on the platform: the deployment gives none to this runner.",
+    );
   }
   const attempt = async <T>(run: Operation<T>, isRead: boolean): Promise<Partial<T>> => {
     const giveUpAt = clock.monotonic() + patienceMs;
@@ -103,7 +114,9 @@ export function platformOf(
         signal.throwIfAborted();
         if (!isRead && error.uncertain && !passing.has(error.code)) throw new UnansweredError();
         const nextMs = Math.max(waitMs, error.retryAfterMs);
-        if (!passes(error) || clock.monotonic() + nextMs > giveUpAt) throw refusalOf(error, remedies);
+        if (!passes(error) || clock.monotonic() + nextMs > giveUpAt) {
+          throw refusalOf(error, remedies);
+        }
         await pause(clock, nextMs, signal);
       }
     }
@@ -124,7 +137,10 @@ const maxWaitMs = 4_000;
 /** Whether the same call may succeed in a moment. */
 function passes({ code, httpStatus, uncertain }: TokenCallError): boolean {
   return (
-    passing.has(code) || httpStatus === 429 || httpStatus >= 500 || (code === 0 && (uncertain || httpStatus === 0))
+    passing.has(code) ||
+    httpStatus === 429 ||
+    httpStatus >= 500 ||
+    (code === 0 && (uncertain || httpStatus === 0))
   );
 }
 
@@ -132,10 +148,17 @@ function refusalOf({ code, httpStatus, scopes, link }: TokenCallError, remedies:
   if (personCodes.has(code)) return new GrantRefusedError({ kind: "scopes", scopes: [...scopes] });
   if (tokenCodes.has(code)) return new GrantRefusedError({ kind: "token" });
   if (code === appScopeCode) {
-    return new GrantRefusedError({ kind: "app-scopes", scopes: [...scopes], ...(link === undefined ? {} : { link }) });
+    return new GrantRefusedError({
+      kind: "app-scopes",
+      scopes: [...scopes],
+      ...(link === undefined ? {} : { link }),
+    });
   }
-  if (code === 0) return new Error("The platform does not answer; nothing was changed. Try again later.");
-  const words = remedies[code] ?? everywhere[code] ?? `The platform refused the call with HTTP ${httpStatus}.`;
+  if (code === 0) {
+    return new Error("The platform does not answer; nothing was changed. Try again later.");
+  }
+  const words =
+    remedies[code] ?? everywhere[code] ?? `The platform refused the call with HTTP ${httpStatus}.`;
   return new PlatformRefusal(code, words);
 }
 
@@ -164,12 +187,18 @@ export interface Target {
  */
 export function targetOf(text: string): Target {
   const trimmed = text.trim();
-  if (idForm.test(trimmed)) return { kind: "unknown", id: trimmed, origin: undefined, query: new URLSearchParams() };
+  if (idForm.test(trimmed)) {
+    return { kind: "unknown", id: trimmed, origin: undefined, query: new URLSearchParams() };
+  }
   const url = URL.canParse(trimmed) ? new URL(trimmed) : undefined;
   const [, kind, id] =
-    /^\/(docx|wiki|base|sheets|file|minutes)\/([A-Za-z0-9_-]{1,100})\/?$/.exec(url?.pathname ?? "") ?? [];
+    /^\/(docx|wiki|base|sheets|file|minutes)\/([A-Za-z0-9_-]{1,100})\/?$/.exec(
+      url?.pathname ?? "",
+    ) ?? [];
   if (url === undefined || kind === undefined || id === undefined) {
-    throw new Error(`${JSON.stringify(trimmed.slice(0, 200))} is neither a link to a document nor an id.`);
+    throw new Error(
+      `${JSON.stringify(trimmed.slice(0, 200))} is neither a link to a document nor an id.`,
+    );
   }
   return { kind: kind as Target["kind"], id, origin: url.origin, query: url.searchParams }; // as the expression says
 }

@@ -17,7 +17,8 @@ import { Moment, msIn, shownTime, TimeZone } from "./time.ts";
 
 const taskRemedies: Remedies = {
   1470400: "The platform does not take these values.",
-  1470403: "The person may not see or change this task, or may not give tasks to one of these people.",
+  1470403:
+    "The person may not see or change this task, or may not give tasks to one of these people.",
   1470404: "There is no such task.",
   1470422: "The platform is still working at the same request.",
 };
@@ -65,7 +66,9 @@ function lineOf(task: Task, zone: string, nameOf: (openId: string) => string): s
 }
 
 async function taskAt(platform: Platform, guid: string): Promise<Task> {
-  const { task = {} } = await platform.read((client, as) => client.task.v2.task.get({ path: { task_guid: guid } }, as));
+  const { task = {} } = await platform.read((client, as) =>
+    client.task.v2.task.get({ path: { task_guid: guid } }, as),
+  );
   return task;
 }
 
@@ -99,20 +102,30 @@ function listTool(settings: Required<WorkToolSettings>): HandlerTool {
     run: async ({ time_zone: zone, query, state = "open" }, context) => {
       const platform = platformOf(context, settings, taskRemedies);
       const { tasks, more } =
-        query === undefined ? await ownTasks(platform, state) : await foundTasks(platform, query, state);
+        query === undefined
+          ? await ownTasks(platform, state)
+          : await foundTasks(platform, query, state);
       if (tasks.length === 0) {
-        return query === undefined ? "The person has no such tasks." : "No task that the person may see was found.";
+        return query === undefined
+          ? "The person has no such tasks."
+          : "No task that the person may see was found.";
       }
       const nameOf = await namesOf(platform, tasks.flatMap(assigneesOf));
       const lines = tasks.map((task) => lineOf(task, zone, nameOf));
-      return quoted("tasks", lines.join("\n") + (more ? "\n[more tasks are left out: search by words]" : ""));
+      return quoted(
+        "tasks",
+        lines.join("\n") + (more ? "\n[more tasks are left out: search by words]" : ""),
+      );
     },
   });
 }
 
 type State = "open" | "done" | "all";
 
-async function ownTasks(platform: Platform, state: State): Promise<{ tasks: Task[]; more: boolean }> {
+async function ownTasks(
+  platform: Platform,
+  state: State,
+): Promise<{ tasks: Task[]; more: boolean }> {
   const tasks: Task[] = [];
   let page: string | undefined;
   for (let read = 0; read < maxPages && tasks.length <= maxShown; read += 1) {
@@ -133,7 +146,11 @@ async function ownTasks(platform: Platform, state: State): Promise<{ tasks: Task
 }
 
 /** A search gives ids alone; each task costs a call. */
-async function foundTasks(platform: Platform, query: string, state: State): Promise<{ tasks: Task[]; more: boolean }> {
+async function foundTasks(
+  platform: Platform,
+  query: string,
+  state: State,
+): Promise<{ tasks: Task[]; more: boolean }> {
   const filter = state === "all" ? {} : { is_completed: state === "done" };
   const { items = [], has_more: more = false } = await platform.read((client, as) =>
     client.task.v2.task.search({ data: { query, filter }, params: { page_size: maxFound } }, as),
@@ -171,7 +188,10 @@ function createTool(settings: Required<WorkToolSettings>): HandlerTool {
         due,
         time_zone: Type.Optional(TimeZone),
         assignees: Type.Optional(
-          Type.Array(PersonId, { maxItems: 20, description: "Who has to do it. Default: the person." }),
+          Type.Array(PersonId, {
+            maxItems: 20,
+            description: "Who has to do it. Default: the person.",
+          }),
         ),
       },
       { additionalProperties: false },
@@ -186,7 +206,9 @@ function createTool(settings: Required<WorkToolSettings>): HandlerTool {
     timeoutMs: 60_000,
     run: async ({ summary, description = "", due: until, time_zone: zone, assignees }, context) => {
       const platform = platformOf(context, settings, taskRemedies);
-      if (until !== undefined && zone === undefined) throw new Error("A due time needs time_zone, the person's zone.");
+      if (until !== undefined && zone === undefined) {
+        throw new Error("A due time needs time_zone, the person's zone.");
+      }
       const before = await ownTasksNamed(platform, summary);
       const people = assignees ?? (platform.openId === undefined ? [] : [platform.openId]);
       const data = {
@@ -197,7 +219,8 @@ function createTool(settings: Required<WorkToolSettings>): HandlerTool {
         client_token: keyOf(context, "create"),
       };
       const task = await writeWithKey(platform, {
-        run: async (client, as) => await client.task.v2.task.create({ data, params: { user_id_type: "open_id" } }, as),
+        run: async (client, as) =>
+          await client.task.v2.task.create({ data, params: { user_id_type: "open_id" } }, as),
         result: ({ task: made = {} }): Task => made,
         readBack: async () => await createdTask(platform, { summary, description, before }),
         windowMs: tokenWindowMs,
@@ -213,7 +236,10 @@ async function ownTasksNamed(platform: Platform, summary: string): Promise<strin
   const filter = platform.openId === undefined ? {} : { creator_ids: [platform.openId] };
   const { items = [] } = await platform.read((client, as) =>
     client.task.v2.task.search(
-      { data: { query: summary.slice(0, 100), filter }, params: { page_size: maxFound, user_id_type: "open_id" } },
+      {
+        data: { query: summary.slice(0, 100), filter },
+        params: { page_size: maxFound, user_id_type: "open_id" },
+      },
       as,
     ),
   );
@@ -223,7 +249,11 @@ async function ownTasksNamed(platform: Platform, summary: string): Promise<strin
 /** The task that is there since the call began. */
 async function createdTask(
   platform: Platform,
-  { summary, description, before }: { summary: string; description: string; before: readonly string[] },
+  {
+    summary,
+    description,
+    before,
+  }: { summary: string; description: string; before: readonly string[] },
 ): Promise<Task | undefined> {
   for (const id of await ownTasksNamed(platform, summary)) {
     if (before.includes(id)) continue;
@@ -247,7 +277,9 @@ function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
         description: Type.Optional(Type.String({ maxLength: 2_000 })),
         due,
         time_zone: Type.Optional(TimeZone),
-        done: Type.Optional(Type.Boolean({ description: "true completes it, false opens it again." })),
+        done: Type.Optional(
+          Type.Boolean({ description: "true completes it, false opens it again." }),
+        ),
         add_assignees: Type.Optional(Type.Array(PersonId, { minItems: 1, maxItems: 20 })),
       },
       { additionalProperties: false },
@@ -265,7 +297,9 @@ function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
       context,
     ) => {
       const platform = platformOf(context, settings, taskRemedies);
-      if (until !== undefined && zone === undefined) throw new Error("A due time needs time_zone, the person's zone.");
+      if (until !== undefined && zone === undefined) {
+        throw new Error("A due time needs time_zone, the person's zone.");
+      }
       const before = await taskAt(platform, guid);
       const change = {
         ...(summary === undefined ? {} : { summary }),
@@ -296,7 +330,10 @@ async function patched(
 ): Promise<void> {
   await writeUnkeyed(platform, {
     run: async (client, as) =>
-      await client.task.v2.task.patch({ data: { task: change, update_fields: fields }, path: { task_guid: guid } }, as),
+      await client.task.v2.task.patch(
+        { data: { task: change, update_fields: fields }, path: { task_guid: guid } },
+        as,
+      ),
     result: () => true,
     readBack: async () => (isChanged(await taskAt(platform, guid), change) ? true : undefined),
     open: "whether the task was changed",
@@ -307,7 +344,10 @@ function isChanged(
   task: Task,
   { summary, description, due: until, completed_at: at }: Record<string, unknown>,
 ): boolean {
-  const wanted = typeof until === "object" && until !== null && "timestamp" in until ? until.timestamp : undefined;
+  const wanted =
+    typeof until === "object" && until !== null && "timestamp" in until
+      ? until.timestamp
+      : undefined;
   return (
     (summary === undefined || task.summary === summary) &&
     (description === undefined || task.description === description) &&
@@ -316,11 +356,19 @@ function isChanged(
   );
 }
 
-async function joined(platform: Platform, guid: string, people: readonly string[], token: string): Promise<void> {
+async function joined(
+  platform: Platform,
+  guid: string,
+  people: readonly string[],
+  token: string,
+): Promise<void> {
   const members = people.map((id) => ({ id, type: "user", role: "assignee" }));
   await writeWithKey(platform, {
     run: async (client, as) =>
-      await client.task.v2.task.addMembers({ data: { members, client_token: token }, path: { task_guid: guid } }, as),
+      await client.task.v2.task.addMembers(
+        { data: { members, client_token: token }, path: { task_guid: guid } },
+        as,
+      ),
     result: () => true,
     readBack: async () => {
       const there = assigneesOf(await taskAt(platform, guid));
@@ -334,7 +382,8 @@ async function joined(platform: Platform, guid: string, people: readonly string[
 function commentTool(settings: Required<WorkToolSettings>): HandlerTool {
   return defineTool({
     name: "comment_task",
-    description: "Writes a comment below a task in the person's name. All who have the task see it.",
+    description:
+      "Writes a comment below a task in the person's name. All who have the task see it.",
     title: { zh: "评论任务", en: "Comment on a task" },
     summary: { zh: "在任务 {task} 下评论：{text}", en: "Comment on the task {task}: {text}" },
     input: Type.Object(
@@ -360,7 +409,8 @@ function commentTool(settings: Required<WorkToolSettings>): HandlerTool {
           ),
         result: () => true,
         // Without a key the same words may stand there from before: one more of them is this one.
-        readBack: async () => ((await ownComments(platform, task, text)) > before ? true : undefined),
+        readBack: async () =>
+          (await ownComments(platform, task, text)) > before ? true : undefined,
         open: "whether the comment was written",
       });
       return "The comment was written.";
@@ -370,9 +420,17 @@ function commentTool(settings: Required<WorkToolSettings>): HandlerTool {
 
 /** How many of the latest 100 comments are these words of the person. */
 async function ownComments(platform: Platform, task: string, text: string): Promise<number> {
-  const params = { resource_type: "task", resource_id: task, direction: "desc" as const, page_size: 100 };
-  const { items = [] } = await platform.read((client, as) => client.task.v2.comment.list({ params }, as));
-  return items.filter(({ content, creator }) => content === text && creator?.id === platform.openId).length;
+  const params = {
+    resource_type: "task",
+    resource_id: task,
+    direction: "desc" as const,
+    page_size: 100,
+  };
+  const { items = [] } = await platform.read((client, as) =>
+    client.task.v2.comment.list({ params }, as),
+  );
+  return items.filter(({ content, creator }) => content === text && creator?.id === platform.openId)
+    .length;
 }
 
 /** Tasks: list, create, change, comment. */

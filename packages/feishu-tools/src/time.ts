@@ -29,7 +29,9 @@ export function msIn(text: string, zone: string): number {
   const { offset } = partsOf(at, zone);
   const given = text.endsWith("Z") ? "+00:00" : text.slice(-6);
   if (given !== offset && !(offset === "+00:00" && given === "-00:00")) {
-    throw new Error(`${text} has the offset ${given}, but ${zone} has ${offset} then. Which time is meant?`);
+    throw new Error(
+      `${text} has the offset ${given}, but ${zone} has ${offset} then. Which time is meant?`,
+    );
   }
   return at;
 }
@@ -55,7 +57,10 @@ export function shownTime(at: number, zone: string): string {
   return `${weekday} ${date}T${time}${offset}`;
 }
 
-function partsOf(at: number, zone: string): { weekday: string; date: string; time: string; offset: string } {
+function partsOf(
+  at: number,
+  zone: string,
+): { weekday: string; date: string; time: string; offset: string } {
   const parts = new Map(
     formatterOf(zone)
       .formatToParts(at)
@@ -84,6 +89,8 @@ function formatterOf(timeZone: string): Intl.DateTimeFormat {
       minute: "2-digit",
     });
   } catch {
-    throw new Error(`There is no time zone ${JSON.stringify(timeZone)}; use an IANA name such as Asia/Shanghai.`);
+    throw new Error(
+      `There is no time zone ${JSON.stringify(timeZone)}; use an IANA name such as Asia/Shanghai.`,
+    );
   }
 }

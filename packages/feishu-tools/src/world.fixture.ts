@@ -1,4 +1,8 @@
-import { type FeishuSimulator, startFeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import {
+  type FeishuSimulator,
+  startFeishuSimulator,
+  type SimulatorOptions,
+} from "@larkline/simulator";
 import { runTool, type HandlerTool } from "@larkline/tool-kit";
 import type { ToolOutcome } from "@larkline/protocol";
 import { onTestFinished } from "vitest";
@@ -33,21 +37,34 @@ export async function toolWorld({
   settings = {},
   ...options
 }: Partial<SimulatorOptions> & { settings?: WorkToolSettings } = {}): Promise<ToolWorld> {
-  const platform = await startFeishuSimulator({ apps: [{ appId, appSecret }], limits: "off", ...options });
+  const platform = await startFeishuSimulator({
+    apps: [{ appId, appSecret }],
+    limits: "off",
+    ...options,
+  });
   onTestFinished(async () => await platform.close());
   const tools = feishuTools(settings);
   const ann = platform.addUser({ name: "Ann" }).openId;
   const bob = platform.addUser({ name: "Bob" }).openId;
   const tokens = new Map<string, string>();
-  for (const person of [ann, bob]) tokens.set(person, await tokenOf(platform, person, allScopes(tools)));
+  for (const person of [ann, bob]) {
+    tokens.set(person, await tokenOf(platform, person, allScopes(tools)));
+  }
   let calls = 0;
-  const call: ToolWorld["call"] = async (name, input, { person = ann, callId = `call-${++calls}` } = {}) => {
+  const call: ToolWorld["call"] = async (
+    name,
+    input,
+    { person = ann, callId = `call-${++calls}` } = {},
+  ) => {
     const tool = tools.find((one) => one.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);
     const token = tokens.get(person) ?? person;
     return await runTool(tool, {
       argumentsText: JSON.stringify(input),
-      context: { callId, identity: { as: "person", token, openId: person, apiOrigin: platform.url } },
+      context: {
+        callId,
+        identity: { as: "person", token, openId: person, apiOrigin: platform.url },
+      },
     });
   };
   return {
@@ -65,8 +82,16 @@ export async function toolWorld({
 }
 
 /** A person's token with these scopes, by the device flow. */
-export async function tokenOf(platform: FeishuSimulator, person: string, scopes: readonly string[]): Promise<string> {
-  const post = async (path: string, fields: Record<string, string>, headers: Record<string, string> = {}) => {
+export async function tokenOf(
+  platform: FeishuSimulator,
+  person: string,
+  scopes: readonly string[],
+): Promise<string> {
+  const post = async (
+    path: string,
+    fields: Record<string, string>,
+    headers: Record<string, string> = {},
+  ) => {
     const response = await fetch(`${platform.url}${path}`, {
       method: "POST",
       headers,
@@ -81,7 +106,9 @@ export async function tokenOf(platform: FeishuSimulator, person: string, scopes:
   let token = "";
   for (const part of parts) {
     const fields = { client_id: appId, scope: part.join(" ") };
-    const started = await post("/oauth/v1/device_authorization", fields, { authorization: `Basic ${basic}` });
+    const started = await post("/oauth/v1/device_authorization", fields, {
+      authorization: `Basic ${basic}`,
+    });
     platform.grants.consent(String(started["verification_uri_complete"]), person);
     const answer = await post("/open-apis/authen/v2/oauth/token", {
       grant_type: "urn:ietf:params:oauth:grant-type:device_code",

@@ -64,12 +64,19 @@ async function fakePlatform(answer: Answer): Promise<FakePlatform> {
         expire: 7200,
       });
     }
-    platform.calls.push({ url: request.url ?? "", authorization: request.headers.authorization ?? "", body });
+    platform.calls.push({
+      url: request.url ?? "",
+      authorization: request.headers.authorization ?? "",
+      body,
+    });
     const call = platform.calls.at(-1);
     if (call !== undefined) answer(call, response, platform.calls.length);
   };
   // A connection is not closed between two attempts because the process stood still.
-  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => void handle(request, response));
+  const server = createServer(
+    { keepAliveTimeout: 60_000 },
+    (request, response) => void handle(request, response),
+  );
   platform.url = await listening(server);
   return platform;
 }
@@ -122,7 +129,9 @@ describe("tokens", () => {
     const api = apiOf(`${platform.url}/`);
     await Promise.all(Array.from({ length: 20 }, () => reply(api)));
     expect(platform.tokensGiven).toBe(1);
-    expect(new Set(platform.calls.map((call) => call.authorization))).toEqual(new Set(["Bearer t-1"]));
+    expect(new Set(platform.calls.map((call) => call.authorization))).toEqual(
+      new Set(["Bearer t-1"]),
+    );
   });
 
   it("shares the token through the cache", async () => {
@@ -135,7 +144,9 @@ describe("tokens", () => {
 
   it("drops a refused token, fetches another one once and repeats the call", async () => {
     const platform = await fakePlatform((call, response) =>
-      call.authorization === "Bearer t-1" ? json(response, 400, { code: 99991663, msg: "bad token" }) : good(response),
+      call.authorization === "Bearer t-1"
+        ? json(response, 400, { code: 99991663, msg: "bad token" })
+        : good(response),
     );
     const api = apiOf(platform.url);
     await Promise.all(Array.from({ length: 5 }, () => reply(api)));
@@ -143,7 +154,9 @@ describe("tokens", () => {
   });
 
   it("gives up when the second token is refused too", async () => {
-    const platform = await fakePlatform((_call, response) => json(response, 200, { code: 99991663, msg: "bad token" }));
+    const platform = await fakePlatform((_call, response) =>
+      json(response, 200, { code: 99991663, msg: "bad token" }),
+    );
     const error = await failureOf(reply(apiOf(platform.url)));
     expect(error).toMatchObject({ kind: "token", code: 99991663, httpStatus: 200, logId: "log-1" });
     expect(platform.calls).toHaveLength(2);
@@ -179,7 +192,12 @@ describe("the token cache", () => {
 describe("requests", () => {
   it("replies with uuid, type and content", async () => {
     const platform = await fakePlatform((_call, response) => good(response));
-    await apiOf(platform.url).messages.reply({ messageId: "om_1", text: "hi", uuid: "u-1", inThread: true });
+    await apiOf(platform.url).messages.reply({
+      messageId: "om_1",
+      text: "hi",
+      uuid: "u-1",
+      inThread: true,
+    });
     expect(platform.calls[0]).toMatchObject({
       url: "/open-apis/im/v1/messages/om_1/reply",
       body: { msg_type: "text", content: '{"text":"hi"}', uuid: "u-1", reply_in_thread: true },
@@ -191,7 +209,9 @@ describe("requests", () => {
     const text = "一行文字\n".repeat(30_000);
     const api = apiOf(platform.url);
     expect(await reply(api, text)).toEqual({ messageId: "om_1" });
-    const parts = platform.calls.map(({ body }) => String(JSON.parse(String(body["content"])).text));
+    const parts = platform.calls.map(({ body }) =>
+      String(JSON.parse(String(body["content"])).text),
+    );
     const uuids = platform.calls.map(({ body }) => body["uuid"]);
     expect(parts.length).toBeGreaterThan(1);
     expect(parts.join("")).toBe(text);
@@ -216,7 +236,9 @@ describe("requests", () => {
 
   it("replies outside the thread where a group has none", async () => {
     const platform = await fakePlatform((call, response) =>
-      call.body["reply_in_thread"] === true ? json(response, 400, { code: 230071, msg: "no threads" }) : good(response),
+      call.body["reply_in_thread"] === true
+        ? json(response, 400, { code: 230071, msg: "no threads" })
+        : good(response),
     );
     const request = { messageId: "om_1", text: "x", uuid: "u", inThread: true };
     expect(await apiOf(platform.url).messages.reply(request)).toEqual({ messageId: "om_sent" });
@@ -229,7 +251,12 @@ describe("failures", () => {
       json(response, status, { code: 230002, msg: "secret words" }),
     );
     const error = await failureOf(reply(apiOf(platform.url), "secret words"));
-    expect(error).toMatchObject({ api: "im.message.reply", code: 230002, kind: "forbidden", retryable: false });
+    expect(error).toMatchObject({
+      api: "im.message.reply",
+      code: 230002,
+      kind: "forbidden",
+      retryable: false,
+    });
     expect(error.message).not.toContain("secret words");
     expect(platform.calls).toHaveLength(1);
   });
@@ -249,14 +276,24 @@ describe("failures", () => {
   it("hands a long wait to the caller", async () => {
     const platform = await fakePlatform((_call, response) => limited(response, 40));
     const error = await failureOf(reply(apiOf(platform.url)));
-    expect(error).toMatchObject({ kind: "rate_limit", retryable: true, retryAfterMs: 40_000, uncertain: false });
+    expect(error).toMatchObject({
+      kind: "rate_limit",
+      retryable: true,
+      retryAfterMs: 40_000,
+      uncertain: false,
+    });
     expect(platform.calls).toHaveLength(1);
   });
 
   it("repeats after a 5xx and calls the outcome uncertain when all attempts fail", async () => {
     const platform = await fakePlatform((_call, response) => response.writeHead(503).end("<html>"));
     const error = await failureOf(reply(apiOf(platform.url)));
-    expect(error).toMatchObject({ kind: "unavailable", httpStatus: 503, retryable: true, uncertain: true });
+    expect(error).toMatchObject({
+      kind: "unavailable",
+      httpStatus: 503,
+      retryable: true,
+      uncertain: true,
+    });
     expect(platform.calls).toHaveLength(3);
   });
 
@@ -269,9 +306,14 @@ describe("failures", () => {
 
   it("stays uncertain when a clear refusal follows an uncertain attempt", async () => {
     const platform = await fakePlatform((_call, response, count) =>
-      count === 1 ? response.writeHead(500).end() : json(response, 400, { code: 230001, msg: "bad" }),
+      count === 1
+        ? response.writeHead(500).end()
+        : json(response, 400, { code: 230001, msg: "bad" }),
     );
-    expect(await failureOf(reply(apiOf(platform.url)))).toMatchObject({ code: 230001, uncertain: true });
+    expect(await failureOf(reply(apiOf(platform.url)))).toMatchObject({
+      code: 230001,
+      uncertain: true,
+    });
   });
 
   it("a hung platform is given up at the deadline, uncertain", async () => {
@@ -290,7 +332,9 @@ describe("failures", () => {
       response.writeHead(200).write("{");
       setImmediate(ring);
     });
-    const error = await failureOf(reply(apiOf(platform.url, { clock, timeoutMs: 50, retry: { attempts: 1 } })));
+    const error = await failureOf(
+      reply(apiOf(platform.url, { clock, timeoutMs: 50, retry: { attempts: 1 } })),
+    );
     expect(error.uncertain).toBe(true);
   });
 
@@ -326,14 +370,17 @@ describe("failures", () => {
 
   it("writes neither secret nor text nor token to the log", async () => {
     const lines: string[] = [];
-    const write = (fields: object, text: string): void => void lines.push(JSON.stringify([fields, text]));
+    const write = (fields: object, text: string): void =>
+      void lines.push(JSON.stringify([fields, text]));
     const logger = { debug: write, info: write, warn: write, error: write };
     const platform = await fakePlatform((_call, response) =>
       json(response, 400, { code: 230001, msg: "secret words" }),
     );
     await failureOf(reply(apiOf(platform.url, { logger }), "secret words"));
     const log = lines.join("\n");
-    for (const secret of [appSecret, "secret words", "t-1", platform.url]) expect(log).not.toContain(secret);
+    for (const secret of [appSecret, "secret words", "t-1", platform.url]) {
+      expect(log).not.toContain(secret);
+    }
   });
 
   it("refuses a malformed domain at once", () => {
@@ -343,12 +390,16 @@ describe("failures", () => {
 });
 
 async function simulated() {
-  const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret, name: "Larkline" }], limits: "off" });
+  const simulator = await startFeishuSimulator({
+    apps: [{ appId, appSecret, name: "Larkline" }],
+    limits: "off",
+  });
   onTestFinished(() => simulator.close());
   const user = simulator.addUser({ name: "Ann" });
   const chat = simulator.addChat({ type: "group", members: [user.openId] });
   const say = async (text: string): Promise<string> =>
-    (await simulator.sendMessage({ appId, chatId: chat.chatId, from: user.openId, text })).messageId;
+    (await simulator.sendMessage({ appId, chatId: chat.chatId, from: user.openId, text }))
+      .messageId;
   return { simulator, chatId: chat.chatId, say, api: apiOf(simulator.url) };
 }
 
@@ -375,7 +426,11 @@ describe("against the simulated platform", () => {
     const messageId = await say("hi");
     await api.messages.reply({ messageId, text: "one", uuid: "u-1", inThread: false });
     simulator.expireTokens();
-    simulator.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
+    simulator.faults.add({
+      match: { path: /\/reply$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     await api.messages.reply({ messageId, text: "two", uuid: "u-2", inThread: false });
     const texts = simulator.messages(chatId).map(({ text }) => text);
     expect(texts).toEqual(["hi", "one", "two"]);
@@ -385,9 +440,10 @@ describe("against the simulated platform", () => {
     const { simulator, say, api } = await simulated();
     const messageId = await say("hi");
     await simulator.recall(messageId);
-    expect((await failureOf(api.messages.reply({ messageId, text: "x", uuid: "u", inThread: false }))).kind).toBe(
-      "target_gone",
-    );
+    expect(
+      (await failureOf(api.messages.reply({ messageId, text: "x", uuid: "u", inThread: false })))
+        .kind,
+    ).toBe("target_gone");
   });
 
   it("finds its own answer in the chat and in a thread, and only there", async () => {
@@ -399,17 +455,40 @@ describe("against the simulated platform", () => {
     const sent = await api.messages.reply({ messageId, text: "x", uuid: "u-1", inThread: false });
     expect(await api.history.findReply({ chatId, messageId, sinceMs })).toBe(sent.messageId);
     expect(await api.history.findReply({ chatId, messageId: other, sinceMs })).toBeUndefined();
-    const inThread = await api.messages.reply({ messageId: other, text: "x", uuid: "u-2", inThread: true });
-    expect(await api.history.findReply({ chatId, messageId: other, sinceMs })).toBe(inThread.messageId);
+    const inThread = await api.messages.reply({
+      messageId: other,
+      text: "x",
+      uuid: "u-2",
+      inThread: true,
+    });
+    expect(await api.history.findReply({ chatId, messageId: other, sinceMs })).toBe(
+      inThread.messageId,
+    );
   });
 
   it("finds its answer to a later message of a thread by what it says", async () => {
     const { simulator, chatId, say, api } = await simulated();
     const rootId = await say("root");
-    await api.messages.reply({ messageId: rootId, text: "first answer", uuid: "u-1", inThread: true });
+    await api.messages.reply({
+      messageId: rootId,
+      text: "first answer",
+      uuid: "u-1",
+      inThread: true,
+    });
     const from = [...simulator.users.keys()][0] ?? "";
-    const { messageId } = await simulator.sendMessage({ appId, chatId, from, text: "more", rootId });
-    const search = { chatId, messageId, sinceMs: Date.now() - 60_000, text: "# Second\n\n- **answer** with `code`" };
+    const { messageId } = await simulator.sendMessage({
+      appId,
+      chatId,
+      from,
+      text: "more",
+      rootId,
+    });
+    const search = {
+      chatId,
+      messageId,
+      sinceMs: Date.now() - 60_000,
+      text: "# Second\n\n- **answer** with `code`",
+    };
     expect(await api.history.findReply(search)).toBeUndefined();
     const { messageId: sentId } = await api.messages.reply({
       messageId,
@@ -427,7 +506,10 @@ describe("against the simulated platform", () => {
     const text = "一行文字\n".repeat(20_000);
     const search = { chatId, messageId, sinceMs: Date.now() - 60_000, text };
     const stopAfterFirst = simulator.on("message", () => {
-      simulator.faults.add({ match: { path: /\/reply$/ }, action: { kind: "respond", status: 400 } });
+      simulator.faults.add({
+        match: { path: /\/reply$/ },
+        action: { kind: "respond", status: 400 },
+      });
     });
     await failureOf(api.messages.reply({ messageId, text, uuid: "u-1", inThread: false }));
     stopAfterFirst();

@@ -14,7 +14,12 @@ import {
   type ApiRequest,
 } from "./transport/api-call.ts";
 import { FeishuError, isKind } from "./transport/error.ts";
-import { baseUrlOf, MonthlyQuota, RateLimiter, type FeishuDomain } from "./transport/rate-limiter.ts";
+import {
+  baseUrlOf,
+  MonthlyQuota,
+  RateLimiter,
+  type FeishuDomain,
+} from "./transport/rate-limiter.ts";
 import { noLogger, type FeishuLogger } from "./transport/sdk.ts";
 import { contentsOf, type TextFormat } from "./messages/outgoing-text.ts";
 
@@ -86,11 +91,24 @@ export class FeishuApi {
     const baseUrl = baseUrlOf(options.domain);
     this.baseUrl = baseUrl;
     const isOnlyBot = async (chatId: string): Promise<boolean> => (await this.chat(chatId)).onlyBot;
-    const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot, clock });
+    const limiter =
+      governor === undefined
+        ? undefined
+        : new RateLimiter({ governor, app: appId, isOnlyBot, clock });
     const { retry } = options;
     this.appId = appId;
     const limits = { timeoutMs, retry, limiter };
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, watch, clock, random, ...limits });
+    this.#caller = new ApiCaller({
+      appId,
+      appSecret,
+      baseUrl,
+      tokenCache,
+      logger,
+      watch,
+      clock,
+      random,
+      ...limits,
+    });
     this.quota = new MonthlyQuota(limiter, options.monthlyCalls ?? null, clock);
     this.messages = new MessagesApi(this.#caller);
     this.cards = new CardsApi(this.#caller, this.messages);
@@ -108,7 +126,8 @@ export class FeishuApi {
     const { bot } = await this.#caller.call(
       {
         api: "bot.info",
-        run: (client, options) => client.request({ method: "GET", url: "/open-apis/bot/v3/info" }, options),
+        run: (client, options) =>
+          client.request({ method: "GET", url: "/open-apis/bot/v3/info" }, options),
         parse: parseBot,
       },
       { signal },
@@ -120,7 +139,11 @@ export class FeishuApi {
     const api = "im.chat.get";
     const path = { chat_id: pathId(api, chatId) };
     const { data } = await this.#caller.call(
-      { api, run: (client, sdkOptions) => client.im.v1.chat.get({ path }, sdkOptions), parse: parseChat },
+      {
+        api,
+        run: (client, sdkOptions) => client.im.v1.chat.get({ path }, sdkOptions),
+        parse: parseChat,
+      },
       options,
     );
     const { chat_mode: mode, group_message_type: type } = data;
@@ -138,12 +161,18 @@ export class FeishuApi {
    * Names by open_id; people whose name the app may not see are missing. The batch call needs a right of its own
    * that many apps lack, so people whom it does not name are asked for one by one.
    */
-  async userNames(openIds: readonly string[], options?: CallOptions): Promise<ReadonlyMap<string, string>> {
+  async userNames(
+    openIds: readonly string[],
+    options?: CallOptions,
+  ): Promise<ReadonlyMap<string, string>> {
     const names = new Map<string, string>();
     const wanted = [...new Set(openIds)].map((openId) => pathId("contact.user.basicBatch", openId));
     for (let at = 0; at < wanted.length; at += maxBatch) {
       const batch = wanted.slice(at, at + maxBatch);
-      const found = await unlessRefused(this.#namesOfBatch(batch, options), new Map<string, string>());
+      const found = await unlessRefused(
+        this.#namesOfBatch(batch, options),
+        new Map<string, string>(),
+      );
       for (const openId of batch) {
         const name = found.get(openId) ?? (await unlessRefused(this.#nameOf(openId, options), ""));
         if (name !== "") names.set(openId, name);
@@ -152,7 +181,10 @@ export class FeishuApi {
     return names;
   }
 
-  async #namesOfBatch(openIds: readonly string[], options?: CallOptions): Promise<Map<string, string>> {
+  async #namesOfBatch(
+    openIds: readonly string[],
+    options?: CallOptions,
+  ): Promise<Map<string, string>> {
     const request = {
       method: "POST",
       url: "/open-apis/contact/v3/users/basic_batch",
@@ -173,9 +205,16 @@ export class FeishuApi {
 
   async #nameOf(openId: string, options?: CallOptions): Promise<string> {
     const api = "contact.user.get";
-    const payload = { path: { user_id: pathId(api, openId) }, params: { user_id_type: "open_id" as const } };
+    const payload = {
+      path: { user_id: pathId(api, openId) },
+      params: { user_id_type: "open_id" as const },
+    };
     const { data } = await this.#caller.call(
-      { api, run: (client, sdkOptions) => client.contact.v3.user.get(payload, sdkOptions), parse: parseUser },
+      {
+        api,
+        run: (client, sdkOptions) => client.contact.v3.user.get(payload, sdkOptions),
+        parse: parseUser,
+      },
       options,
     );
     return data.user?.name ?? "";
@@ -203,9 +242,15 @@ export class FeishuApi {
     let pageToken = "";
     for (let page = 0; page < maxPages; page += 1) {
       const token = pageToken === "" ? {} : { page_token: pageToken };
-      const payload = { params: { ...params, member_id_type: "open_id" as const, page_size: pageSize, ...token } };
+      const payload = {
+        params: { ...params, member_id_type: "open_id" as const, page_size: pageSize, ...token },
+      };
       const { data } = await this.#caller.call(
-        { api, run: (client, options) => client.contact.v3.group.memberBelong(payload, options), parse: parseGroups },
+        {
+          api,
+          run: (client, options) => client.contact.v3.group.memberBelong(payload, options),
+          parse: parseGroups,
+        },
         callOptions,
       );
       yield data.group_list ?? [];
@@ -225,7 +270,10 @@ export class FeishuApi {
 /** `GET /open-apis/bot/v3/info` answers outside `data`. */
 const parseBot = parserOf(
   Type.Object({
-    bot: Type.Object({ open_id: Type.String({ minLength: 1 }), app_name: Type.Optional(Type.String()) }),
+    bot: Type.Object({
+      open_id: Type.String({ minLength: 1 }),
+      app_name: Type.Optional(Type.String()),
+    }),
   }),
 );
 
@@ -250,19 +298,25 @@ const maxBatch = 10;
 const parseNames = parserOf(
   Type.Object({
     data: Type.Object({
-      users: Type.Optional(Type.Array(Type.Object({ user_id: text, name: text }), { maxItems: maxListed })),
+      users: Type.Optional(
+        Type.Array(Type.Object({ user_id: text, name: text }), { maxItems: maxListed }),
+      ),
     }),
   }),
 );
 
-const parseUser = parserOf(Type.Object({ data: Type.Object({ user: Type.Optional(Type.Object({ name: text })) }) }));
+const parseUser = parserOf(
+  Type.Object({ data: Type.Object({ user: Type.Optional(Type.Object({ name: text })) }) }),
+);
 
 /** Resolves to `otherwise` when the platform refuses for good: the right is missing, or the person is not visible. */
 async function unlessRefused<T>(answer: Promise<T>, otherwise: T): Promise<T> {
   try {
     return await answer;
   } catch (error) {
-    if (error instanceof FeishuError && !error.retryable && error.kind !== "cancelled") return otherwise;
+    if (error instanceof FeishuError && !error.retryable && error.kind !== "cancelled") {
+      return otherwise;
+    }
     throw error;
   }
 }
@@ -390,7 +444,12 @@ export class MessagesApi {
     return await inOrder(request, async (part) => {
       const payload = {
         params: { receive_id_type: receiveIdType },
-        data: { receive_id: receiveId, msg_type: part.messageType, content: part.content, uuid: part.uuid },
+        data: {
+          receive_id: receiveId,
+          msg_type: part.messageType,
+          content: part.content,
+          uuid: part.uuid,
+        },
       };
       const sent = await this.#caller.call(
         {
@@ -415,7 +474,11 @@ export class MessagesApi {
     };
     const payload = { path: { message_id: pathId(api, messageId) }, params };
     const { data } = await this.#caller.call(
-      { api, run: (client, sdkOptions) => client.im.v1.message.get(payload, sdkOptions), parse: parseItems },
+      {
+        api,
+        run: (client, sdkOptions) => client.im.v1.message.get(payload, sdkOptions),
+        parse: parseItems,
+      },
       options,
     );
     return (data.items ?? []).map(fetchedMessage);
@@ -429,14 +492,22 @@ export class MessagesApi {
       data: { reaction_type: { emoji_type: emoji } },
     };
     const added = await this.#caller.call(
-      { api, run: (client, sdkOptions) => client.im.v1.messageReaction.create(payload, sdkOptions), parse: parseAdded },
+      {
+        api,
+        run: (client, sdkOptions) => client.im.v1.messageReaction.create(payload, sdkOptions),
+        parse: parseAdded,
+      },
       options,
     );
     return added.data.reaction_id;
   }
 
   /** Takes one of the app's own reactions back. */
-  async removeReaction(messageId: string, reactionId: string, options?: CallOptions): Promise<void> {
+  async removeReaction(
+    messageId: string,
+    reactionId: string,
+    options?: CallOptions,
+  ): Promise<void> {
     const api = "im.reaction.delete";
     const path = { message_id: pathId(api, messageId), reaction_id: pathId(api, reactionId) };
     await this.#caller.call(
@@ -450,8 +521,12 @@ export class MessagesApi {
   }
 }
 
-const parseSent = parserOf(Type.Object({ data: Type.Object({ message_id: Type.String({ minLength: 1 }) }) }));
-const parseAdded = parserOf(Type.Object({ data: Type.Object({ reaction_id: Type.String({ minLength: 1 }) }) }));
+const parseSent = parserOf(
+  Type.Object({ data: Type.Object({ message_id: Type.String({ minLength: 1 }) }) }),
+);
+const parseAdded = parserOf(
+  Type.Object({ data: Type.Object({ reaction_id: Type.String({ minLength: 1 }) }) }),
+);
 
 interface Part {
   messageType: string;
@@ -489,7 +564,9 @@ export const clockSkewMs = 120_000;
 const maxUuidLength = 50;
 
 function fitting(uuid: string): string {
-  return uuid.length <= maxUuidLength ? uuid : createHash("sha256").update(uuid).digest("hex").slice(0, maxUuidLength);
+  return uuid.length <= maxUuidLength
+    ? uuid
+    : createHash("sha256").update(uuid).digest("hex").slice(0, maxUuidLength);
 }
 
 /** The uuid of a further message of the same reply: another one, always the same for the same input. */
@@ -498,7 +575,10 @@ export function derivedUuid(uuid: string, suffix: string | number): string {
 }
 
 /** Where a message goes that answers no message: to a chat, or to a person whose chat is not known. */
-export function receiverOf(id: string): { receiveIdType: "chat_id" | "open_id"; receiveId: string } {
+export function receiverOf(id: string): {
+  receiveIdType: "chat_id" | "open_id";
+  receiveId: string;
+} {
   return { receiveIdType: id.startsWith("ou_") ? "open_id" : "chat_id", receiveId: id };
 }
 
@@ -517,12 +597,16 @@ const Item = Type.Object({
   sender: Type.Optional(Type.Object({ id: OptionalText, sender_type: OptionalText })),
   body: Type.Optional(Type.Object({ content: OptionalText })),
   mentions: Type.Optional(
-    Type.Array(Type.Object({ key: OptionalText, id: OptionalText, name: OptionalText }), { maxItems: maxListed }),
+    Type.Array(Type.Object({ key: OptionalText, id: OptionalText, name: OptionalText }), {
+      maxItems: maxListed,
+    }),
   ),
 });
 
 const parseItems = parserOf(
-  Type.Object({ data: Type.Object({ items: Type.Optional(Type.Array(Item, { maxItems: maxListed })) }) }),
+  Type.Object({
+    data: Type.Object({ items: Type.Optional(Type.Array(Item, { maxItems: maxListed })) }),
+  }),
 );
 
 /** Most APIs give ms, some seconds. */
@@ -534,7 +618,10 @@ function epochMs(digits: string | undefined): number {
 
 function senderOf(item: Static<typeof Item>): Pick<FetchedMessage, "senderId" | "senderType"> {
   const type = item.sender?.sender_type;
-  return { senderId: item.sender?.id ?? "", senderType: type === "user" || type === "app" ? type : "unknown" };
+  return {
+    senderId: item.sender?.id ?? "",
+    senderType: type === "user" || type === "app" ? type : "unknown",
+  };
 }
 
 function linksOf(item: Static<typeof Item>) {
@@ -592,8 +679,12 @@ interface CardUpdateRequest extends CardOperation {
   card: Record<string, unknown>;
 }
 
-type CardReplyRequest = Omit<Extract<ReplyRequest, { text: string }>, "text" | "format"> & { cardId: string };
-type CardSendRequest = Omit<Extract<SendRequest, { text: string }>, "text" | "format"> & { cardId: string };
+type CardReplyRequest = Omit<Extract<ReplyRequest, { text: string }>, "text" | "format"> & {
+  cardId: string;
+};
+type CardSendRequest = Omit<Extract<SendRequest, { text: string }>, "text" | "format"> & {
+  cardId: string;
+};
 
 /**
  * Calls about cards. Every method rejects with a FeishuError only. A call that is `uncertain` may have been
@@ -617,13 +708,23 @@ export class CardsApi {
   }
 
   /** Answers a message with a card entity; `card_gone` when the platform does not know the card, or it was sent. */
-  async sendReply({ cardId, ...request }: CardReplyRequest, options?: CallOptions): Promise<SentMessage> {
-    return await this.#messages.reply({ ...request, ...contentOf(cardId) }, options).catch(unknownIsGone);
+  async sendReply(
+    { cardId, ...request }: CardReplyRequest,
+    options?: CallOptions,
+  ): Promise<SentMessage> {
+    return await this.#messages
+      .reply({ ...request, ...contentOf(cardId) }, options)
+      .catch(unknownIsGone);
   }
 
   /** Sends a card entity to a chat or a person, otherwise like `sendReply`. */
-  async sendTo({ cardId, ...request }: CardSendRequest, options?: CallOptions): Promise<SentMessage> {
-    return await this.#messages.send({ ...request, ...contentOf(cardId) }, options).catch(unknownIsGone);
+  async sendTo(
+    { cardId, ...request }: CardSendRequest,
+    options?: CallOptions,
+  ): Promise<SentMessage> {
+    return await this.#messages
+      .send({ ...request, ...contentOf(cardId) }, options)
+      .catch(unknownIsGone);
   }
 
   /** The id of the card entity that a message of ours shows. */
@@ -640,31 +741,48 @@ export class CardsApi {
     const api = "cardkit.cardElement.content";
     const path = { card_id: pathId(api, cardId), element_id: pathId(api, elementId) };
     const data = { content, sequence, uuid };
-    const run: Run = (client, sdkOptions) => client.cardkit.v1.cardElement.content({ path, data }, sdkOptions);
+    const run: Run = (client, sdkOptions) =>
+      client.cardkit.v1.cardElement.content({ path, data }, sdkOptions);
     await this.#caller.call({ api, limits: { cardId }, run, parse: parseDone }, options);
   }
 
-  async batch({ cardId, actions, sequence, uuid }: CardBatchRequest, options?: CallOptions): Promise<void> {
+  async batch(
+    { cardId, actions, sequence, uuid }: CardBatchRequest,
+    options?: CallOptions,
+  ): Promise<void> {
     const api = "cardkit.card.batchUpdate";
     const path = { card_id: pathId(api, cardId) };
     const data = { actions: JSON.stringify(actions), sequence, uuid };
-    const run: Run = (client, sdkOptions) => client.cardkit.v1.card.batchUpdate({ path, data }, sdkOptions);
+    const run: Run = (client, sdkOptions) =>
+      client.cardkit.v1.card.batchUpdate({ path, data }, sdkOptions);
     await this.#caller.call({ api, limits: { cardId }, run, parse: parseDone }, options);
   }
 
-  async settings({ cardId, settings, sequence, uuid }: CardSettingsRequest, options?: CallOptions): Promise<void> {
+  async settings(
+    { cardId, settings, sequence, uuid }: CardSettingsRequest,
+    options?: CallOptions,
+  ): Promise<void> {
     const api = "cardkit.card.settings";
     const path = { card_id: pathId(api, cardId) };
     const data = { settings: JSON.stringify(settings), sequence, uuid };
-    const run: Run = (client, sdkOptions) => client.cardkit.v1.card.settings({ path, data }, sdkOptions);
+    const run: Run = (client, sdkOptions) =>
+      client.cardkit.v1.card.settings({ path, data }, sdkOptions);
     await this.#caller.call({ api, limits: { cardId }, run, parse: parseDone }, options);
   }
 
-  async update({ cardId, card, sequence, uuid }: CardUpdateRequest, options?: CallOptions): Promise<void> {
+  async update(
+    { cardId, card, sequence, uuid }: CardUpdateRequest,
+    options?: CallOptions,
+  ): Promise<void> {
     const api = "cardkit.card.update";
     const path = { card_id: pathId(api, cardId) };
-    const data = { card: { type: "card_json" as const, data: JSON.stringify(card) }, sequence, uuid };
-    const run: Run = (client, sdkOptions) => client.cardkit.v1.card.update({ path, data }, sdkOptions);
+    const data = {
+      card: { type: "card_json" as const, data: JSON.stringify(card) },
+      sequence,
+      uuid,
+    };
+    const run: Run = (client, sdkOptions) =>
+      client.cardkit.v1.card.update({ path, data }, sdkOptions);
     await this.#caller.call({ api, limits: { cardId }, run, parse: parseDone }, options);
   }
 
@@ -674,7 +792,10 @@ export class CardsApi {
     options?: CallOptions,
   ): Promise<void> {
     const api = "im.message.patch";
-    const payload = { path: { message_id: pathId(api, messageId) }, data: { content: JSON.stringify(card) } };
+    const payload = {
+      path: { message_id: pathId(api, messageId) },
+      data: { content: JSON.stringify(card) },
+    };
     const run: Run = (client, sdkOptions) => client.im.v1.message.patch(payload, sdkOptions);
     await this.#caller.call({ api, limits: { messageId }, run, parse: parseDone }, options);
   }
@@ -688,7 +809,11 @@ export class CardsApi {
     options?: CallOptions,
   ): Promise<void> {
     const api = "interactive.card.update";
-    const request = { method: "POST", url: "/open-apis/interactive/v1/card/update", data: { token, card } };
+    const request = {
+      method: "POST",
+      url: "/open-apis/interactive/v1/card/update",
+      data: { token, card },
+    };
     const run: Run = (client, sdkOptions) => client.request(request, sdkOptions);
     await this.#caller.call({ api, run, parse: parseDone, once: true }, options);
   }
@@ -696,17 +821,26 @@ export class CardsApi {
 
 type Run = ApiRequest<unknown>["run"];
 
-const parseCreated = parserOf(Type.Object({ data: Type.Object({ card_id: Type.String({ minLength: 1 }) }) }));
+const parseCreated = parserOf(
+  Type.Object({ data: Type.Object({ card_id: Type.String({ minLength: 1 }) }) }),
+);
 const parseDone = parserOf(Type.Object({}));
 
 /** The content of a message that shows a card entity. */
 function contentOf(cardId: string): { messageType: "interactive"; content: string } {
-  return { messageType: "interactive", content: JSON.stringify({ type: "card", data: { card_id: cardId } }) };
+  return {
+    messageType: "interactive",
+    content: JSON.stringify({ type: "card", data: { card_id: cardId } }),
+  };
 }
 
 /** The platform knows a new card within moments; a card that stays unknown is gone, or was sent before. */
 function unknownIsGone(error: unknown): never {
-  if (error instanceof FeishuError && error.kind === "retry" && [230099, 11310].includes(error.code)) {
+  if (
+    error instanceof FeishuError &&
+    error.kind === "retry" &&
+    [230099, 11310].includes(error.code)
+  ) {
     throw new FeishuError({ ...error, kind: "card_gone", reason: "card unknown" });
   }
   throw error;

@@ -26,8 +26,16 @@ async function scene() {
 }
 
 /** The platform answers the next token request like this. */
-function answerOnce({ simulator }: Awaited<ReturnType<typeof scene>>, status: number, body: unknown): void {
-  simulator.faults.add({ match: { path: tokenPath }, times: 1, action: { kind: "respond", status, body } });
+function answerOnce(
+  { simulator }: Awaited<ReturnType<typeof scene>>,
+  status: number,
+  body: unknown,
+): void {
+  simulator.faults.add({
+    match: { path: tokenPath },
+    times: 1,
+    action: { kind: "respond", status, body },
+  });
 }
 
 test("a person agrees: pending, then tokens with what was granted, and whose they are", async () => {
@@ -43,14 +51,19 @@ test("a person agrees: pending, then tokens with what was granted, and whose the
     tokens: { scopes: ["task:task:read"], expiresInMs: 7_200_000, refreshExpiresInMs: 604_800_000 },
   });
   const token = answer.state === "granted" ? answer.tokens.accessToken : "";
-  expect(await api.owner(token)).toMatchObject({ state: "known", owner: { openId: ann, name: "Ann" } });
+  expect(await api.owner(token)).toMatchObject({
+    state: "known",
+    owner: { openId: ann, name: "Ann" },
+  });
 });
 
 test("scopes that the app lacks are missing in what was granted, and 50 are too many", async () => {
   const { simulator, api, granted } = await scene();
   simulator.grants.setUserScopes(app.appId, ["task:a"]);
   expect((await granted(["task:a", "task:b"])).scopes).toEqual(["task:a"]);
-  await expect(api.startDevice(Array.from({ length: 50 }, (_, at) => `task:t${at}`))).rejects.toThrow(RangeError);
+  await expect(
+    api.startDevice(Array.from({ length: 50 }, (_, at) => `task:t${at}`)),
+  ).rejects.toThrow(RangeError);
 });
 
 test("a refusal of the person and a code that is gone end the poll", async () => {
@@ -64,7 +77,10 @@ test("a refusal of the person and a code that is gone end the poll", async () =>
 test("a refresh gives new tokens; the used, the revoked and the unknown token need consent, each with its code", async () => {
   const { simulator, api, ann, granted } = await scene();
   const { refreshToken = "" } = await granted();
-  expect(await api.refresh(refreshToken)).toMatchObject({ state: "granted", tokens: { scopes: ["task:task:read"] } });
+  expect(await api.refresh(refreshToken)).toMatchObject({
+    state: "granted",
+    tokens: { scopes: ["task:task:read"] },
+  });
   expect(await api.refresh(refreshToken)).toEqual({ state: "consent", code: 20073, used: true });
   const { refreshToken: other = "" } = await granted();
   await simulator.grants.revoke(app.appId, ann, "user");
@@ -124,7 +140,11 @@ test.each([
 test("a check that the company's policy wants comes with its link", async () => {
   const world = await scene();
   answerOnce(world, 400, { code: 21000, data: { challenge_url: "https://check.example" } });
-  expect(await world.api.refresh("any")).toEqual({ state: "challenge", code: 21000, link: "https://check.example" });
+  expect(await world.api.refresh("any")).toEqual({
+    state: "challenge",
+    code: 21000,
+    link: "https://check.example",
+  });
 });
 
 test("of people who have left, are frozen, or whose token is no good, the platform says so", async () => {
@@ -154,5 +174,7 @@ test("the addresses are those of the brand, and the token endpoint is a setting"
     revoke: "https://accounts.larksuite.com/oauth/v1/revoke",
     userInfo: "https://open.larksuite.com/open-apis/authen/v1/user_info",
   });
-  expect(new GrantsApi({ ...app, domain: "feishu", endpoints: { token } }).endpoints.token).toBe(token);
+  expect(new GrantsApi({ ...app, domain: "feishu", endpoints: { token } }).endpoints.token).toBe(
+    token,
+  );
 });

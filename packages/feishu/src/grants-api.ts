@@ -80,7 +80,10 @@ const offlineScope = "offline_access";
 const maxScopesOfRequest = 50;
 
 /** Every code that has a meaning of its own, by what it demands. */
-const failures: ReadonlyMap<number, Exclude<GrantFailure["state"], "consent" | "challenge">> = new Map(
+const failures: ReadonlyMap<
+  number,
+  Exclude<GrantFailure["state"], "consent" | "challenge">
+> = new Map(
   (
     [
       ["bug", [20001, 20024, 20036, 20063, 20067, 20070]],
@@ -104,7 +107,14 @@ export class GrantsApi {
   readonly #timeoutMs: number;
   readonly #clock: Clock;
 
-  constructor({ appId, appSecret, domain, endpoints, timeoutMs = 10_000, clock = systemClock }: GrantsApiOptions) {
+  constructor({
+    appId,
+    appSecret,
+    domain,
+    endpoints,
+    timeoutMs = 10_000,
+    clock = systemClock,
+  }: GrantsApiOptions) {
     this.endpoints = { ...endpointsOf(domain), ...endpoints };
     this.#appId = appId;
     this.#appSecret = appSecret;
@@ -162,7 +172,12 @@ export class GrantsApi {
     { code, redirectUri, verifier }: { code: string; redirectUri: string; verifier: string },
     signal?: AbortSignal,
   ): Promise<TokenAnswer> {
-    const fields = { grant_type: "authorization_code", code, redirect_uri: redirectUri, code_verifier: verifier };
+    const fields = {
+      grant_type: "authorization_code",
+      code,
+      redirect_uri: redirectUri,
+      code_verifier: verifier,
+    };
     return tokenAnswerOf(await this.#token(fields, signal));
   }
 
@@ -170,7 +185,11 @@ export class GrantsApi {
    * Exchanges a refresh token, which works once: the caller holds the fence of the grant, and stores the answer before
    * anything else. `issuer`: the endpoint that gave it.
    */
-  async refresh(refreshToken: string, issuer = this.endpoints.token, signal?: AbortSignal): Promise<TokenAnswer> {
+  async refresh(
+    refreshToken: string,
+    issuer = this.endpoints.token,
+    signal?: AbortSignal,
+  ): Promise<TokenAnswer> {
     const fields = { grant_type: "refresh_token", refresh_token: refreshToken };
     return tokenAnswerOf(await this.#token(fields, signal, issuer));
   }
@@ -188,18 +207,34 @@ export class GrantsApi {
     const data = objectIn(answer, "data");
     const openId = text(data, "open_id");
     if (openId === "") return failureOf(answer);
-    const [unionId, tenantKey, name] = [text(data, "union_id"), text(data, "tenant_key"), text(data, "name")];
+    const [unionId, tenantKey, name] = [
+      text(data, "union_id"),
+      text(data, "tenant_key"),
+      text(data, "name"),
+    ];
     return { state: "known", owner: { openId, unionId, tenantKey, name } };
   }
 
   /** Ends a token at the platform. True when it said so; a grant is erased in any case. */
-  async revoke(token: string, kind: "refresh_token" | "access_token", signal?: AbortSignal): Promise<boolean> {
+  async revoke(
+    token: string,
+    kind: "refresh_token" | "access_token",
+    signal?: AbortSignal,
+  ): Promise<boolean> {
     const client = { client_id: this.#appId, client_secret: this.#appSecret };
-    const answer = await this.#post(this.endpoints.revoke, { ...client, token, token_type_hint: kind }, { signal });
+    const answer = await this.#post(
+      this.endpoints.revoke,
+      { ...client, token, token_type_hint: kind },
+      { signal },
+    );
     return answer?.["code"] === 0;
   }
 
-  async #token(fields: Record<string, string>, signal?: AbortSignal, url = this.endpoints.token): Promise<Answer> {
+  async #token(
+    fields: Record<string, string>,
+    signal?: AbortSignal,
+    url = this.endpoints.token,
+  ): Promise<Answer> {
     const client = { client_id: this.#appId, client_secret: this.#appSecret };
     return await this.#post(url, { ...fields, ...client }, { signal });
   }
@@ -207,9 +242,17 @@ export class GrantsApi {
   async #post(
     url: string,
     fields: Record<string, string>,
-    { signal, headers = {} }: { signal?: AbortSignal | undefined; headers?: Record<string, string> },
+    {
+      signal,
+      headers = {},
+    }: { signal?: AbortSignal | undefined; headers?: Record<string, string> },
   ): Promise<Answer> {
-    return await this.#ask(url, { method: "POST", body: new URLSearchParams(fields), headers, signal: signal ?? null });
+    return await this.#ask(url, {
+      method: "POST",
+      body: new URLSearchParams(fields),
+      headers,
+      signal: signal ?? null,
+    });
   }
 
   /** The answer, whatever its HTTP status; undefined when there is none that can be read. */
@@ -230,7 +273,8 @@ type Answer = Record<string, unknown> | undefined;
 
 function endpointsOf(domain: FeishuDomain): GrantEndpoints {
   const open = baseUrlOf(domain);
-  const accounts = domain === "feishu" || domain === "lark" ? open.replace("://open.", "://accounts.") : open;
+  const accounts =
+    domain === "feishu" || domain === "lark" ? open.replace("://open.", "://accounts.") : open;
   return {
     device: `${accounts}/oauth/v1/device_authorization`,
     token: `${open}/open-apis/authen/v2/oauth/token`,

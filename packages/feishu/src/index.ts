@@ -32,7 +32,11 @@ export { endOrphan } from "./reply/orphan.ts";
 /** Sends the replies that were committed. */
 export { OutboxSender, type DeliveryWatch } from "./reply/outbox-sender.ts";
 /** Finds the images that answers name. */
-export { createImageResolver, type ImageResolver, type RemoteImages } from "./reply/image-resolver.ts";
+export {
+  createImageResolver,
+  type ImageResolver,
+  type RemoteImages,
+} from "./reply/image-resolver.ts";
 /** Sends an uploaded file to a chat. */
 export { sendFileMessage } from "./reply/reply-cards.ts";
 /** Lets people say why they rate an answer down. */
@@ -54,6 +58,11 @@ export {
   type ScopeLevel,
 } from "./setup/app-manifest.ts";
 /** Looks at an app from outside. */
-export { AppInspector, type InspectedBot, type PanelDrift, type PanelEntry } from "./setup/app-inspector.ts";
+export {
+  AppInspector,
+  type InspectedBot,
+  type PanelDrift,
+  type PanelEntry,
+} from "./setup/app-inspector.ts";
 /** Creates an app by a link that a person confirms. */
 export { registerApp } from "./setup/app-registration.ts";

@@ -9,7 +9,11 @@ import { FeishuError } from "./transport/error.ts";
 const appId = "cli_0123456789abcdef";
 const appSecret = "s3cret-of-the-app";
 
-const otherApp = { appId: "cli_fedcba9876543210", appSecret: "s3cret-of-another-app", name: "Other" };
+const otherApp = {
+  appId: "cli_fedcba9876543210",
+  appSecret: "s3cret-of-another-app",
+  name: "Other",
+};
 
 type SimulatorOptions = Parameters<typeof startFeishuSimulator>[0];
 
@@ -22,7 +26,10 @@ export interface SimulatedApiOptions {
 
 export async function simulatedApi(options: SimulatedApiOptions = {}) {
   const simulator = await startFeishuSimulator({
-    apps: [{ appId, appSecret, name: "Larkline" }, ...(options.otherBot === true ? [otherApp] : [])],
+    apps: [
+      { appId, appSecret, name: "Larkline" },
+      ...(options.otherBot === true ? [otherApp] : []),
+    ],
     limits: "off",
     ...options.simulator,
   });

@@ -14,7 +14,12 @@ export {
 export { MessageError } from "@larkline/protocol/views/message-error";
 
 // As text for people and for models.
-export { imageMediaType, toModelMessage, toModelText, toText } from "@larkline/protocol/views/chat-texts";
+export {
+  imageMediaType,
+  toModelMessage,
+  toModelText,
+  toText,
+} from "@larkline/protocol/views/chat-texts";
 
 // The schemas of the classes, by name, and what they are made of.
 export {

@@ -55,10 +55,17 @@ const toolRound = (isError = false): Message[] => [
     ],
   },
   { role: "tool", content: [{ type: "tool_result", toolCallId: "c1", content: "42", isError }] },
-  { role: "tool", content: [{ type: "tool_result", toolCallId: "c2", content: "noon", isError: false }] },
+  {
+    role: "tool",
+    content: [{ type: "tool_result", toolCallId: "c2", content: "noon", isError: false }],
+  },
 ];
 
-const tool = (name: string) => ({ name, description: name, inputSchema: { type: "object", properties: {} } });
+const tool = (name: string) => ({
+  name,
+  description: name,
+  inputSchema: { type: "object", properties: {} },
+});
 
 async function collect(chunks: AsyncIterable<ModelChunk>): Promise<ModelChunk[]> {
   const all: ModelChunk[] = [];
@@ -109,13 +116,21 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
     afterEach(() => harness.close());
 
     const ask = (request: Partial<ModelRequest> = {}, signal?: AbortSignal) =>
-      collect(harness.backend.stream({ model: harness.model, messages: [user("hello")], ...request }, signal));
+      collect(
+        harness.backend.stream(
+          { model: harness.model, messages: [user("hello")], ...request },
+          signal,
+        ),
+      );
     const lastBody = () => harness.bodies().at(-1) ?? {};
     const facts = () => findModelInfo(harness.provider, harness.model);
 
     describe("answers", () => {
       it("EE-10: streams text and ends in one stop with raw token counts", async () => {
-        harness.say({ text: ["你好", ", ", "world"], usage: { inputTokens: 12, outputTokens: 3, cacheReadTokens: 5 } });
+        harness.say({
+          text: ["你好", ", ", "world"],
+          usage: { inputTokens: 12, outputTokens: 3, cacheReadTokens: 5 },
+        });
         const chunks = await ask();
         expect(textIn(chunks)).toBe("你好, world");
         expect(chunks.filter((chunk) => chunk.type === "message_stop")).toHaveLength(1);
@@ -170,7 +185,10 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       });
 
       it("hands on arguments that are no JSON as they are", async () => {
-        harness.say({ calls: [{ id: "a", name: "one", arguments: '{"x": tru' }], stopReason: "max_tokens" });
+        harness.say({
+          calls: [{ id: "a", name: "one", arguments: '{"x": tru' }],
+          stopReason: "max_tokens",
+        });
         const chunks = await ask({ tools: [tool("one")] });
         expect(callsIn(chunks)).toEqual([{ id: "a", name: "one", arguments: '{"x": tru' }]);
         expect(chunks.at(-1)).toMatchObject({ stopReason: "max_tokens" });
@@ -192,12 +210,20 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
     describe("requests", () => {
       it("sends a history with parallel calls and separate results so that the vendor takes it", async () => {
         harness.say({ text: "42 at noon" });
-        expect((await ask({ messages: toolRound() })).at(-1)).toMatchObject({ type: "message_stop" });
+        expect((await ask({ messages: toolRound() })).at(-1)).toMatchObject({
+          type: "message_stop",
+        });
       });
 
       it("sends messages of people that follow one another, also after results, so that the vendor takes them", async () => {
         harness.say({ text: "all of it" });
-        const messages = [user("first"), user("second"), ...toolRound(), user("third"), user("fourth")];
+        const messages = [
+          user("first"),
+          user("second"),
+          ...toolRound(),
+          user("third"),
+          user("fourth"),
+        ];
         expect((await ask({ messages })).at(-1)).toMatchObject({ type: "message_stop" });
         expect(JSON.stringify(lastBody())).toMatch(/first[^]*second[^]*third[^]*fourth/);
       });
@@ -228,7 +254,11 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         harness.say({ text: "ok" });
         const chunks = await ask({ temperature: 7 });
         expect(lastBody()).toHaveProperty("temperature", 7);
-        expect(failureIn(chunks)).toMatchObject({ code: "api_bad_request", retryable: false, partial: false });
+        expect(failureIn(chunks)).toMatchObject({
+          code: "api_bad_request",
+          retryable: false,
+          partial: false,
+        });
       });
 
       it("SA-39: an unset temperature and an empty tool list are not transmitted", async () => {
@@ -242,8 +272,12 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         harness.say({ text: "ok" });
         const capabilities = { ...facts(), supportsThinking: false };
         const chunks = await ask({ needsThinking: true, capabilities });
-        expect(new Set(chunks.map((chunk) => chunk.type))).toEqual(new Set(["text_delta", "message_stop"]));
-        for (const field of ["thinking", "reasoning", "reasoning_effort"]) expect(lastBody()).not.toHaveProperty(field);
+        expect(new Set(chunks.map((chunk) => chunk.type))).toEqual(
+          new Set(["text_delta", "message_stop"]),
+        );
+        for (const field of ["thinking", "reasoning", "reasoning_effort"]) {
+          expect(lastBody()).not.toHaveProperty(field);
+        }
       });
 
       it("EE-27: systemBlocks beat system when not empty, an empty list falls back to it", async () => {
@@ -257,7 +291,11 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
 
       it("EE-28: a schema is in the request to a model that takes one, and in no other", async () => {
         harness.say({ text: "{}" });
-        const responseFormat = { type: "json_schema", name: "n", jsonSchema: { title: "marker" } } as const;
+        const responseFormat = {
+          type: "json_schema",
+          name: "n",
+          jsonSchema: { title: "marker" },
+        } as const;
         await ask({ responseFormat, capabilities: { ...facts(), supportsJsonSchema: true } });
         expect(JSON.stringify(lastBody())).toContain("marker");
         await ask({ responseFormat, capabilities: { ...facts(), supportsJsonSchema: false } });
@@ -276,7 +314,9 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         const snapshot = Object.freeze(facts());
         const messages = toolRound();
         const before = JSON.stringify(messages);
-        expect((await ask({ capabilities: snapshot, messages })).at(-1)).toMatchObject({ type: "message_stop" });
+        expect((await ask({ capabilities: snapshot, messages })).at(-1)).toMatchObject({
+          type: "message_stop",
+        });
         expect(snapshot).toEqual(facts());
         expect(JSON.stringify(messages)).toBe(before);
       });
@@ -288,7 +328,9 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         expect(failureIn(await ask({ tools, capabilities: proven })).code).toBe("api_bad_request");
         expect(harness.bodies()).toEqual([]);
         const bound = { ...proven, maxToolsExhaustive: false };
-        expect((await ask({ tools, capabilities: bound })).at(-1)).toMatchObject({ type: "message_stop" });
+        expect((await ask({ tools, capabilities: bound })).at(-1)).toMatchObject({
+          type: "message_stop",
+        });
       });
 
       it("EE-34: result parts are sent as a list, a text result as a text", async () => {
@@ -298,7 +340,10 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         const history = (content: string | typeof parts): Message[] => [
           user("go"),
           { role: "assistant", content: [call] },
-          { role: "tool", content: [{ type: "tool_result", toolCallId: "c1", content, isError: false }] },
+          {
+            role: "tool",
+            content: [{ type: "tool_result", toolCallId: "c1", content, isError: false }],
+          },
         ];
         await ask({ messages: history(parts) });
         expect(JSON.stringify(lastBody())).toMatch(
@@ -315,7 +360,9 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         };
         const messages: Message[] = [{ role: "user", content: [image] }];
         const blind = { ...facts(), supportsVision: false };
-        expect(failureIn(await ask({ messages, capabilities: blind })).code).toBe("api_bad_request");
+        expect(failureIn(await ask({ messages, capabilities: blind })).code).toBe(
+          "api_bad_request",
+        );
         harness.say({ text: "a picture" });
         expect((await ask({ messages })).at(-1)).toMatchObject({ type: "message_stop" });
       });
@@ -331,7 +378,10 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         const thinking = {
           type: "thinking" as const,
           text: deltas.map((delta) => delta.text).join(""),
-          providerMetadata: Object.assign({}, ...deltas.map((delta) => delta.providerMetadata ?? {})),
+          providerMetadata: Object.assign(
+            {},
+            ...deltas.map((delta) => delta.providerMetadata ?? {}),
+          ),
         };
         expect(thinking.text).toBe("Let me think 想一想");
         harness.say({ text: "done" });
@@ -341,7 +391,10 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
             role: "assistant",
             content: [thinking, { type: "tool_use", id: "c1", name: "look", arguments: {} }],
           },
-          { role: "tool", content: [{ type: "tool_result", toolCallId: "c1", content: "seen", isError: false }] },
+          {
+            role: "tool",
+            content: [{ type: "tool_result", toolCallId: "c1", content: "seen", isError: false }],
+          },
         ];
         const again = await ask({ needsThinking: true, tools: [tool("look")], messages });
         expect(again.at(-1)).toMatchObject({ type: "message_stop" });
@@ -381,8 +434,13 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
 
       it("calls a prompt that is too long a context overflow", async () => {
         const message = "prompt is too long: 209382 tokens > 200000 maximum";
-        harness.say({ fault: { kind: "status", status: 400, message, type: "invalid_request_error" } });
-        expect(failureIn(await ask())).toMatchObject({ code: "context_overflow", retryable: false });
+        harness.say({
+          fault: { kind: "status", status: 400, message, type: "invalid_request_error" },
+        });
+        expect(failureIn(await ask())).toMatchObject({
+          code: "context_overflow",
+          retryable: false,
+        });
       });
 
       it("EE-57: calls what speaks of the account a matter of it, whatever the status", async () => {
@@ -393,7 +451,11 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         ] as const) {
           harness.say({ fault: { kind: "status", status, message } });
           const failure = failureIn(await ask());
-          expect(failure).toMatchObject({ code: "api_auth_error", retryable: false, vendor: { message } });
+          expect(failure).toMatchObject({
+            code: "api_auth_error",
+            retryable: false,
+            vendor: { message },
+          });
           expect(failure.suggestion).toContain("account");
         }
       });
@@ -402,7 +464,11 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         const body = "<html><h1>Bad gateway of load balancer 10.0.0.7</h1></html>";
         harness.say({ fault: { kind: "status", status: 502, body } });
         const failure = failureIn(await ask());
-        expect(failure).toMatchObject({ code: "api_overloaded", retryable: true, vendor: { message: "status 502" } });
+        expect(failure).toMatchObject({
+          code: "api_overloaded",
+          retryable: true,
+          vendor: { message: "status 502" },
+        });
         expect(failure.message).toContain("status 502");
         expect(JSON.stringify(failure)).not.toContain("10.0.0.7");
       });
@@ -412,7 +478,10 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         harness.say({ fault: { kind: "status", status: 400, message } });
         const failure = failureIn(await ask());
         expect(failure.message).not.toContain("too large");
-        expect(failure.vendor).toEqual({ message: message.slice(0, 500), requestId: "req_scripted" });
+        expect(failure.vendor).toEqual({
+          message: message.slice(0, 500),
+          requestId: "req_scripted",
+        });
       });
 
       it("takes pings as a sign that the stream is alive", async () => {
@@ -428,17 +497,26 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       });
 
       it("says nothing of the key when it is refused", async () => {
-        const chunks = await collect(harness.strangerBackend.stream({ model: harness.model, messages: [user("hi")] }));
+        const chunks = await collect(
+          harness.strangerBackend.stream({ model: harness.model, messages: [user("hi")] }),
+        );
         expect(failureIn(chunks).code).toBe("api_auth_error");
         expect(JSON.stringify(chunks)).not.toContain("stranger");
       });
 
       for (const kind of ["cut", "end", "garbage"] as const) {
         it(`calls a stream with a ${kind} in the middle truncated and keeps what came before`, async () => {
-          harness.say({ text: ["one ", "two ", "three ", "four"], fault: { kind, afterFrames: 5 } });
+          harness.say({
+            text: ["one ", "two ", "three ", "four"],
+            fault: { kind, afterFrames: 5 },
+          });
           const chunks = await ask();
           expect(textIn(chunks)).toMatch(/^one two/);
-          expect(failureIn(chunks)).toMatchObject({ code: "stream_truncated", retryable: true, partial: true });
+          expect(failureIn(chunks)).toMatchObject({
+            code: "stream_truncated",
+            retryable: true,
+            partial: true,
+          });
         });
       }
 
@@ -448,9 +526,18 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       });
 
       it("reads an error inside the stream", async () => {
-        const fault = { kind: "error_event", afterFrames: 5, type: "overloaded_error", message: "Overloaded" } as const;
+        const fault = {
+          kind: "error_event",
+          afterFrames: 5,
+          type: "overloaded_error",
+          message: "Overloaded",
+        } as const;
         harness.say({ text: ["one ", "two ", "three "], fault });
-        expect(failureIn(await ask())).toMatchObject({ code: "api_overloaded", retryable: true, partial: true });
+        expect(failureIn(await ask())).toMatchObject({
+          code: "api_overloaded",
+          retryable: true,
+          partial: true,
+        });
       });
     });
 
@@ -464,13 +551,18 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
           seen.push(chunk);
           controller.abort();
         }
-        expect(seen.filter((chunk) => chunk.type === "error" || chunk.type === "message_stop")).toEqual([]);
+        expect(
+          seen.filter((chunk) => chunk.type === "error" || chunk.type === "message_stop"),
+        ).toEqual([]);
         await until(() => harness.aborted() === 1);
       });
 
       it("EE-43: abandoning the iteration stops the vendor call", async () => {
         harness.say({ text: ["one", "two", "three"], fault: { kind: "hang", afterFrames: 4 } });
-        for await (const chunk of harness.backend.stream({ model: harness.model, messages: [user("hello")] })) {
+        for await (const chunk of harness.backend.stream({
+          model: harness.model,
+          messages: [user("hello")],
+        })) {
           if (chunk.type === "text_delta") break;
         }
         await until(() => harness.aborted() === 1);

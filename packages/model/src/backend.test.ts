@@ -12,13 +12,23 @@ import {
 } from "./index.ts";
 
 const info = findModelInfo("anthropic", "claude-sonnet-4-5");
-const tools = Array.from({ length: 21 }, (_, n) => ({ name: `t${n}`, description: "", inputSchema: {} }));
+const tools = Array.from({ length: 21 }, (_, n) => ({
+  name: `t${n}`,
+  description: "",
+  inputSchema: {},
+}));
 
 describe("request rules", () => {
   it("EE-30: 21 tools against a proven limit of 20 are refused, against a lower bound not", () => {
-    expect(toolLimitProblem(tools, { ...info, maxTools: 20, maxToolsExhaustive: true })).toContain("21");
-    expect(toolLimitProblem(tools, { ...info, maxTools: 20, maxToolsExhaustive: false })).toBeNull();
-    expect(toolLimitProblem(tools.slice(1), { ...info, maxTools: 20, maxToolsExhaustive: true })).toBeNull();
+    expect(toolLimitProblem(tools, { ...info, maxTools: 20, maxToolsExhaustive: true })).toContain(
+      "21",
+    );
+    expect(
+      toolLimitProblem(tools, { ...info, maxTools: 20, maxToolsExhaustive: false }),
+    ).toBeNull();
+    expect(
+      toolLimitProblem(tools.slice(1), { ...info, maxTools: 20, maxToolsExhaustive: true }),
+    ).toBeNull();
   });
 
   it("EE-31: a limit of 0 never refuses", () => {
@@ -57,26 +67,42 @@ describe("request rules", () => {
 describe("vendor refusals", () => {
   it("tells an exhausted quota from a passing rate limit", () => {
     const refusal = { status: 429, message: "no", retryAfterMs: 10 };
-    expect(failureOfRefusal(refusal)).toMatchObject({ code: "api_rate_limit", retryable: true, retryAfterMs: 10 });
-    expect(failureOfRefusal({ ...refusal, kind: "insufficient_quota" })).toMatchObject({ retryable: false });
+    expect(failureOfRefusal(refusal)).toMatchObject({
+      code: "api_rate_limit",
+      retryable: true,
+      retryAfterMs: 10,
+    });
+    expect(failureOfRefusal({ ...refusal, kind: "insufficient_quota" })).toMatchObject({
+      retryable: false,
+    });
   });
 
   it("knows a context that is too long by kind, status and words", () => {
     const codes = [
       failureOfRefusal({ status: 400, kind: "context_length_exceeded", message: "" }),
       failureOfRefusal({ status: 413, message: "too large" }),
-      failureOfRefusal({ status: 400, message: "This model's maximum context length is 128000 tokens" }),
+      failureOfRefusal({
+        status: 400,
+        message: "This model's maximum context length is 128000 tokens",
+      }),
       failureOfRefusal({ message: "prompt is too long" }),
     ].map((failure) => failure.code);
     expect(new Set(codes)).toEqual(new Set(["context_overflow"]));
   });
 
   it("blames no part of a conversation for a kept answer that the vendor does not have", () => {
-    const error = { type: "invalid_request_error", code: "previous_response_not_found", message: "not found" };
+    const error = {
+      type: "invalid_request_error",
+      code: "previous_response_not_found",
+      message: "not found",
+    };
     const refused = (param: string | null) =>
       failureOfRefusal({ status: 400, ...refusalIn({ error: { ...error, param } }) });
     expect(refused(null)).toMatchObject({ code: "api_bad_request", blames: "request" });
-    expect(refused("previous_response_id")).toMatchObject({ code: "api_bad_request", retryable: false });
+    expect(refused("previous_response_id")).toMatchObject({
+      code: "api_bad_request",
+      retryable: false,
+    });
     expect(refused("previous_response_id")).not.toHaveProperty("blames");
   });
 

@@ -88,9 +88,14 @@ export function toolCallDelta(
 }
 
 /** A stop with the default of the contract: no usage. */
-export function messageStop(stopReason: StopReason, usage: Usage | null = null, responseId?: unknown): MessageStop {
+export function messageStop(
+  stopReason: StopReason,
+  usage: Usage | null = null,
+  responseId?: unknown,
+): MessageStop {
   // Vendors write it, compatible servers leave it out or send something else.
-  const isId = typeof responseId === "string" && responseId !== "" && responseId.length <= maxResponseIdChars;
+  const isId =
+    typeof responseId === "string" && responseId !== "" && responseId.length <= maxResponseIdChars;
   return { type: "message_stop", stopReason, usage, ...(isId ? { responseId } : {}) };
 }
 
@@ -101,8 +106,12 @@ export function endOf(
   { usage, id }: { usage: Usage | null; id: unknown },
 ): MessageStop | ModelFailure {
   const meaning = Object.hasOwn(ends, word) ? ends[word] : undefined;
-  if (meaning === "again") return modelFailure("api_overloaded", `The model's server broke the answer off (${word}).`);
-  if (meaning === "overflow") return modelFailure("context_overflow", "The conversation is too long for the model.");
+  if (meaning === "again") {
+    return modelFailure("api_overloaded", `The model's server broke the answer off (${word}).`);
+  }
+  if (meaning === "overflow") {
+    return modelFailure("context_overflow", "The conversation is too long for the model.");
+  }
   return messageStop(meaning ?? "other", usage, id);
 }
 
@@ -116,7 +125,9 @@ const maxResponseIdChars = 256;
 export function estimateTokens(text: string, enough = Number.POSITIVE_INFINITY): number {
   let quarters = 0;
   const limit = enough * 4;
-  for (let at = 0; at < text.length && quarters <= limit; at += 1) quarters += text.charCodeAt(at) < 128 ? 1 : 4;
+  for (let at = 0; at < text.length && quarters <= limit; at += 1) {
+    quarters += text.charCodeAt(at) < 128 ? 1 : 4;
+  }
   return Math.ceil(quarters / 4);
 }
 
@@ -132,7 +143,9 @@ export function worthCaching(texts: Iterable<string>, info: Readonly<ModelInfo>)
 }
 
 /** The system prompt as blocks: `systemBlocks` when not empty, else `system`. Blocks without text are left out. */
-export function systemBlocksOf(request: Pick<ModelRequest, "system" | "systemBlocks">): SystemBlock[] {
+export function systemBlocksOf(
+  request: Pick<ModelRequest, "system" | "systemBlocks">,
+): SystemBlock[] {
   const blocks = request.systemBlocks ?? [];
   const chosen: readonly SystemBlock[] =
     blocks.length > 0 ? blocks : [{ text: request.system ?? "", cacheScope: "" as const }];
@@ -140,7 +153,10 @@ export function systemBlocksOf(request: Pick<ModelRequest, "system" | "systemBlo
 }
 
 /** Why the number of tools is refused locally, or null: only a proven limit is enforced here. */
-export function toolLimitProblem(tools: readonly ToolSpec[], info: Readonly<ModelInfo>): string | null {
+export function toolLimitProblem(
+  tools: readonly ToolSpec[],
+  info: Readonly<ModelInfo>,
+): string | null {
   if (info.maxTools === 0 || !info.maxToolsExhaustive || tools.length <= info.maxTools) return null;
   return `${tools.length} tools are offered, ${info.id} takes ${info.maxTools}.`;
 }
@@ -154,20 +170,34 @@ export function responseFormatProblem(format: ModelRequest["responseFormat"]): s
 /** Asks a model for JSON in words where its interface cannot bind the answer to the schema. */
 export function withSchemaInWords(request: ModelRequest, info: Readonly<ModelInfo>): ModelRequest {
   const { responseFormat: format, system = "", systemBlocks = [] } = request;
-  if (format?.type !== "json_schema" || format.jsonSchema === undefined || info.supportsJsonSchema) return request;
+  if (
+    format?.type !== "json_schema" ||
+    format.jsonSchema === undefined ||
+    info.supportsJsonSchema
+  ) {
+    return request;
+  }
   const schema = JSON.stringify(format.jsonSchema);
   const text = `Your final answer is one JSON value and nothing else. It fits this JSON Schema:\n${schema}`;
-  if (systemBlocks.length > 0) return { ...request, systemBlocks: [...systemBlocks, { text, cacheScope: "" }] };
+  if (systemBlocks.length > 0) {
+    return { ...request, systemBlocks: [...systemBlocks, { text, cacheScope: "" }] };
+  }
   return { ...request, system: system.trim() === "" ? text : `${system}\n\n${text}` };
 }
 
 /** Why an image cannot be sent, or null. Blob references have to be resolved to bytes before. */
 export function imageProblem(image: ImagePart): string | null {
   const { source } = image;
-  if (source.sourceType === "url") return source.url.startsWith("https://") ? null : "An image URL must be HTTPS.";
+  if (source.sourceType === "url") {
+    return source.url.startsWith("https://") ? null : "An image URL must be HTTPS.";
+  }
   if (source.mediaType === "") return "An image needs a media type.";
-  if (source.sourceType === "blob") return "An image must be resolved to its bytes before it is sent to a model.";
-  if (source.data.startsWith("data:")) return "Image data must be plain base64, without a data-URL prefix.";
+  if (source.sourceType === "blob") {
+    return "An image must be resolved to its bytes before it is sent to a model.";
+  }
+  if (source.data.startsWith("data:")) {
+    return "Image data must be plain base64, without a data-URL prefix.";
+  }
   return source.data === "" ? "An image has no data." : null;
 }
 
@@ -194,8 +224,14 @@ const usualOutput = 32_000;
 const fastOutput = 4_096;
 
 /** Most output tokens of a request: as it says, else what the model can write, up to a bound that an answer never needs. */
-export function outputLimit(request: Pick<ModelRequest, "maxTokens" | "fastMode">, info: Readonly<ModelInfo>): number {
-  return request.maxTokens ?? Math.min(info.maxOutputTokens, request.fastMode === true ? fastOutput : usualOutput);
+export function outputLimit(
+  request: Pick<ModelRequest, "maxTokens" | "fastMode">,
+  info: Readonly<ModelInfo>,
+): number {
+  return (
+    request.maxTokens ??
+    Math.min(info.maxOutputTokens, request.fastMode === true ? fastOutput : usualOutput)
+  );
 }
 
 /** The first reason to refuse a request before it is sent, or null. Sampling values are the vendor's to judge. */
@@ -299,7 +335,11 @@ class PendingEvent {
   /** The event, when this line ends it. */
   take(given: string): ServerEvent | undefined {
     const line = given.endsWith("\r") ? given.slice(0, -1) : given;
-    if (line === "") return this.#data.length === 0 ? undefined : { event: this.#event, data: this.#data.join("\n") };
+    if (line === "") {
+      return this.#data.length === 0
+        ? undefined
+        : { event: this.#event, data: this.#data.join("\n") };
+    }
     const colon = line.indexOf(":");
     const name = colon === -1 ? line : line.slice(0, colon);
     const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
@@ -322,7 +362,10 @@ const maxEventChars = 16_000_000;
  * are no events, show that the vendor is alive. Throws when the body breaks off, or when one event is larger than 16
  * million characters. Comments and unknown fields are skipped.
  */
-export async function* serverEvents(response: Response, alive: () => void): AsyncGenerator<ServerEvent> {
+export async function* serverEvents(
+  response: Response,
+  alive: () => void,
+): AsyncGenerator<ServerEvent> {
   if (response.body === null) return;
   const decoder = new TextDecoder();
   let rest = "";
@@ -341,7 +384,9 @@ export async function* serverEvents(response: Response, alive: () => void): Asyn
     }
     rest = rest.slice(start);
     searched = rest.length;
-    if (rest.length + next.chars > maxEventChars) throw new RangeError("An event of the stream is too large.");
+    if (rest.length + next.chars > maxEventChars) {
+      throw new RangeError("An event of the stream is too large.");
+    }
   }
   // Some servers leave out the empty line behind the last event.
   next.take(rest);
@@ -483,11 +528,15 @@ class SilenceWatch {
   };
 
   /** What the vendor sends next, or why it is not waited for any more. The time counts while it is waited for only. */
-  async next(iterator: AsyncIterator<ModelChunk>): Promise<IteratorResult<ModelChunk> | Interruption> {
+  async next(
+    iterator: AsyncIterator<ModelChunk>,
+  ): Promise<IteratorResult<ModelChunk> | Interruption> {
     this.#aliveMs = this.#options.clock.monotonic();
     this.#watch(this.#aliveMs);
     if (this.#interruption !== undefined) return this.#interruption;
-    const { promise, resolve, reject } = Promise.withResolvers<IteratorResult<ModelChunk> | Interruption>();
+    const { promise, resolve, reject } = Promise.withResolvers<
+      IteratorResult<ModelChunk> | Interruption
+    >();
     this.#interrupt = resolve;
     iterator.next().then(resolve, reject);
     try {
@@ -561,7 +610,10 @@ export async function* timedStream(
     }
   } catch (error) {
     if (!aborted()) {
-      yield modelFailure("internal_error", error instanceof Error ? error.message : "The backend failed.");
+      yield modelFailure(
+        "internal_error",
+        error instanceof Error ? error.message : "The backend failed.",
+      );
     }
   } finally {
     watch.close(!ended);
@@ -574,13 +626,20 @@ export async function* timedStream(
 function chunkOf(next: IteratorResult<ModelChunk> | "timeout", started: boolean): ModelChunk {
   if (next === "timeout") return timeoutFailure(started);
   if (next.done !== true) return next.value;
-  return modelFailure("stream_truncated", "The model's stream ended before its answer was complete.");
+  return modelFailure(
+    "stream_truncated",
+    "The model's stream ended before its answer was complete.",
+  );
 }
 
 function timeoutFailure(started: boolean): ModelChunk {
   return started
-    ? modelFailure("stream_truncated", "The model's stream stood still for too long.", { silent: true })
-    : modelFailure("api_overloaded", "The model did not begin to answer in time.", { silent: true });
+    ? modelFailure("stream_truncated", "The model's stream stood still for too long.", {
+        silent: true,
+      })
+    : modelFailure("api_overloaded", "The model did not begin to answer in time.", {
+        silent: true,
+      });
 }
 
 function isTerminal(chunk: ModelChunk): boolean {

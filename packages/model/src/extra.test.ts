@@ -12,7 +12,11 @@ import {
   joinedExtra,
   type LlmBackend,
 } from "./index.ts";
-import { createOpenAiChatBackend, createOpenAiResponsesBackend, type OpenAiBackendOptions } from "./openai/index.ts";
+import {
+  createOpenAiChatBackend,
+  createOpenAiResponsesBackend,
+  type OpenAiBackendOptions,
+} from "./openai/index.ts";
 
 const messages: Message[] = [{ role: "user", content: [{ type: "text", text: "hi" }] }];
 
@@ -35,7 +39,13 @@ describe("what an operator adds to requests", () => {
   it("changes nothing that a request says itself: objects and lists are joined", () => {
     const body = { model: "m", include: ["a"], text: { format: 1 }, temperature: 0 };
     const extra = {
-      body: { model: "n", tools: [1], include: ["a", "b"], text: { format: 2, verbosity: "low" }, user: "u" },
+      body: {
+        model: "n",
+        tools: [1],
+        include: ["a", "b"],
+        text: { format: 2, verbosity: "low" },
+        user: "u",
+      },
     };
     expect(bodyWith(body, extra)).toEqual({
       model: "m",
@@ -45,7 +55,10 @@ describe("what an operator adds to requests", () => {
       user: "u",
     });
     expect(
-      headersWith({ "anthropic-version": "1" }, { "Anthropic-Version": "2", "X-API-Key": "k", "X-A": "b" }),
+      headersWith(
+        { "anthropic-version": "1" },
+        { "Anthropic-Version": "2", "X-API-Key": "k", "X-A": "b" },
+      ),
     ).toEqual({
       "anthropic-version": "1",
       "x-a": "b",
@@ -65,11 +78,12 @@ describe("what an operator adds to requests", () => {
   });
 });
 
-const adapters: [string, "anthropic" | "openai", (options: OpenAiBackendOptions) => LlmBackend][] = [
-  ["Anthropic Messages", "anthropic", createAnthropicBackend],
-  ["Chat Completions", "openai", createOpenAiChatBackend],
-  ["Responses", "openai", createOpenAiResponsesBackend],
-];
+const adapters: [string, "anthropic" | "openai", (options: OpenAiBackendOptions) => LlmBackend][] =
+  [
+    ["Anthropic Messages", "anthropic", createAnthropicBackend],
+    ["Chat Completions", "openai", createOpenAiChatBackend],
+    ["Responses", "openai", createOpenAiResponsesBackend],
+  ];
 
 describe.each(adapters)("a request of %s", (name, provider, create) => {
   let server: ModelServer;
@@ -82,14 +96,28 @@ describe.each(adapters)("a request of %s", (name, provider, create) => {
   const backend = () => create({ apiKey: "right", baseUrl: `${server.url}${path}` });
   const ask = async (more: object) => {
     const chunks = [];
-    for await (const chunk of backend().stream({ model: "m", messages, ...more })) chunks.push(chunk);
+    for await (const chunk of backend().stream({ model: "m", messages, ...more })) {
+      chunks.push(chunk);
+    }
     return chunks.at(-1);
   };
 
   it("carries what is added, and keeps the loop's own and its key", async () => {
     const extra = {
-      body: { service_tier: "flex", stream: false, model: "other", messages: [], input: [], tools: [{}] },
-      headers: { "x-title": "Larkline", "anthropic-beta": "a-1", authorization: "Bearer wrong", "x-api-key": "wrong" },
+      body: {
+        service_tier: "flex",
+        stream: false,
+        model: "other",
+        messages: [],
+        input: [],
+        tools: [{}],
+      },
+      headers: {
+        "x-title": "Larkline",
+        "anthropic-beta": "a-1",
+        authorization: "Bearer wrong",
+        "x-api-key": "wrong",
+      },
     };
     expect(await ask({ extra })).toMatchObject({ type: "message_stop" });
     const { body, headers } = server.requests.at(-1) ?? expect.fail();
@@ -108,7 +136,10 @@ describe.each(adapters)("a request of %s", (name, provider, create) => {
       expect(end).toMatchObject({ type: "error", code: "api_bad_request" });
       expect(server.requests).toHaveLength(0);
     } else {
-      expect(server.requests.at(-1)?.body["tools"]).toMatchObject([{ name: "clock" }, hostedTools[0]]);
+      expect(server.requests.at(-1)?.body["tools"]).toMatchObject([
+        { name: "clock" },
+        hostedTools[0],
+      ]);
     }
   });
 });
@@ -155,7 +186,9 @@ describe("hosted tools", () => {
     ];
     const chain = createModelChain({ models });
     for (const hosted of [true, false]) {
-      for await (const chunk of chain.stream({ messages, hosted })) expect(chunk.type).not.toBe("message_stop");
+      for await (const chunk of chain.stream({ messages, hosted })) {
+        expect(chunk.type).not.toBe("message_stop");
+      }
     }
     expect(seen).toEqual([
       { model: "a", extra, hosted: 1 },

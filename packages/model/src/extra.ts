@@ -36,7 +36,9 @@ export function extraProblem({ body = {}, headers = {} }: RequestExtra): string 
   if (header !== undefined) return `headers.${header} belongs to Larkline, which sets it itself`;
   const chars = jsonChars(body);
   if (chars === undefined) return "body is not JSON";
-  return chars > maxBodyChars ? `body has ${chars} characters, ${maxBodyChars} may be sent` : undefined;
+  return chars > maxBodyChars
+    ? `body has ${chars} characters, ${maxBodyChars} may be sent`
+    : undefined;
 }
 
 function jsonChars(value: unknown): number | undefined {
@@ -63,17 +65,24 @@ export function bodyWith<T extends object>(body: T, extra: RequestExtra | undefi
 }
 
 /** A request's headers with what is added to them; the request's own stay. */
-export function headersWith(headers: Record<string, string>, extra: Record<string, string> | undefined = {}) {
+export function headersWith(
+  headers: Record<string, string>,
+  extra: Record<string, string> | undefined = {},
+) {
   const added = Object.entries(lowerCase(extra)).filter(([name]) => !ownHeaders.test(name));
   return { ...Object.fromEntries(added), ...headers };
 }
 
 function lowerCase(headers: Readonly<Record<string, string>> = {}): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]),
+  );
 }
 
 function joined(low: unknown, high: unknown): unknown {
-  if (Array.isArray(low) && Array.isArray(high)) return [...high, ...low.filter((item) => !high.includes(item))];
+  if (Array.isArray(low) && Array.isArray(high)) {
+    return [...high, ...low.filter((item) => !high.includes(item))];
+  }
   if (!isRecord(low) || !isRecord(high)) return high;
   const names = new Set([...Object.keys(low), ...Object.keys(high)]);
   return Object.fromEntries(

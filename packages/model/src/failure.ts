@@ -8,7 +8,11 @@ type FailureDetails = Partial<
 };
 
 /** A failure chunk; suggestion and retryable come from the code unless given. */
-export function modelFailure(code: ErrorCode, message: string, details: FailureDetails = {}): ModelFailure {
+export function modelFailure(
+  code: ErrorCode,
+  message: string,
+  details: FailureDetails = {},
+): ModelFailure {
   return { type: "error", code, message, ...errorCodes[code], partial: false, ...details };
 }
 
@@ -34,7 +38,13 @@ type RefusalWords = Pick<VendorProfile, "overflowCodes" | "overflowWords" | "fil
 
 const authKinds = new Set(["authentication_error", "permission_error", "invalid_api_key"]);
 const rateKinds = new Set(["rate_limit_error", "rate_limit_exceeded", "tokens", "requests"]);
-const busyKinds = new Set(["overloaded_error", "api_error", "server_error", "timeout_error", "server_is_overloaded"]);
+const busyKinds = new Set([
+  "overloaded_error",
+  "api_error",
+  "server_error",
+  "timeout_error",
+  "server_is_overloaded",
+]);
 const billingKind = /credit|balance|billing|quota/i;
 const billingText = /\b(?:credits?|balance|billing|quota)\b/i;
 
@@ -65,10 +75,18 @@ function codeOf(refusal: VendorRefusal): ErrorCode {
   return codeOfKind(kind) ?? (kind.startsWith("invalid") ? "api_bad_request" : "api_overloaded");
 }
 
-function isOverflow({ status, kind = "", message = "", profile = plainProfile }: VendorRefusal): boolean {
+function isOverflow({
+  status,
+  kind = "",
+  message = "",
+  profile = plainProfile,
+}: VendorRefusal): boolean {
   if (profile.overflowCodes.includes(kind)) return true;
   const words = message.toLowerCase();
-  return (status ?? 400) === 400 && profile.overflowWords.some((word) => words.includes(word.toLowerCase()));
+  return (
+    (status ?? 400) === 400 &&
+    profile.overflowWords.some((word) => words.includes(word.toLowerCase()))
+  );
 }
 
 /** Statuses of refusals that the same request gets again. */
@@ -95,7 +113,12 @@ const accountAdvice = "Look at the account: its credit, balance, billing or quot
 
 const vendorChars = 500;
 
-function vendorOf({ status, message, requestId, secret = "" }: VendorRefusal): NonNullable<ModelFailure["vendor"]> {
+function vendorOf({
+  status,
+  message,
+  requestId,
+  secret = "",
+}: VendorRefusal): NonNullable<ModelFailure["vendor"]> {
   const said = message ?? `status ${status}`;
   const kept = secret === "" ? said : said.replaceAll(secret, "[key]");
   return { message: kept.slice(0, vendorChars), ...(requestId === undefined ? {} : { requestId }) };
@@ -114,7 +137,9 @@ export function failureOfRefusal(refusal: VendorRefusal): ModelFailure {
     vendor: vendorOf(refusal),
     ...blameOf(code, refusal),
     ...(billing ? { suggestion: accountAdvice } : {}),
-    ...(refusal.retryAfterMs === undefined || billing ? {} : { retryAfterMs: refusal.retryAfterMs }),
+    ...(refusal.retryAfterMs === undefined || billing
+      ? {}
+      : { retryAfterMs: refusal.retryAfterMs }),
   });
 }
 
@@ -130,7 +155,8 @@ export function retryAfterOf(headers: Headers | undefined, nowMs: number): numbe
 }
 
 function textIn(value: unknown, name: string): string | undefined {
-  const field: unknown = typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
+  const field: unknown =
+    typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
   if (typeof field === "number") return String(field);
   return typeof field === "string" && field !== "" ? field : undefined;
 }
@@ -145,9 +171,13 @@ export function requestIdOf(headers: Headers | undefined): string | undefined {
  * `{base_resp: {status_code, status_msg}}`.
  */
 export function refusalIn(body: unknown): Pick<VendorRefusal, "kind" | "message" | "param"> {
-  const inner: unknown = typeof body === "object" && body !== null && "error" in body ? body.error : body;
-  const base: unknown = typeof body === "object" && body !== null && "base_resp" in body ? body.base_resp : undefined;
-  if (base !== undefined) return { kind: textIn(base, "status_code"), message: textIn(base, "status_msg") };
+  const inner: unknown =
+    typeof body === "object" && body !== null && "error" in body ? body.error : body;
+  const base: unknown =
+    typeof body === "object" && body !== null && "base_resp" in body ? body.base_resp : undefined;
+  if (base !== undefined) {
+    return { kind: textIn(base, "status_code"), message: textIn(base, "status_msg") };
+  }
   const kind = textIn(inner, "code") ?? textIn(inner, "type");
   const message = textIn(inner, "message") ?? textIn(body, "message") ?? textIn(body, "error");
   return { kind, message, param: textIn(inner, "param") };
@@ -169,7 +199,12 @@ interface SdkErrors {
 export function failureOfCall(
   error: unknown,
   sdk: SdkErrors,
-  { began, secret, profile, nowMs }: { began: boolean; secret: string; profile?: RefusalWords; nowMs: number },
+  {
+    began,
+    secret,
+    profile,
+    nowMs,
+  }: { began: boolean; secret: string; profile?: RefusalWords; nowMs: number },
 ): ModelFailure {
   if (error instanceof sdk.APIConnectionTimeoutError) {
     return modelFailure("api_overloaded", "The model vendor did not answer in time.");
@@ -189,5 +224,8 @@ export function failureOfCall(
     });
   }
   if (began) return modelFailure("stream_truncated", "The model's stream broke off.");
-  return modelFailure("internal_error", error instanceof Error ? error.message : "The model call failed.");
+  return modelFailure(
+    "internal_error",
+    error instanceof Error ? error.message : "The model call failed.",
+  );
 }

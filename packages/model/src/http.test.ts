@@ -25,14 +25,28 @@ it("sends method, headers and text, and gives status, headers and body", async (
     incoming.on("end", () => {
       response.writeHead(429, { "retry-after": "3", "content-type": "application/json" });
       response.end(
-        JSON.stringify({ text, method: incoming.method, url: incoming.url, own: incoming.headers["x-own"] }),
+        JSON.stringify({
+          text,
+          method: incoming.method,
+          url: incoming.url,
+          own: incoming.headers["x-own"],
+        }),
       );
     });
   });
-  const response = await httpFetch(url, { method: "POST", headers: { "x-own": "1" }, body: "你好" });
+  const response = await httpFetch(url, {
+    method: "POST",
+    headers: { "x-own": "1" },
+    body: "你好",
+  });
   expect(response).toMatchObject({ ok: false, status: 429 });
   expect(response.headers.get("Retry-After")).toBe("3");
-  expect(await response.json()).toEqual({ text: "你好", method: "POST", url: "/path?query=1", own: "1" });
+  expect(await response.json()).toEqual({
+    text: "你好",
+    method: "POST",
+    url: "/path?query=1",
+    own: "1",
+  });
 });
 
 it("uses one connection for one request after another, also when a body is left early", async () => {

@@ -51,9 +51,21 @@ const sonnet: Prices = [3, 15, 0.3, 3.75];
 // Vendor pages "Models overview", "Pricing" (5-minute cache writes) and "Prompt caching", read 2026-11.
 // Haiku 5.5 costs five times as much for prompts above 100,000 tokens; this table has the base price.
 const anthropic: readonly Row[] = [
-  row("claude-fable-5-1", "Claude Fable 5.1", { ...large, prices: [10, 50, 0.25, 12.5], cachingMinTokens: 512 }),
-  row("claude-fable-5", "Claude Fable 5", { ...large, prices: [10, 50, 1, 12.5], cachingMinTokens: 512 }),
-  row("claude-opus-5-5", "Claude Opus 5.5", { ...large, prices: [4, 20, 0.2, 5], cachingMinTokens: 512 }),
+  row("claude-fable-5-1", "Claude Fable 5.1", {
+    ...large,
+    prices: [10, 50, 0.25, 12.5],
+    cachingMinTokens: 512,
+  }),
+  row("claude-fable-5", "Claude Fable 5", {
+    ...large,
+    prices: [10, 50, 1, 12.5],
+    cachingMinTokens: 512,
+  }),
+  row("claude-opus-5-5", "Claude Opus 5.5", {
+    ...large,
+    prices: [4, 20, 0.2, 5],
+    cachingMinTokens: 512,
+  }),
   row("claude-opus-5", "Claude Opus 5", { ...large, prices: opus, cachingMinTokens: 512 }),
   row("claude-opus-4-8", "Claude Opus 4.8", { ...large, prices: opus, cachingMinTokens: 1_024 }),
   row("claude-opus-4-7", "Claude Opus 4.7", { ...large, prices: opus, cachingMinTokens: 2_048 }),
@@ -64,12 +76,36 @@ const anthropic: readonly Row[] = [
     cachingMinTokens: 1_024,
   }),
   row("claude-opus-4-5", "Claude Opus 4.5", { ...medium, prices: opus, cachingMinTokens: 4_096 }),
-  row("claude-sonnet-5-5", "Claude Sonnet 5.5", { ...large, prices: [2, 10, 0.1, 2.5], cachingMinTokens: 512 }),
-  row("claude-sonnet-5", "Claude Sonnet 5", { ...large, prices: [2, 10, 0.2, 2.5], cachingMinTokens: 1_024 }),
-  row("claude-sonnet-4-6", "Claude Sonnet 4.6", { ...medium, prices: sonnet, cachingMinTokens: 1_024 }),
-  row("claude-sonnet-4-5", "Claude Sonnet 4.5", { ...medium, prices: sonnet, cachingMinTokens: 1_024 }),
-  row("claude-haiku-5-5", "Claude Haiku 5.5", { ...large, prices: [0.1, 0.5, 0.01, 0.125], cachingMinTokens: 512 }),
-  row("claude-haiku-4-5", "Claude Haiku 4.5", { ...medium, prices: [1, 5, 0.1, 1.25], cachingMinTokens: 4_096 }),
+  row("claude-sonnet-5-5", "Claude Sonnet 5.5", {
+    ...large,
+    prices: [2, 10, 0.1, 2.5],
+    cachingMinTokens: 512,
+  }),
+  row("claude-sonnet-5", "Claude Sonnet 5", {
+    ...large,
+    prices: [2, 10, 0.2, 2.5],
+    cachingMinTokens: 1_024,
+  }),
+  row("claude-sonnet-4-6", "Claude Sonnet 4.6", {
+    ...medium,
+    prices: sonnet,
+    cachingMinTokens: 1_024,
+  }),
+  row("claude-sonnet-4-5", "Claude Sonnet 4.5", {
+    ...medium,
+    prices: sonnet,
+    cachingMinTokens: 1_024,
+  }),
+  row("claude-haiku-5-5", "Claude Haiku 5.5", {
+    ...large,
+    prices: [0.1, 0.5, 0.01, 0.125],
+    cachingMinTokens: 512,
+  }),
+  row("claude-haiku-4-5", "Claude Haiku 4.5", {
+    ...medium,
+    prices: [1, 5, 0.1, 1.25],
+    cachingMinTokens: 4_096,
+  }),
 ];
 
 const wide = { contextWindow: 1_050_000, maxOutputTokens: 128_000, cachingMinTokens: 1_024 };
@@ -132,14 +168,22 @@ export const builtinModels: readonly ModelInfo[] = [
  * `-2025-08-07`, `-latest`) has the facts of its family; an unknown model gets cautious limits,
  * no special abilities and prices of 0. The result always carries the id asked for.
  */
-export function findModelInfo(provider: string, id: string, extra: readonly ModelInfo[] = []): ModelInfo {
+export function findModelInfo(
+  provider: string,
+  id: string,
+  extra: readonly ModelInfo[] = [],
+): ModelInfo {
   const found = knownModel(provider, id, extra);
   return found === undefined ? unknownModel(vendorOf(provider), id) : { ...found, id };
 }
 
 const datedSuffix = /-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$/;
 
-function knownModel(provider: string, id: string, extra: readonly ModelInfo[]): ModelInfo | undefined {
+function knownModel(
+  provider: string,
+  id: string,
+  extra: readonly ModelInfo[],
+): ModelInfo | undefined {
   const vendor = vendorOf(provider);
   for (const wanted of [id, id.replace(datedSuffix, "")]) {
     const matches = (info: ModelInfo) => info.id === wanted && vendorOf(info.provider) === vendor;
@@ -186,11 +230,16 @@ function unknownModel(provider: string, id: string): ModelInfo {
 }
 
 /** Whether `extra` or the built-in table has the model. */
-export function isKnownModel(provider: string, id: string, extra: readonly ModelInfo[] = []): boolean {
+export function isKnownModel(
+  provider: string,
+  id: string,
+  extra: readonly ModelInfo[] = [],
+): boolean {
   return knownModel(provider, id, extra) !== undefined;
 }
 
-type KnownFacts = Partial<ModelInfo> & Pick<ModelInfo, "id" | "provider" | "contextWindow" | "maxOutputTokens">;
+type KnownFacts = Partial<ModelInfo> &
+  Pick<ModelInfo, "id" | "provider" | "contextWindow" | "maxOutputTokens">;
 
 /** Fills in the facts that are missing of a model: no special abilities, prices of 0. */
 export function completeModelInfo(known: KnownFacts): ModelInfo {

@@ -22,8 +22,9 @@ function scripted(...calls: Step[]) {
       seen.push({ model: request.model, signal });
       for (const step of calls[seen.length - 1] ?? []) {
         if (step === "throw") throw new Error("backend bug");
-        if (step === "hang") await new Promise((resolve) => signal?.addEventListener("abort", resolve));
-        else yield step;
+        if (step === "hang") {
+          await new Promise((resolve) => signal?.addEventListener("abort", resolve));
+        } else yield step;
       }
     },
   };
@@ -33,18 +34,25 @@ function scripted(...calls: Step[]) {
 const text = (words: string): ModelChunk => ({ type: "text_delta", text: words });
 const stop = messageStop("end_turn");
 const busy = modelFailure("api_overloaded", "busy");
-const request = { messages: [{ role: "user" as const, content: [{ type: "text" as const, text: "hi" }] }] };
+const request = {
+  messages: [{ role: "user" as const, content: [{ type: "text" as const, text: "hi" }] }],
+};
 
 function chainOf(backends: LlmBackend[], options: Partial<ModelChainOptions> = {}) {
   const waits: number[] = [];
-  const models = backends.map((backend, n) => ({ backend, info: findModelInfo("anthropic", `m${n}`) }));
+  const models = backends.map((backend, n) => ({
+    backend,
+    info: findModelInfo("anthropic", `m${n}`),
+  }));
   const sleep = async (ms: number) => void waits.push(ms);
   return { chain: createModelChain({ models, sleep, random: () => 1, ...options }), waits };
 }
 
 async function collect(chunks: AsyncIterable<ModelChunk>): Promise<ModelChunk[]> {
   const all: ModelChunk[] = [];
-  for await (const chunk of chunks) if (chunk.type !== "attempt" && chunk.type !== "retry") all.push(chunk);
+  for await (const chunk of chunks) {
+    if (chunk.type !== "attempt" && chunk.type !== "retry") all.push(chunk);
+  }
   return all;
 }
 
@@ -52,7 +60,11 @@ describe("createModelChain", () => {
   it("hands on a good stream and fills in the model", async () => {
     const { backend, seen } = scripted([text("a"), toolCallDelta(0), stop]);
     const { chain } = chainOf([backend]);
-    expect(await collect(chain.stream(request))).toEqual([text("a"), toolCallDelta(0), { ...stop, model: "m0" }]);
+    expect(await collect(chain.stream(request))).toEqual([
+      text("a"),
+      toolCallDelta(0),
+      { ...stop, model: "m0" },
+    ]);
     expect(seen).toMatchObject([{ model: "m0" }]);
     expect(chain.primary.id).toBe("m0");
   });
@@ -71,18 +83,25 @@ describe("createModelChain", () => {
     };
     const inherited: LlmBackend = Object.create({ stream: () => new Own().stream() });
     for (const backend of [new Own(), literal, inherited]) {
-      expect(await collect(chainOf([backend]).chain.stream(request))).toEqual([text("own"), { ...stop, model: "m0" }]);
+      expect(await collect(chainOf([backend]).chain.stream(request))).toEqual([
+        text("own"),
+        { ...stop, model: "m0" },
+      ]);
     }
   });
 
   it("repeats with growing waits, then asks to be put off for longer and longer, until it gives up", async () => {
     const { backend, seen } = scripted([busy], [busy], [busy], [busy], [busy], [busy]);
     const { chain, waits } = chainOf([backend]);
-    expect(await collect(chain.stream(request))).toEqual([{ ...busy, retryInMs: 2_000, askedWaitMs: 0 }]);
+    expect(await collect(chain.stream(request))).toEqual([
+      { ...busy, retryInMs: 2_000, askedWaitMs: 0 },
+    ]);
     expect(seen).toHaveLength(3);
     expect(waits).toEqual([500, 1_000]);
     const past = { rounds: 2, elapsedMs: 20_000, askedWaitMs: 0 };
-    expect(await collect(chain.stream(request, undefined, past))).toMatchObject([{ retryInMs: 8_000 }]);
+    expect(await collect(chain.stream(request, undefined, past))).toMatchObject([
+      { retryInMs: 8_000 },
+    ]);
     expect(seen).toHaveLength(4);
     const late = { rounds: 8, elapsedMs: 260_000, askedWaitMs: 0 };
     expect((await collect(chain.stream(request, undefined, late)))[0]).toEqual(busy);
@@ -92,7 +111,11 @@ describe("createModelChain", () => {
     const plain = scripted([text("no"), stop]);
     const storing = scripted([busy], [text("yes"), stop]);
     const continues = { ...request, previousResponseId: "resp_1" };
-    const { chain } = chainOf([plain.backend, { ...storing.backend, storesResponses: true }, plain.backend]);
+    const { chain } = chainOf([
+      plain.backend,
+      { ...storing.backend, storesResponses: true },
+      plain.backend,
+    ]);
     expect((await collect(chain.stream(continues))).at(-1)).toEqual({ ...stop, model: "m1" });
     expect(storing.seen).toHaveLength(2);
     expect(await collect(chainOf([plain.backend]).chain.stream(continues))).toMatchObject([
@@ -117,14 +140,22 @@ describe("createModelChain", () => {
       scripted([asks(40_000)], [asks(40_000)]).backend,
       scripted([text("ok"), stop]).backend,
     ]);
-    expect(await collect(chain.stream(request))).toMatchObject([{ retryInMs: 40_000, askedWaitMs: 40_000 }]);
+    expect(await collect(chain.stream(request))).toMatchObject([
+      { retryInMs: 40_000, askedWaitMs: 40_000 },
+    ]);
     const past = { rounds: 1, elapsedMs: 40_000, askedWaitMs: 40_000 };
-    expect((await collect(chain.stream(request, undefined, past))).at(-1)).toEqual({ ...stop, model: "m1" });
+    expect((await collect(chain.stream(request, undefined, past))).at(-1)).toEqual({
+      ...stop,
+      model: "m1",
+    });
     expect(waits).toEqual([]);
   });
 
   it("EE-50: goes to the fallback at once when the vendor asks for more; without one it waits within bounds", async () => {
-    const { chain, waits } = chainOf([scripted([asks(300_000)]).backend, scripted([text("ok"), stop]).backend]);
+    const { chain, waits } = chainOf([
+      scripted([asks(300_000)]).backend,
+      scripted([text("ok"), stop]).backend,
+    ]);
     expect(await collect(chain.stream(request))).toEqual([text("ok"), { ...stop, model: "m1" }]);
     expect(waits).toEqual([]);
     const alone = chainOf([scripted([asks(120_000)]).backend]).chain;
@@ -144,7 +175,15 @@ describe("createModelChain", () => {
     for await (const chunk of chain.stream(request)) if (chunk.type === "retry") all.push(chunk);
     expect(all).toEqual([
       { ...retry, code: "api_overloaded", waitMs: 500, attempt: 1, problem: "busy" },
-      { ...retry, code: "api_rate_limit", waitMs: 0, attempt: 2, problem: "too many", requestId: "req_1", next: "m1" },
+      {
+        ...retry,
+        code: "api_rate_limit",
+        waitMs: 0,
+        attempt: 2,
+        problem: "too many",
+        requestId: "req_1",
+        next: "m1",
+      },
     ]);
   });
 
@@ -153,16 +192,24 @@ describe("createModelChain", () => {
     const backend: LlmBackend = {
       async *stream(_request, signal) {
         seen.push(signal);
-        for (let n = 0; n < 1_000_000; n += 1) yield n % 2 === 0 ? text("想一想") : { ...toolCallDelta(n), name: "x" };
+        for (let n = 0; n < 1_000_000; n += 1) {
+          yield n % 2 === 0 ? text("想一想") : { ...toolCallDelta(n), name: "x" };
+        }
       },
     };
     const chunks = await collect(chainOf([backend], { maxStepBytes: 1_000 }).chain.stream(request));
-    const bytes = chunks.map((chunk) => (chunk.type === "text_delta" ? Buffer.byteLength(chunk.text) : 0));
+    const bytes = chunks.map((chunk) =>
+      chunk.type === "text_delta" ? Buffer.byteLength(chunk.text) : 0,
+    );
     expect(bytes.reduce((sum, one) => sum + one, 0)).toBeLessThanOrEqual(1_000);
     expect(JSON.stringify(chunks)).not.toContain("\uFFFD");
     expect(chunks.length).toBeLessThan(60);
     expect(chunks.slice(-2)).toMatchObject([
-      { type: "warning", code: "step_too_long", message: expect.stringContaining("limits.stepBytes") },
+      {
+        type: "warning",
+        code: "step_too_long",
+        message: expect.stringContaining("limits.stepBytes"),
+      },
       { type: "message_stop", stopReason: "max_tokens", usage: null },
     ]);
     expect(seen[0]?.aborted).toBe(true);
@@ -174,21 +221,26 @@ describe("createModelChain", () => {
     expect(first).toEqual(text("想一想吧".slice(0, Math.floor(maxStepBytes / 3))));
   });
 
-  it.each(["blocks", "calls"])("cuts a step of endless %s, however short they are, and says so", async (kind) => {
-    const backend: LlmBackend = {
-      async *stream() {
-        for (let index = 0; index < 1_000_000; index += 1) {
-          yield kind === "calls" ? toolCallDelta(index) : { type: "thinking_delta", index, text: "" };
-        }
-      },
-    };
-    const chunks = await collect(chainOf([backend]).chain.stream(request));
-    expect(chunks).toHaveLength(2_002);
-    expect(chunks.slice(-2)).toMatchObject([
-      { type: "warning", code: "step_too_long", message: expect.stringContaining("2000 pieces") },
-      { type: "message_stop", stopReason: "max_tokens", usage: null },
-    ]);
-  });
+  it.each(["blocks", "calls"])(
+    "cuts a step of endless %s, however short they are, and says so",
+    async (kind) => {
+      const backend: LlmBackend = {
+        async *stream() {
+          for (let index = 0; index < 1_000_000; index += 1) {
+            yield kind === "calls"
+              ? toolCallDelta(index)
+              : { type: "thinking_delta", index, text: "" };
+          }
+        },
+      };
+      const chunks = await collect(chainOf([backend]).chain.stream(request));
+      expect(chunks).toHaveLength(2_002);
+      expect(chunks.slice(-2)).toMatchObject([
+        { type: "warning", code: "step_too_long", message: expect.stringContaining("2000 pieces") },
+        { type: "message_stop", stopReason: "max_tokens", usage: null },
+      ]);
+    },
+  );
 
   it("puts a restart between a broken call that had delivered something and the next one", async () => {
     const broken = modelFailure("stream_truncated", "cut");
@@ -203,7 +255,10 @@ describe("createModelChain", () => {
 
   it("puts no restart when nothing had been delivered", async () => {
     const { chain } = chainOf([scripted([busy], [text("a"), stop]).backend]);
-    expect((await collect(chain.stream(request))).map((chunk) => chunk.type)).toEqual(["text_delta", "message_stop"]);
+    expect((await collect(chain.stream(request))).map((chunk) => chunk.type)).toEqual([
+      "text_delta",
+      "message_stop",
+    ]);
   });
 
   for (const code of ["api_bad_request", "context_overflow", "api_auth_error"] as const) {
@@ -215,7 +270,9 @@ describe("createModelChain", () => {
       expect(first.seen).toHaveLength(1);
       expect(waits).toEqual([]);
       const alone = chainOf([scripted([modelFailure(code, "no")], [text("ok"), stop]).backend]);
-      expect(await collect(alone.chain.stream(request))).toMatchObject([{ type: "error", code, partial: false }]);
+      expect(await collect(alone.chain.stream(request))).toMatchObject([
+        { type: "error", code, partial: false },
+      ]);
     });
   }
 
@@ -232,15 +289,22 @@ describe("createModelChain", () => {
 
   it("marks the last failure partial when its call had delivered something", async () => {
     const { chain } = chainOf([scripted([text("x"), busy]).backend], { retry: { attempts: 1 } });
-    expect((await collect(chain.stream(request))).at(-1)).toMatchObject({ type: "error", partial: true });
+    expect((await collect(chain.stream(request))).at(-1)).toMatchObject({
+      type: "error",
+      partial: true,
+    });
   });
 
   it("turns a backend that stops without an end, or throws, into a failure", async () => {
     const options = { retry: { attempts: 1 } };
     const silent = chainOf([scripted([text("x")]).backend], options);
-    expect((await collect(silent.chain.stream(request))).at(-1)).toMatchObject({ code: "stream_truncated" });
+    expect((await collect(silent.chain.stream(request))).at(-1)).toMatchObject({
+      code: "stream_truncated",
+    });
     const faulty = chainOf([scripted(["throw"]).backend], options);
-    expect(await collect(faulty.chain.stream(request))).toMatchObject([{ type: "error", code: "internal_error" }]);
+    expect(await collect(faulty.chain.stream(request))).toMatchObject([
+      { type: "error", code: "internal_error" },
+    ]);
   });
 
   const thought: ModelChunk = { type: "thinking_delta", index: 0, text: "hm" };
@@ -256,7 +320,8 @@ describe("createModelChain", () => {
     "asks once more for an answer that is %s, then the fallback, and takes it as it is at last",
     async (_what, odd) => {
       const restarts = odd.length > 1;
-      const restart = (model: string) => (restarts ? [{ type: "restart", model, reason: "stream_truncated" }] : []);
+      const restart = (model: string) =>
+        restarts ? [{ type: "restart", model, reason: "stream_truncated" }] : [];
       const first = scripted(odd, odd);
       const good = scripted([text("ok"), stop]);
       expect(await collect(chainOf([first.backend, good.backend]).chain.stream(request))).toEqual([
@@ -269,8 +334,16 @@ describe("createModelChain", () => {
       ]);
       const alone = scripted(odd, odd);
       const { chain, waits } = chainOf([alone.backend]);
-      expect((await collect(chain.stream(request))).at(-1)).toMatchObject({ type: "message_stop", model: "m0" });
-      expect([alone.seen.length, first.seen.length, good.seen.length, waits]).toEqual([2, 2, 1, []]);
+      expect((await collect(chain.stream(request))).at(-1)).toMatchObject({
+        type: "message_stop",
+        model: "m0",
+      });
+      expect([alone.seen.length, first.seen.length, good.seen.length, waits]).toEqual([
+        2,
+        2,
+        1,
+        [],
+      ]);
     },
   );
 
@@ -278,10 +351,15 @@ describe("createModelChain", () => {
     ["calls under an unknown end", [toolCallDelta(0), messageStop("other")]],
     ["cut off before its text", [messageStop("max_tokens")]],
     ["refused without a word", [messageStop("refusal")]],
-    ["a block of the vendor alone", [{ ...thought, text: "", providerMetadata: { opaque: "x" } }, stop]],
+    [
+      "a block of the vendor alone",
+      [{ ...thought, text: "", providerMetadata: { opaque: "x" } }, stop],
+    ],
   ])("asks once for an answer that is %s", async (_what, step) => {
     const { backend, seen } = scripted(step);
-    expect((await collect(chainOf([backend]).chain.stream(request))).at(-1)).toMatchObject({ type: "message_stop" });
+    expect((await collect(chainOf([backend]).chain.stream(request))).at(-1)).toMatchObject({
+      type: "message_stop",
+    });
     expect(seen.length).toBe(1);
   });
 
@@ -303,7 +381,9 @@ describe("deadlines and cancellation", () => {
     await vi.advanceTimersByTimeAsync(99);
     expect(seen[0]?.signal?.aborted).toBe(false);
     await vi.advanceTimersByTimeAsync(1);
-    expect(await result).toMatchObject([{ type: "error", code: "api_overloaded", retryable: true }]);
+    expect(await result).toMatchObject([
+      { type: "error", code: "api_overloaded", retryable: true },
+    ]);
     expect(seen[0]?.signal?.aborted).toBe(true);
   });
 
@@ -332,7 +412,9 @@ describe("deadlines and cancellation", () => {
     const silent = { ...backend, thinksSilently: true };
     let over = false;
     const thinking = { ...request, needsThinking: true };
-    const result = collect(chainOf([silent], once).chain.stream(thinking)).finally(() => (over = true));
+    const result = collect(chainOf([silent], once).chain.stream(thinking)).finally(
+      () => (over = true),
+    );
     await vi.advanceTimersByTimeAsync(399);
     expect(over).toBe(false);
     await vi.advanceTimersByTimeAsync(1);
@@ -340,14 +422,23 @@ describe("deadlines and cancellation", () => {
   });
 
   it("gives up a stream that stands still", async () => {
-    const result = collect(chainOf([scripted([text("a"), "hang"]).backend], once).chain.stream(request));
+    const result = collect(
+      chainOf([scripted([text("a"), "hang"]).backend], once).chain.stream(request),
+    );
     await vi.advanceTimersByTimeAsync(50);
-    expect((await result).at(-1)).toMatchObject({ code: "stream_truncated", retryable: true, partial: true });
+    expect((await result).at(-1)).toMatchObject({
+      code: "stream_truncated",
+      retryable: true,
+      partial: true,
+    });
   });
 
   it("gives up a call that takes too long in all", async () => {
     const result = collect(
-      chainOf([scripted(["hang"]).backend], { ...once, timeouts: { ...timeouts, callMs: 20 } }).chain.stream(request),
+      chainOf([scripted(["hang"]).backend], {
+        ...once,
+        timeouts: { ...timeouts, callMs: 20 },
+      }).chain.stream(request),
     );
     await vi.advanceTimersByTimeAsync(20);
     expect((await result).at(-1)).toMatchObject({ type: "error", retryable: true });
@@ -392,7 +483,13 @@ describe("deadlines and cancellation", () => {
     };
     const patience = { headersMs: 1_000, thinkingMs: 1_000, gapMs: 1_000, callMs: 1_000 };
     const { signal } = controller;
-    const options = { clock: systemClock, timeouts: patience, thinksSilently: false, onAlive: () => undefined, signal };
+    const options = {
+      clock: systemClock,
+      timeouts: patience,
+      thinksSilently: false,
+      onAlive: () => undefined,
+      signal,
+    };
     expect(await collect(timedStream(() => late, options))).toEqual([]);
   });
 
@@ -409,7 +506,9 @@ describe("deadlines and cancellation", () => {
 
   it("EE-43: leaving the iteration stops the vendor call", async () => {
     const { backend, seen } = scripted([text("a"), "hang"]);
-    for await (const chunk of chainOf([backend]).chain.stream(request)) if (chunk.type === "text_delta") break;
+    for await (const chunk of chainOf([backend]).chain.stream(request)) {
+      if (chunk.type === "text_delta") break;
+    }
     expect(seen[0]?.signal?.aborted).toBe(true);
   });
 
@@ -422,7 +521,9 @@ describe("deadlines and cancellation", () => {
     const first = collect(chain.stream(request, controller.signal));
     const second = collect(chain.stream(request));
     await vi.advanceTimersByTimeAsync(4_000);
-    expect(await second).toMatchObject([{ type: "error", code: "api_overloaded", retryInMs: 2_000, partial: false }]);
+    expect(await second).toMatchObject([
+      { type: "error", code: "api_overloaded", retryInMs: 2_000, partial: false },
+    ]);
     expect(seen.map(({ signal }) => signal?.aborted)).toEqual([false, true]);
     controller.abort();
     expect(await first).toEqual([]);
@@ -430,5 +531,7 @@ describe("deadlines and cancellation", () => {
 });
 
 async function rejectOn(signal: AbortSignal | undefined): Promise<void> {
-  await new Promise((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
+  await new Promise((_, reject) =>
+    signal?.addEventListener("abort", () => reject(new Error("aborted"))),
+  );
 }

@@ -51,7 +51,10 @@ export interface ModelChain {
 }
 
 /** What a caller says; the chain adds the model. */
-export interface ChainRequest extends Omit<ModelRequest, "model" | "capabilities" | "alive" | "extra" | "hostedTools"> {
+export interface ChainRequest extends Omit<
+  ModelRequest,
+  "model" | "capabilities" | "alive" | "extra" | "hostedTools"
+> {
   /** Whose request it is: however often a model fails in one conversation, it has failed for others once. */
   conversation?: string;
   /** Absent: a picture that is too large for a model is named in a sentence. */
@@ -153,14 +156,18 @@ export function createModelChain(options: ModelChainOptions): ModelChain {
       const model = options.models.find(({ info }) => info.id === id) ?? first;
       return (model.backend.profileOf?.(id) ?? plainProfile).name;
     },
-    stream: (request, signal, past = noPast) => stream(settingsFor(request, settings), request, { signal, past }),
+    stream: (request, signal, past = noPast) =>
+      stream(settingsFor(request, settings), request, { signal, past }),
   };
 }
 
 /** With the models that can take a request. */
 function settingsFor({ previousResponseId }: ChainRequest, settings: ChainSettings): ChainSettings {
   if (previousResponseId === undefined) return settings;
-  return { ...settings, models: settings.models.filter(({ backend }) => backend.storesResponses === true) };
+  return {
+    ...settings,
+    models: settings.models.filter(({ backend }) => backend.storesResponses === true),
+  };
 }
 
 /** The state of a step: its current model, the number of tries on it, and the time spent in waits that vendors asked for. */
@@ -178,7 +185,10 @@ async function* stream(
   { signal, past }: { signal: AbortSignal | undefined; past: StepPast },
 ): AsyncGenerator<ModelChunk> {
   if (settings.models.length === 0) {
-    return void (yield modelFailure("api_bad_request", "No model of this agent can continue a stored response."));
+    return void (yield modelFailure(
+      "api_bad_request",
+      "No model of this agent can continue a stored response.",
+    ));
   }
   const startMs = settings.clock.monotonic();
   const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs, wasOdd: false };
@@ -240,7 +250,10 @@ function requestTo(
   const abilities = plain ? { ...info, supportsJsonSchema: false, supportsThinking: false } : info;
   const said = plain ? withoutOptions(request) : request;
   const added = { extra, ...(hosted ? { hostedTools } : {}) };
-  return withSchemaInWords({ ...said, ...added, model: info.id, capabilities: abilities }, abilities);
+  return withSchemaInWords(
+    { ...said, ...added, model: info.id, capabilities: abilities },
+    abilities,
+  );
 }
 
 async function* callModel(
@@ -280,7 +293,10 @@ async function* callModel(
   try {
     yield* warnings;
     yield { type: "attempt", model: info.id, maxTokens };
-    for await (const chunk of timedStream((stop, alive) => backend.stream({ ...full, alive }, stop), options)) {
+    for await (const chunk of timedStream(
+      (stop, alive) => backend.stream({ ...full, alive }, stop),
+      options,
+    )) {
       if (chunk.type === "error") {
         call.ended(healthOf(chunk));
         return { failure: chunk, delivered };
@@ -350,7 +366,9 @@ class StepSize {
       case "thinking_delta": {
         const { providerMetadata } = chunk;
         this.#count(chunk);
-        if (providerMetadata !== undefined) this.#room -= pieceBytes + JSON.stringify(providerMetadata).length;
+        if (providerMetadata !== undefined) {
+          this.#room -= pieceBytes + JSON.stringify(providerMetadata).length;
+        }
         return { ...chunk, text: this.#fitting(chunk.text) };
       }
       case "tool_call_delta":
@@ -416,7 +434,9 @@ function isOddEnd(
   { stopReason, paused }: MessageStop,
   { hasText, hasCalls }: { hasText: boolean; hasCalls: boolean },
 ): boolean {
-  if (hasCalls || paused === true || stopReason === "max_tokens" || stopReason === "refusal") return false;
+  if (hasCalls || paused === true || stopReason === "max_tokens" || stopReason === "refusal") {
+    return false;
+  }
   return stopReason === "other" || !hasText;
 }
 
@@ -436,8 +456,17 @@ async function* afterOddEnd(
   }
   if (odd.usage !== null) yield { type: "usage_so_far", usage: odd.usage };
   const problem =
-    odd.stopReason === "other" ? "The end of the answer has a word that is not known." : "The answer is empty.";
-  yield { type: "retry", code: "stream_truncated", problem, model, waitMs: 0, attempt: state.tries };
+    odd.stopReason === "other"
+      ? "The end of the answer has a word that is not known."
+      : "The answer is empty.";
+  yield {
+    type: "retry",
+    code: "stream_truncated",
+    problem,
+    model,
+    waitMs: 0,
+    attempt: state.tries,
+  };
   if (state.wasOdd) Object.assign(state, { at: state.at + 1, tries: 1 });
   else Object.assign(state, { tries: state.tries + 1, wasOdd: true });
   const next = settings.models[state.at]?.info.id ?? model;
@@ -446,7 +475,11 @@ async function* afterOddEnd(
 }
 
 function isContent(chunk: ModelChunk): boolean {
-  return chunk.type === "text_delta" || chunk.type === "thinking_delta" || chunk.type === "tool_call_delta";
+  return (
+    chunk.type === "text_delta" ||
+    chunk.type === "thinking_delta" ||
+    chunk.type === "tool_call_delta"
+  );
 }
 
 /** Yields and does what follows a failed call; false when the stream is over. */
@@ -457,16 +490,27 @@ async function* afterFailure(
 ): AsyncGenerator<ModelChunk, boolean> {
   const { failure, delivered: partial, refused } = end;
   const { tries, askedWaitMs } = state;
-  const decision = decide(end, { tries, hasFallback: state.at + 1 < settings.models.length, past }, settings);
+  const decision = decide(
+    end,
+    { tries, hasFallback: state.at + 1 < settings.models.length, past },
+    settings,
+  );
   if (decision.step === "give_up") {
     yield { ...failure, partial };
     return false;
   }
   const waitMs = decision.step === "next_model" ? 0 : decision.waitMs;
   const askedMs = failure.retryAfterMs === undefined ? 0 : waitMs;
-  const next = decision.step === "next_model" ? settings.models[state.at + 1]?.info.displayName : undefined;
+  const next =
+    decision.step === "next_model" ? settings.models[state.at + 1]?.info.displayName : undefined;
   if (refused?.why !== "crowded") {
-    yield { ...retryOf(failure), model, waitMs, attempt: tries, ...(next === undefined ? {} : { next }) };
+    yield {
+      ...retryOf(failure),
+      model,
+      waitMs,
+      attempt: tries,
+      ...(next === undefined ? {} : { next }),
+    };
   }
   if (decision.step === "put_off") {
     yield { ...failure, partial, retryInMs: waitMs, askedWaitMs: askedWaitMs + askedMs };
@@ -477,7 +521,13 @@ async function* afterFailure(
     Object.assign(state, { tries: tries + 1, askedWaitMs: askedWaitMs + askedMs });
     if (!(await waited(settings, waitMs, signal))) return false;
   }
-  if (partial) yield { type: "restart", model: settings.models[state.at]?.info.id ?? model, reason: failure.code };
+  if (partial) {
+    yield {
+      type: "restart",
+      model: settings.models[state.at]?.info.id ?? model,
+      reason: failure.code,
+    };
+  }
   return true;
 }
 
@@ -530,7 +580,9 @@ function planRetry(situation: RetrySituation, policy: RetryPolicy): RetryDecisio
   if (asked !== undefined) {
     const isBearable = past.askedWaitMs + asked <= policy.maxRetryAfterMs;
     if (hasFallback && !isBearable) return { step: "next_model" };
-    if (asked <= policy.inPlaceMs && attempt < policy.attempts) return { step: "again", waitMs: asked };
+    if (asked <= policy.inPlaceMs && attempt < policy.attempts) {
+      return { step: "again", waitMs: asked };
+    }
     return putOff(Math.max(asked, isBearable ? 0 : putOffMs(situation, policy)), past, policy);
   }
   const isSilent = failure.silent === true;
@@ -547,8 +599,14 @@ function putOff(waitMs: number, past: StepPast, policy: RetryPolicy): RetryDecis
 }
 
 /** The wait before the step is put off once more: it grows from round to round. */
-function putOffMs({ past, random }: Pick<RetrySituation, "past" | "random">, policy: RetryPolicy): number {
-  return jittered(Math.min(policy.longestPutOffMs, policy.firstPutOffMs * 2 ** past.rounds), random);
+function putOffMs(
+  { past, random }: Pick<RetrySituation, "past" | "random">,
+  policy: RetryPolicy,
+): number {
+  return jittered(
+    Math.min(policy.longestPutOffMs, policy.firstPutOffMs * 2 ** past.rounds),
+    random,
+  );
 }
 
 function jittered(ceilingMs: number, random: number): number {
@@ -556,7 +614,11 @@ function jittered(ceilingMs: number, random: number): number {
 }
 
 /** Waits; false when the caller aborted. */
-async function waited(settings: ChainSettings, waitMs: number, signal: AbortSignal | undefined): Promise<boolean> {
+async function waited(
+  settings: ChainSettings,
+  waitMs: number,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
   try {
     await settings.sleep(waitMs, signal);
   } catch {
@@ -565,7 +627,11 @@ async function waited(settings: ChainSettings, waitMs: number, signal: AbortSign
   return signal?.aborted !== true;
 }
 
-function retryOf({ code, message, vendor }: ModelFailure): Pick<ModelRetry, "type" | "code" | "problem" | "requestId"> {
+function retryOf({
+  code,
+  message,
+  vendor,
+}: ModelFailure): Pick<ModelRetry, "type" | "code" | "problem" | "requestId"> {
   const { message: problem, ...asked } = vendor ?? { message };
   return { type: "retry", code, problem, ...asked };
 }
@@ -641,7 +707,8 @@ export class ModelHealth {
 
   constructor({ slots, clock }: { slots: number; clock: Clock }) {
     this.#clock = clock;
-    this.#maxSilent = slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
+    this.#maxSilent =
+      slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
   }
 
   /** `conversation`: whose call it is. */
@@ -654,7 +721,9 @@ export class ModelHealth {
       return { refused: "open", waitMs: Math.max(1_000, probeMs - nowMs) };
     }
     const isFull = this.#calls.size >= this.#maxSilent;
-    if (isFull && this.#silentCalls().length >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
+    if (isFull && this.#silentCalls().length >= this.#maxSilent) {
+      return { refused: "crowded", waitMs: 1_000 };
+    }
     const call: StartedCall = {
       hasGivenWay: false,
       isAlive: false,

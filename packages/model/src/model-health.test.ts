@@ -45,7 +45,16 @@ function healthOf(slots: number) {
 
 it("is open after five failures in a row, and one call finds out whether the model is back", () => {
   const { clock, health, admit } = healthOf(50);
-  for (const how of ["failed", "failed", "answered", "failed", "neutral", "failed", "failed", "failed"] as const) {
+  for (const how of [
+    "failed",
+    "failed",
+    "answered",
+    "failed",
+    "neutral",
+    "failed",
+    "failed",
+    "failed",
+  ] as const) {
     admit().ended(how);
   }
   admit().ended("failed");
@@ -96,7 +105,13 @@ it("gives a model all slots as long as it begins to answer in time", () => {
     clock.set(beginsMs);
     for (const call of calls) call.alive();
     for (const call of calls) call.ended("answered");
-    expect(calls.map(({ hasGivenWay }) => hasGivenWay)).toEqual([false, false, false, false, false]);
+    expect(calls.map(({ hasGivenWay }) => hasGivenWay)).toEqual([
+      false,
+      false,
+      false,
+      false,
+      false,
+    ]);
   }
 });
 

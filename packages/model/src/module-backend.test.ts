@@ -9,7 +9,9 @@ async function said(...chunks: unknown[]): Promise<ModelChunk[]> {
     },
   } as unknown as LlmBackend; // what a module may give
   const all: ModelChunk[] = [];
-  for await (const chunk of checkedBackend(own, "mine").stream({ model: "m", messages: [] })) all.push(chunk);
+  for await (const chunk of checkedBackend(own, "mine").stream({ model: "m", messages: [] })) {
+    all.push(chunk);
+  }
   return all;
 }
 
@@ -21,22 +23,43 @@ describe("the backend of a module", () => {
       { type: "thinking_delta", text: "hm" },
       { type: "text_delta", text: "a" },
       { type: "tool_call_delta", name: "clock" },
-      { type: "message_stop", stopReason: "tool_use", usage: { outputTokens: 3 }, responseId: "r1" },
+      {
+        type: "message_stop",
+        stopReason: "tool_use",
+        usage: { outputTokens: 3 },
+        responseId: "r1",
+      },
       { type: "text_delta", text: "after the end" },
     );
     expect(chunks).toEqual([
       { type: "thinking_delta", index: 0, text: "hm" },
       { type: "text_delta", text: "a" },
       { type: "tool_call_delta", index: 0, id: null, name: "clock", arguments: "" },
-      { type: "message_stop", stopReason: "tool_use", usage: { ...noUsage, outputTokens: 3 }, responseId: "r1" },
+      {
+        type: "message_stop",
+        stopReason: "tool_use",
+        usage: { ...noUsage, outputTokens: 3 },
+        responseId: "r1",
+      },
     ]);
   });
 
   it("fails with the code that it gives, or else with internal_error", async () => {
-    expect(await said({ type: "error", code: "api_overloaded", message: "busy", retryAfterMs: 5 })).toMatchObject([
-      { type: "error", code: "api_overloaded", message: "busy", retryable: true, retryAfterMs: 5, partial: false },
+    expect(
+      await said({ type: "error", code: "api_overloaded", message: "busy", retryAfterMs: 5 }),
+    ).toMatchObject([
+      {
+        type: "error",
+        code: "api_overloaded",
+        message: "busy",
+        retryable: true,
+        retryAfterMs: 5,
+        partial: false,
+      },
     ]);
-    expect(await said({ type: "error", code: "mine", message: "no" })).toMatchObject([{ code: "internal_error" }]);
+    expect(await said({ type: "error", code: "mine", message: "no" })).toMatchObject([
+      { code: "internal_error" },
+    ]);
   });
 
   it.each([

@@ -28,8 +28,18 @@ const Counts = Type.Object({
 /** A chunk that a backend may yield. */
 const parseChunk = parserOf(
   Type.Union([
-    Type.Object({ type: Type.Literal("text_delta"), text: Type.String(), index, providerMetadata: metadata }),
-    Type.Object({ type: Type.Literal("thinking_delta"), text: Type.String(), index, providerMetadata: metadata }),
+    Type.Object({
+      type: Type.Literal("text_delta"),
+      text: Type.String(),
+      index,
+      providerMetadata: metadata,
+    }),
+    Type.Object({
+      type: Type.Literal("thinking_delta"),
+      text: Type.String(),
+      index,
+      providerMetadata: metadata,
+    }),
     Type.Object({
       type: Type.Literal("tool_call_delta"),
       index,
@@ -74,7 +84,8 @@ export function checkedBackend(backend: LlmBackend, provider: string): LlmBacken
 function chunkOf(given: unknown, provider: string): ModelChunk {
   const read = parseChunk(given);
   if (!read.ok) {
-    const kind: unknown = typeof given === "object" && given !== null && "type" in given ? given.type : typeof given;
+    const kind: unknown =
+      typeof given === "object" && given !== null && "type" in given ? given.type : typeof given;
     const what = `The module of providers.${provider} gave a chunk ${JSON.stringify(kind)} of an unknown form`;
     return modelFailure("internal_error", `${what}: ${read.error}.`);
   }

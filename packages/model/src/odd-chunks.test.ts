@@ -9,11 +9,39 @@ import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "./openai/
 
 type Create = (options: { apiKey: string; baseUrl: string; fetch: typeof fetch }) => LlmBackend;
 
-const message = { type: "message", id: "msg_1", role: "assistant", status: "in_progress", content: [] };
-const call = { type: "function_call", id: "fc_1", call_id: "c1", name: "look", arguments: "", status: "in_progress" };
-const search = { type: "web_search_call", id: "ws_1", status: "completed", action: { type: "search", query: "q" } };
-const reasoning = { type: "reasoning", id: "rs_1", summary: [{ type: "summary_text", text: "hm" }] };
-const annotation = { type: "url_citation", start_index: 0, end_index: 2, title: "t", url: "https://example.com" };
+const message = {
+  type: "message",
+  id: "msg_1",
+  role: "assistant",
+  status: "in_progress",
+  content: [],
+};
+const call = {
+  type: "function_call",
+  id: "fc_1",
+  call_id: "c1",
+  name: "look",
+  arguments: "",
+  status: "in_progress",
+};
+const search = {
+  type: "web_search_call",
+  id: "ws_1",
+  status: "completed",
+  action: { type: "search", query: "q" },
+};
+const reasoning = {
+  type: "reasoning",
+  id: "rs_1",
+  summary: [{ type: "summary_text", text: "hm" }],
+};
+const annotation = {
+  type: "url_citation",
+  start_index: 0,
+  end_index: 2,
+  title: "t",
+  url: "https://example.com",
+};
 const said = {
   ...message,
   status: "completed",
@@ -26,19 +54,42 @@ const answers: [name: string, create: Create, events: unknown[]][] = [
     "Anthropic's Messages",
     createAnthropicBackend,
     [
-      { type: "message_start", message: { id: "msg_1", content: [], usage: { input_tokens: 4, output_tokens: 1 } } },
-      { type: "content_block_start", index: 0, content_block: { type: "thinking", thinking: "", signature: "" } },
+      {
+        type: "message_start",
+        message: { id: "msg_1", content: [], usage: { input_tokens: 4, output_tokens: 1 } },
+      },
+      {
+        type: "content_block_start",
+        index: 0,
+        content_block: { type: "thinking", thinking: "", signature: "" },
+      },
       { type: "content_block_delta", index: 0, delta: { type: "thinking_delta", thinking: "hm" } },
       { type: "content_block_delta", index: 0, delta: { type: "signature_delta", signature: "s" } },
       { type: "content_block_stop", index: 0 },
       { type: "content_block_start", index: 1, content_block: { type: "text", text: "" } },
       { type: "content_block_delta", index: 1, delta: { type: "text_delta", text: "Hello" } },
-      { type: "content_block_delta", index: 1, delta: { type: "citations_delta", citation: annotation } },
+      {
+        type: "content_block_delta",
+        index: 1,
+        delta: { type: "citations_delta", citation: annotation },
+      },
       { type: "content_block_stop", index: 1 },
-      { type: "content_block_start", index: 2, content_block: { type: "tool_use", id: "c1", name: "look", input: {} } },
-      { type: "content_block_delta", index: 2, delta: { type: "input_json_delta", partial_json: '{"a":1}' } },
+      {
+        type: "content_block_start",
+        index: 2,
+        content_block: { type: "tool_use", id: "c1", name: "look", input: {} },
+      },
+      {
+        type: "content_block_delta",
+        index: 2,
+        delta: { type: "input_json_delta", partial_json: '{"a":1}' },
+      },
       { type: "content_block_stop", index: 2 },
-      { type: "message_delta", delta: { stop_reason: "tool_use", stop_sequence: null }, usage: { output_tokens: 9 } },
+      {
+        type: "message_delta",
+        delta: { stop_reason: "tool_use", stop_sequence: null },
+        usage: { output_tokens: 9 },
+      },
       { type: "message_stop" },
     ],
   ],
@@ -46,14 +97,24 @@ const answers: [name: string, create: Create, events: unknown[]][] = [
     "Chat Completions",
     createOpenAiChatBackend,
     [
-      { id: "chatcmpl-1", choices: [{ index: 0, delta: { role: "assistant", content: "", reasoning_content: "hm" } }] },
-      { id: "chatcmpl-1", choices: [{ index: 0, delta: { content: "Hello", refusal: null }, finish_reason: null }] },
+      {
+        id: "chatcmpl-1",
+        choices: [{ index: 0, delta: { role: "assistant", content: "", reasoning_content: "hm" } }],
+      },
+      {
+        id: "chatcmpl-1",
+        choices: [{ index: 0, delta: { content: "Hello", refusal: null }, finish_reason: null }],
+      },
       {
         id: "chatcmpl-1",
         choices: [
           {
             index: 0,
-            delta: { tool_calls: [{ index: 0, id: "c1", function: { name: "look", arguments: '{"a":1}' } }] },
+            delta: {
+              tool_calls: [
+                { index: 0, id: "c1", function: { name: "look", arguments: '{"a":1}' } },
+              ],
+            },
           },
         ],
       },
@@ -61,7 +122,11 @@ const answers: [name: string, create: Create, events: unknown[]][] = [
       {
         id: "chatcmpl-1",
         choices: [],
-        usage: { prompt_tokens: 4, completion_tokens: 9, prompt_tokens_details: { cached_tokens: 1 } },
+        usage: {
+          prompt_tokens: 4,
+          completion_tokens: 9,
+          prompt_tokens_details: { cached_tokens: 1 },
+        },
       },
     ],
   ],
@@ -116,12 +181,19 @@ function pathsIn(value: unknown, path: Path = []): Path[] {
 
 function replaced(value: unknown, [name, ...rest]: Path, odd: unknown): unknown {
   if (name === undefined) return odd;
-  if (Array.isArray(value)) return value.with(Number(name), replaced(value[Number(name)], rest, odd));
+  if (Array.isArray(value)) {
+    return value.with(Number(name), replaced(value[Number(name)], rest, odd));
+  }
   const object = value as Record<string, unknown>; // the path was made from it
   return { ...object, [name]: replaced(object[name], rest, odd) };
 }
 
-const capabilities = completeModelInfo({ id: "m", provider: "p", contextWindow: 9_000, maxOutputTokens: 900 });
+const capabilities = completeModelInfo({
+  id: "m",
+  provider: "p",
+  contextWindow: 9_000,
+  maxOutputTokens: 900,
+});
 const messages: Message[] = [{ role: "user", content: [{ type: "text", text: "hi" }] }];
 
 async function chunksOf(create: Create, events: readonly unknown[]): Promise<ModelChunk[]> {
@@ -130,24 +202,31 @@ async function chunksOf(create: Create, events: readonly unknown[]): Promise<Mod
     await Promise.resolve(new Response(body, { headers: { "content-type": "text/event-stream" } }));
   const backend = create({ apiKey: "k", baseUrl: "http://vendor.invalid", fetch: answer });
   const chunks: ModelChunk[] = [];
-  for await (const chunk of backend.stream({ model: "m", messages, capabilities })) chunks.push(chunk);
+  for await (const chunk of backend.stream({ model: "m", messages, capabilities })) {
+    chunks.push(chunk);
+  }
   return chunks;
 }
 
 const isText = (value: unknown): boolean => typeof value === "string";
 const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0;
-const isMetadata = (value: unknown): boolean => value === undefined || Object.values(value as object).every(isText);
+const isMetadata = (value: unknown): boolean =>
+  value === undefined || Object.values(value as object).every(isText);
 
 const isName = (value: unknown): boolean => value === null || (isText(value) && value !== "");
 
 /** Whether a chunk is of the types that it should be of. */
-const isRight: Partial<{ [T in ModelChunk["type"]]: (chunk: Extract<ModelChunk, { type: T }>) => boolean }> = {
+const isRight: Partial<{
+  [T in ModelChunk["type"]]: (chunk: Extract<ModelChunk, { type: T }>) => boolean;
+}> = {
   text_delta: ({ text, providerMetadata }) => isText(text) && isMetadata(providerMetadata),
-  thinking_delta: ({ text, index, providerMetadata }) => isText(text) && isCount(index) && isMetadata(providerMetadata),
+  thinking_delta: ({ text, index, providerMetadata }) =>
+    isText(text) && isCount(index) && isMetadata(providerMetadata),
   tool_call_delta: ({ id, name, index, arguments: given }) =>
     [id, name].every(isName) && isText(given) && isCount(index),
   usage_so_far: ({ usage }) => Object.values(usage).every(isCount),
-  message_stop: ({ stopReason, usage }) => isText(stopReason) && Object.values(usage ?? {}).every(isCount),
+  message_stop: ({ stopReason, usage }) =>
+    isText(stopReason) && Object.values(usage ?? {}).every(isCount),
   error: ({ code }) => Object.hasOwn(errorCodes, code) && code !== "internal_error",
 };
 
@@ -157,25 +236,30 @@ function isWrong(chunk: ModelChunk): boolean {
 }
 
 describe("an odd chunk of a vendor", () => {
-  it.each(answers)("%s: breaks no answer, whatever field holds which kind of value", async (_name, create, events) => {
-    const problems: string[] = [];
-    let streams = 0;
-    for (const [at, event] of events.entries()) {
-      for (const path of pathsIn(event)) {
-        for (const odd of oddValues) {
-          streams += 1;
-          const chunks = await chunksOf(create, events.with(at, replaced(event, path, odd)));
-          const ends = chunks.filter(({ type }) => type === "message_stop" || type === "error");
-          const isEnded = ends.length === 1 && ends[0] === chunks.at(-1);
-          const wrong = isEnded ? chunks.find(isWrong) : chunks.at(-1);
-          if (wrong === undefined) continue;
-          problems.push(`event ${at} ${path.join(".")} = ${JSON.stringify(odd)}: ${JSON.stringify(wrong)}`);
+  it.each(answers)(
+    "%s: breaks no answer, whatever field holds which kind of value",
+    async (_name, create, events) => {
+      const problems: string[] = [];
+      let streams = 0;
+      for (const [at, event] of events.entries()) {
+        for (const path of pathsIn(event)) {
+          for (const odd of oddValues) {
+            streams += 1;
+            const chunks = await chunksOf(create, events.with(at, replaced(event, path, odd)));
+            const ends = chunks.filter(({ type }) => type === "message_stop" || type === "error");
+            const isEnded = ends.length === 1 && ends[0] === chunks.at(-1);
+            const wrong = isEnded ? chunks.find(isWrong) : chunks.at(-1);
+            if (wrong === undefined) continue;
+            problems.push(
+              `event ${at} ${path.join(".")} = ${JSON.stringify(odd)}: ${JSON.stringify(wrong)}`,
+            );
+          }
         }
       }
-    }
-    expect(problems.slice(0, 5)).toEqual([]);
-    expect(streams).toBeGreaterThan(200);
-  });
+      expect(problems.slice(0, 5)).toEqual([]);
+      expect(streams).toBeGreaterThan(200);
+    },
+  );
 });
 
 const textOf = (chunks: readonly ModelChunk[]): string =>
@@ -191,20 +275,33 @@ describe("what some servers send in other forms is read all the same", () => {
     ];
     const look = { name: "look", arguments: { a: 1 } };
     const chunks = await chunksOf(createOpenAiChatBackend, [
-      { choices: [{ delta: { content: parts, tool_calls: [{ index: 0, id: "c1", function: look }] } }] },
+      {
+        choices: [
+          { delta: { content: parts, tool_calls: [{ index: 0, id: "c1", function: look }] } },
+        ],
+      },
       { choices: [{ delta: {}, finish_reason: "tool_calls" }] },
     ]);
     expect([textOf(chunks), argumentsOf(chunks)]).toEqual(["Hello", '{"a":1}']);
-    const whole = [{ choices: [{ message: { role: "assistant", content: "Hello" }, finish_reason: "stop" }] }];
+    const whole = [
+      { choices: [{ message: { role: "assistant", content: "Hello" }, finish_reason: "stop" }] },
+    ];
     expect(textOf(await chunksOf(createOpenAiChatBackend, whole))).toBe("Hello");
   });
 
   it("Responses: an answer that comes only with the end, or in whole items", async () => {
     const output = [reasoning, search, said, called];
-    const completed = { type: "response.completed", response: { id: "resp_1", status: "completed", output } };
+    const completed = {
+      type: "response.completed",
+      response: { id: "resp_1", status: "completed", output },
+    };
     const atOnce = await chunksOf(createOpenAiResponsesBackend, [completed]);
     expect([textOf(atOnce), argumentsOf(atOnce)]).toEqual(["Hello", '{"a":1}']);
-    expect(atOnce.at(-1)).toMatchObject({ type: "message_stop", stopReason: "tool_use", responseId: "resp_1" });
+    expect(atOnce.at(-1)).toMatchObject({
+      type: "message_stop",
+      stopReason: "tool_use",
+      responseId: "resp_1",
+    });
     const items = output.map((item) => ({ type: "response.output_item.done", item }));
     expect(await chunksOf(createOpenAiResponsesBackend, [...items, completed])).toEqual(atOnce);
   });

@@ -20,12 +20,17 @@ const limits = { maxSide: 8_000, maxPixels: 30_000_000, maxBytes: 1_000, maxCoun
 
 describe("the size of a picture", () => {
   const jpeg = Buffer.from("ffd8ffe00004aaaaffc4000400ffffc0001108010204000301", "hex");
-  const webp = (kind: string, rest: string) => Buffer.from(`RIFF\0\0\0\0WEBP${kind}`, "latin1").toString("hex") + rest;
+  const webp = (kind: string, rest: string) =>
+    Buffer.from(`RIFF\0\0\0\0WEBP${kind}`, "latin1").toString("hex") + rest;
   it.each([
     ["PNG", png(9_000, 700).toString("hex"), { width: 9_000, height: 700 }],
     ["GIF", Buffer.from("GIF89a\x10\0\x20\0", "latin1").toString("hex"), { width: 16, height: 32 }],
     ["JPEG", `${jpeg.toString("hex")}00000000`, { width: 0x0400, height: 0x0102 }],
-    ["WebP with features", webp("VP8X", "0000000000000000ff0300570200"), { width: 1_024, height: 600 }],
+    [
+      "WebP with features",
+      webp("VP8X", "0000000000000000ff0300570200"),
+      { width: 1_024, height: 600 },
+    ],
     ["lossy WebP", webp("VP8 ", "000000000000009d012a00045802"), { width: 1_024, height: 600 }],
     ["lossless WebP", webp("VP8L", "000000002fffc39500"), { width: 1_024, height: 600 }],
     ["nothing", "", undefined],
@@ -45,7 +50,12 @@ describe("pictures that a vendor would refuse", () => {
       {
         role: "tool",
         content: [
-          { type: "tool_result", toolCallId: "a", content: [picture(png(7_000, 7_000)), fits], isError: false },
+          {
+            type: "tool_result",
+            toolCallId: "a",
+            content: [picture(png(7_000, 7_000)), fits],
+            isError: false,
+          },
         ],
       },
       { role: "user", content: [picture(png(1, 1, 2_000)), fits] },
@@ -79,7 +89,10 @@ describe("pictures that a vendor would refuse", () => {
     };
     const messages: Message[] = [
       { role: "user", content: [picture(png(9_001, 1)), large] },
-      { role: "tool", content: [{ type: "tool_result", toolCallId: "a", content: [large], isError: false }] },
+      {
+        role: "tool",
+        content: [{ type: "tool_result", toolCallId: "a", content: [large], isError: false }],
+      },
       { role: "user", content: [endless] },
       { role: "assistant", content: [{ type: "text", text: "ok" }] },
     ];
@@ -93,7 +106,9 @@ describe("pictures that a vendor would refuse", () => {
   });
 
   it("are none where all fit: the same messages", () => {
-    const messages: Message[] = [{ role: "user", content: [picture(png(10, 10)), { type: "text", text: "see" }] }];
+    const messages: Message[] = [
+      { role: "user", content: [picture(png(10, 10)), { type: "text", text: "see" }] },
+    ];
     expect(withSentPictures(messages, limits)).toBe(messages);
   });
 });

@@ -10,7 +10,9 @@ export function pictureProblem(image: ImagePart, limits: PictureLimits): string 
   if (source.sourceType !== "base64") return undefined;
   const bytes = Buffer.byteLength(source.data, "base64");
   if (bytes > limits.maxBytes) return `it has ${bytes} bytes, this model takes ${limits.maxBytes}`;
-  const size = pictureSize(Buffer.from(source.data.slice(0, Math.ceil((headBytes * 4) / 3)), "base64"));
+  const size = pictureSize(
+    Buffer.from(source.data.slice(0, Math.ceil((headBytes * 4) / 3)), "base64"),
+  );
   if (size === undefined) return undefined;
   const { width, height } = size;
   if (Math.max(width, height) > limits.maxSide) {
@@ -58,7 +60,10 @@ function picturesIn(messages: readonly Message[]): ImagePart[] {
  * The messages with a sentence in place of each picture that the vendor would refuse: all of them where the model takes
  * `none`. The latest pictures count.
  */
-export function withSentPictures(messages: readonly Message[], limits: PictureLimits | "none"): readonly Message[] {
+export function withSentPictures(
+  messages: readonly Message[],
+  limits: PictureLimits | "none",
+): readonly Message[] {
   let left = limits === "none" ? 0 : limits.maxCount;
   const sent = (image: ImagePart): ImagePart | TextPart => {
     const problem =
@@ -71,7 +76,10 @@ export function withSentPictures(messages: readonly Message[], limits: PictureLi
       left -= 1;
       return image;
     }
-    return { type: "text", text: `[A picture that is not shown: ${problem}. Say so, do not guess.]` };
+    return {
+      type: "text",
+      text: `[A picture that is not shown: ${problem}. Say so, do not guess.]`,
+    };
   };
   let isSame = true;
   const changed = messages.toReversed().map((message): Message => {
@@ -110,7 +118,9 @@ function isEqual(left: readonly unknown[], right: readonly unknown[]): boolean {
 export function pictureSize(bytes: Uint8Array): { width: number; height: number } | undefined {
   const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.byteLength, headBytes));
   try {
-    if (head.readUInt32BE(0) === 0x89504e47) return { width: head.readUInt32BE(16), height: head.readUInt32BE(20) };
+    if (head.readUInt32BE(0) === 0x89504e47) {
+      return { width: head.readUInt32BE(16), height: head.readUInt32BE(20) };
+    }
     const magic = head.toString("latin1", 0, 4);
     if (magic === "GIF8") return { width: head.readUInt16LE(6), height: head.readUInt16LE(8) };
     if (magic === "RIFF") return webpSize(head);
@@ -122,8 +132,12 @@ export function pictureSize(bytes: Uint8Array): { width: number; height: number 
 
 function webpSize(head: Buffer): { width: number; height: number } | undefined {
   const kind = head.toString("latin1", 12, 16);
-  if (kind === "VP8X") return { width: head.readUIntLE(24, 3) + 1, height: head.readUIntLE(27, 3) + 1 };
-  if (kind === "VP8 ") return { width: head.readUInt16LE(26) & 0x3fff, height: head.readUInt16LE(28) & 0x3fff };
+  if (kind === "VP8X") {
+    return { width: head.readUIntLE(24, 3) + 1, height: head.readUIntLE(27, 3) + 1 };
+  }
+  if (kind === "VP8 ") {
+    return { width: head.readUInt16LE(26) & 0x3fff, height: head.readUInt16LE(28) & 0x3fff };
+  }
   if (kind !== "VP8L") return undefined;
   const bits = head.readUInt32LE(21);
   return { width: (bits & 0x3fff) + 1, height: ((bits >> 14) & 0x3fff) + 1 };
@@ -133,7 +147,8 @@ function jpegSize(head: Buffer): { width: number; height: number } | undefined {
   for (let at = 2; at + 9 < head.length;) {
     const marker = head.readUInt16BE(at);
     // The frame headers: SOF0 to SOF15 without the tables DHT, JPG and DAC.
-    const isFrame = marker >= 0xffc0 && marker <= 0xffcf && ![0xffc4, 0xffc8, 0xffcc].includes(marker);
+    const isFrame =
+      marker >= 0xffc0 && marker <= 0xffcf && ![0xffc4, 0xffc8, 0xffcc].includes(marker);
     if (isFrame) return { width: head.readUInt16BE(at + 7), height: head.readUInt16BE(at + 5) };
     at += 2 + head.readUInt16BE(at + 2);
   }

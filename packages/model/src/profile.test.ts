@@ -35,11 +35,22 @@ describe("the profile of a model", () => {
 
   it("is the one that a deployment names, with what it adds", () => {
     const address = "http://10.0.0.7:8000/v1";
-    expect(chatAt(address, "Qwen/Qwen3-32B", "vllm")).toMatchObject({ name: "vllm+qwen", thoughtsBack: "none" });
-    const own = chatAt(address, "house-model", { like: "glm", overflowWords: ["Too Big"], pictures: { maxSide: 100 } });
+    expect(chatAt(address, "Qwen/Qwen3-32B", "vllm")).toMatchObject({
+      name: "vllm+qwen",
+      thoughtsBack: "none",
+    });
+    const own = chatAt(address, "house-model", {
+      like: "glm",
+      overflowWords: ["Too Big"],
+      pictures: { maxSide: 100 },
+    });
     expect(own).toMatchObject({ name: "glm+own", pictures: { maxSide: 100, maxBytes: 5_000_000 } });
-    expect(own.overflowWords).toEqual(expect.arrayContaining(["Too Big", "exceeds max length", "context length"]));
-    expect(() => chatAt(address, "m", "nobody")).toThrow(`no profile nobody; there are ${profileNames.join(", ")}`);
+    expect(own.overflowWords).toEqual(
+      expect.arrayContaining(["Too Big", "exceeds max length", "context length"]),
+    );
+    expect(() => chatAt(address, "m", "nobody")).toThrow(
+      `no profile nobody; there are ${profileNames.join(", ")}`,
+    );
   });
 });
 
@@ -47,7 +58,11 @@ const of = (name: string): VendorProfile => chatAt("http://localhost:1/v1", "m",
 
 describe("a refusal because of the size", () => {
   it.each([
-    ["deepseek", undefined, "This model's maximum context length is 65536 tokens. However, you requested 69648 tokens"],
+    [
+      "deepseek",
+      undefined,
+      "This model's maximum context length is 65536 tokens. However, you requested 69648 tokens",
+    ],
     [
       "qwen",
       "invalid_parameter_error",
@@ -66,8 +81,16 @@ describe("a refusal because of the size", () => {
     ["ark", "InvalidParameter", "Total tokens of image and text exceed max message tokens"],
     ["ark", "OutofContextError", ""],
     ["openrouter", undefined, "This endpoint's maximum context length is 524288 tokens."],
-    ["vllm", undefined, "The decoder prompt (length 163840) is longer than the maximum model length of 131072."],
-    ["ollama", "exceed_context_size_error", "the request exceeds the available context size, try increasing it"],
+    [
+      "vllm",
+      undefined,
+      "The decoder prompt (length 163840) is longer than the maximum model length of 131072.",
+    ],
+    [
+      "ollama",
+      "exceed_context_size_error",
+      "the request exceeds the available context size, try increasing it",
+    ],
   ])("is known of %s: %s %s", (name, kind, message) => {
     expect(failureOfRefusal({ status: 400, kind, message, profile: of(name) })).toMatchObject({
       code: "context_overflow",
@@ -77,7 +100,10 @@ describe("a refusal because of the size", () => {
   it.each(["Range of input length should be [1, 5]", "Prompt exceeds max length"])(
     "of another vendor is none by %s",
     (message) => {
-      expect(failureOfRefusal({ status: 400, message })).toMatchObject({ code: "api_bad_request", blames: "request" });
+      expect(failureOfRefusal({ status: 400, message })).toMatchObject({
+        code: "api_bad_request",
+        blames: "request",
+      });
     },
   );
 });
@@ -90,10 +116,12 @@ describe("a refusal by the filter of contents", () => {
     ["ark", "SensitiveContentDetected"],
     ["deepseek", "content_filter"],
   ])("blames the content: %s", (name, kind) => {
-    expect(failureOfRefusal({ status: 400, kind, message: "no", profile: of(name) })).toMatchObject({
-      code: "api_bad_request",
-      blames: "content",
-    });
+    expect(failureOfRefusal({ status: 400, kind, message: "no", profile: of(name) })).toMatchObject(
+      {
+        code: "api_bad_request",
+        blames: "content",
+      },
+    );
   });
 });
 
@@ -109,8 +137,14 @@ async function collected(stream: AsyncIterable<ModelChunk>): Promise<ModelChunk[
 }
 
 /** What a model with this profile says by these frames, and what it is sent. */
-async function chat(profile: ProfileInput, frames: readonly string[], messages: readonly Message[] = hello) {
-  const server = await startModelServer({ script: () => ({ frames: [...frames, "data: [DONE]\n\n"] }) });
+async function chat(
+  profile: ProfileInput,
+  frames: readonly string[],
+  messages: readonly Message[] = hello,
+) {
+  const server = await startModelServer({
+    script: () => ({ frames: [...frames, "data: [DONE]\n\n"] }),
+  });
   const backend = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${server.url}/v1`, profile });
   const chunks: ModelChunk[] = await collected(backend.stream({ model: "m", messages }));
   const [request] = server.requests;
@@ -120,8 +154,16 @@ async function chat(profile: ProfileInput, frames: readonly string[], messages: 
 
 describe("the end of an answer", () => {
   it.each([
-    ["glm", "network_error", { type: "error", code: "api_overloaded", retryable: true, partial: true }],
-    ["glm", "model_context_window_exceeded", { type: "error", code: "context_overflow", partial: true }],
+    [
+      "glm",
+      "network_error",
+      { type: "error", code: "api_overloaded", retryable: true, partial: true },
+    ],
+    [
+      "glm",
+      "model_context_window_exceeded",
+      { type: "error", code: "context_overflow", partial: true },
+    ],
     ["glm", "sensitive", { type: "message_stop", stopReason: "refusal" }],
     ["deepseek", "insufficient_system_resource", { type: "error", code: "api_overloaded" }],
     ["openrouter", "error", { type: "error", code: "api_overloaded" }],
@@ -174,10 +216,15 @@ describe("thoughts within the text", () => {
     ["<think>never ended", { thought: "never ended", text: "" }],
     ["<think", { thought: "", text: "<think" }],
     ["  <b>no</b>", { thought: "", text: "  <b>no</b>" }],
-    ["The tag <think> is text here.</think>", { thought: "", text: "The tag <think> is text here.</think>" }],
+    [
+      "The tag <think> is text here.</think>",
+      { thought: "", text: "The tag <think> is text here.</think>" },
+    ],
     ["", { thought: "", text: "" }],
   ])("are parted wherever %j is cut", (text, expected) => {
-    for (let size = 1; size <= text.length + 1; size += 1) expect(parted(text, size)).toEqual(expected);
+    for (let size = 1; size <= text.length + 1; size += 1) {
+      expect(parted(text, size)).toEqual(expected);
+    }
   });
 
   it("are not looked for where no family is known to write them", () => {
@@ -188,7 +235,10 @@ describe("thoughts within the text", () => {
   });
 
   it.each(["deepseek", "qwen", "kimi", "glm", "minimax"])("are known of %s", (name) => {
-    expect(parted("<think>a</think>b", 4, of(name).thoughtTags)).toEqual({ thought: "a", text: "b" });
+    expect(parted("<think>a</think>b", 4, of(name).thoughtTags)).toEqual({
+      thought: "a",
+      text: "b",
+    });
   });
 
   it("wait no longer than a thousand blanks", () => {
@@ -203,24 +253,40 @@ function history(chunks: readonly ModelChunk[]): Message[] {
   const thought = chunks.find((chunk) => chunk.type === "thinking_delta");
   const call = chunks.find((chunk) => chunk.type === "tool_call_delta");
   const metadata = <Chunk extends ModelChunk>(chunk: Chunk | undefined) =>
-    chunk !== undefined && "providerMetadata" in chunk ? { providerMetadata: chunk.providerMetadata } : {};
+    chunk !== undefined && "providerMetadata" in chunk
+      ? { providerMetadata: chunk.providerMetadata }
+      : {};
   return [
     ...hello,
     {
       role: "assistant",
       content: [
-        ...(thought === undefined ? [] : [{ type: "thinking" as const, text: thought.text, ...metadata(thought) }]),
+        ...(thought === undefined
+          ? []
+          : [{ type: "thinking" as const, text: thought.text, ...metadata(thought) }]),
         { type: "tool_use", id: "call_1_1_0", name: "lookup", arguments: {}, ...metadata(call) },
       ],
     },
-    { role: "tool", content: [{ type: "tool_result", toolCallId: "call_1_1_0", content: "42", isError: false }] },
+    {
+      role: "tool",
+      content: [{ type: "tool_result", toolCallId: "call_1_1_0", content: "42", isError: false }],
+    },
   ];
 }
 
 /** Answers once, then gets its own answer back, and last that of another model. */
-async function sentBack(profile: ProfileInput, first: object, { id = "call_1_1_0", needsThinking = false } = {}) {
+async function sentBack(
+  profile: ProfileInput,
+  first: object,
+  { id = "call_1_1_0", needsThinking = false } = {},
+) {
   const call = { index: 0, id, function: { name: "lookup", arguments: "{}" } };
-  const frames = [delta(first), delta({ tool_calls: [call] }), delta({}, "tool_calls"), "data: [DONE]\n\n"];
+  const frames = [
+    delta(first),
+    delta({ tool_calls: [call] }),
+    delta({}, "tool_calls"),
+    "data: [DONE]\n\n",
+  ];
   const server = await startModelServer({ script: () => ({ frames }) });
   const backend = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${server.url}/v1`, profile });
   const said = await collected(backend.stream({ model: "m", messages: hello }));
@@ -232,7 +298,9 @@ async function sentBack(profile: ProfileInput, first: object, { id = "call_1_1_0
 }
 
 describe("what a model gets back", () => {
-  const called = (id: string) => [{ id, type: "function", function: { name: "lookup", arguments: "{}" } }];
+  const called = (id: string) => [
+    { id, type: "function", function: { name: "lookup", arguments: "{}" } },
+  ];
 
   it.each([
     ["deepseek", { reasoning_content: "hm" }, { reasoning_content: "hm" }],
@@ -244,12 +312,17 @@ describe("what a model gets back", () => {
     ["openrouter", { reasoning: "hm" }, { reasoning: "hm" }],
     ["vllm", { reasoning: "hm" }, { content: null }],
     ["ollama", { reasoning: "hm" }, { content: null }],
-  ])("are its own thoughts alone, in the place where %s wants them", async (profile, first, back) => {
-    const { own, foreign } = await sentBack(profile, first);
-    expect(own).toMatchObject([{}, back, {}]);
-    if ("content" in back && back.content === null) expect(JSON.stringify(own)).not.toContain("hm");
-    expect(JSON.stringify(foreign)).not.toContain("hm");
-  });
+  ])(
+    "are its own thoughts alone, in the place where %s wants them",
+    async (profile, first, back) => {
+      const { own, foreign } = await sentBack(profile, first);
+      expect(own).toMatchObject([{}, back, {}]);
+      if ("content" in back && back.content === null) {
+        expect(JSON.stringify(own)).not.toContain("hm");
+      }
+      expect(JSON.stringify(foreign)).not.toContain("hm");
+    },
+  );
 
   it.each(["deepseek", "kimi"])(
     "of another model is a call with a word for its thoughts, where %s demands them",
@@ -272,7 +345,11 @@ describe("what a model gets back", () => {
       { tool_calls: called("functions.lookup:0") },
       { tool_call_id: "functions.lookup:0" },
     ]);
-    expect(foreign).toMatchObject([{}, { tool_calls: called("call_1_1_0") }, { tool_call_id: "call_1_1_0" }]);
+    expect(foreign).toMatchObject([
+      {},
+      { tool_calls: called("call_1_1_0") },
+      { tool_call_id: "call_1_1_0" },
+    ]);
   });
 
   it.each([
@@ -290,10 +367,15 @@ describe("what a model gets back", () => {
       id,
       name: "f",
       arguments: {},
-      ...(callId === undefined ? {} : { providerMetadata: { vendor: "openai-chat", signer: "s", callId } }),
+      ...(callId === undefined
+        ? {}
+        : { providerMetadata: { vendor: "openai-chat", signer: "s", callId } }),
     });
     const messages: Message[] = [
-      { role: "assistant", content: [call("a"), call("b", "functions.f:0"), call("c", "functions.f:0")] },
+      {
+        role: "assistant",
+        content: [call("a"), call("b", "functions.f:0"), call("c", "functions.f:0")],
+      },
     ];
     const ids = sentCallIds(messages, { signer: "s", callIds: "functions.name:index" });
     expect([...ids]).toEqual([
@@ -320,11 +402,19 @@ describe("how a server is asked to think", () => {
     const server = await startModelServer({ script: () => ({ text: "ok" }) });
     const backend = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${server.url}/v1`, profile });
     const capabilities = { ...thinking, id: "m" };
-    await collected(backend.stream({ model: "m", messages: hello, effort: "high", maxTokens: 10, capabilities }));
+    await collected(
+      backend.stream({ model: "m", messages: hello, effort: "high", maxTokens: 10, capabilities }),
+    );
     const [request] = server.requests;
     await server.close();
     expect(request?.body).toMatchObject(fields);
-    const all = ["reasoning_effort", "thinking", "enable_thinking", "reasoning", "chat_template_kwargs"];
+    const all = [
+      "reasoning_effort",
+      "thinking",
+      "enable_thinking",
+      "reasoning",
+      "chat_template_kwargs",
+    ];
     const asked = Object.keys(request?.body ?? {}).filter((name) => all.includes(name));
     expect(asked).toEqual(Object.keys(fields).filter((name) => all.includes(name)));
   });
@@ -353,7 +443,10 @@ const text = { type: "string" };
 const number = { type: "number" };
 
 describe("the schema of a tool as vendors take it", () => {
-  const sent = (inputSchema: ToolSpec["inputSchema"], rules: { schemaWithout?: string[]; isPlain?: boolean } = {}) => {
+  const sent = (
+    inputSchema: ToolSpec["inputSchema"],
+    rules: { schemaWithout?: string[]; isPlain?: boolean } = {},
+  ) => {
     const made = toolAsSent(
       { name: "t", description: "", inputSchema },
       { schemaWithout: [], isPlain: false, ...rules },
@@ -402,7 +495,11 @@ describe("the schema of a tool as vendors take it", () => {
     [
       "a reference",
       { $ref: "#/$defs/In", $defs: { In: { type: "object", properties: { a: text } } } },
-      { $defs: { In: { type: "object", properties: { a: text } } }, type: "object", properties: { a: text } },
+      {
+        $defs: { In: { type: "object", properties: { a: text } } },
+        type: "object",
+        properties: { a: text },
+      },
     ],
     ["no type", { properties: { a: text } }, { type: "object", properties: { a: text } }],
     ["nothing", {}, { type: "object", properties: {} }],
@@ -422,7 +519,10 @@ describe("the schema of a tool as vendors take it", () => {
   it("does without the keywords that a vendor refuses, at every depth, and keeps properties of such names", () => {
     const given = {
       type: "object",
-      properties: { pattern: { type: "string", pattern: "^a" }, list: { type: "array", items: { pattern: "b" } } },
+      properties: {
+        pattern: { type: "string", pattern: "^a" },
+        list: { type: "array", items: { pattern: "b" } },
+      },
     };
     expect(sent(given, { schemaWithout: ["pattern"] })).toEqual({
       type: "object",
@@ -437,7 +537,11 @@ describe("the schema of a tool as vendors take it", () => {
       required: ["a"],
       additionalProperties: false,
     };
-    const plain = { type: "object", properties: { a: { type: "string", description: "d" } }, required: ["a"] };
+    const plain = {
+      type: "object",
+      properties: { a: { type: "string", description: "d" } },
+      required: ["a"],
+    };
     expect(sent(given, { isPlain: true })).toEqual(plain);
   });
 });

@@ -65,7 +65,9 @@ export interface VendorProfile {
 }
 
 /** What one entry, or a deployment, says of a server: lists and tables add to what is known, all else replaces it. */
-export type ProfileLayer = Partial<Omit<VendorProfile, "name" | "pictures">> & { pictures?: Partial<PictureLimits> };
+export type ProfileLayer = Partial<Omit<VendorProfile, "name" | "pictures">> & {
+  pictures?: Partial<PictureLimits>;
+};
 
 /** A profile by name, or that profile with changes. Without a name it adds to the one that would be found. */
 export type ProfileInput = string | (ProfileLayer & { like?: string });
@@ -122,8 +124,15 @@ const thinkTags: readonly ThoughtTags[] = [{ open: "<think>", close: "</think>" 
 /** The servers and families that are known. A family counts wherever it is served, a server for all it serves. */
 const entries: Readonly<Record<string, Entry>> = {
   // Vendor page "Vision": 8,000 pixels a side, 5 MB.
-  anthropic: { hosts: ["api.anthropic.com"], pictures: { maxSide: 8_000, maxBytes: 5_000_000, maxCount: 100 } },
-  openai: { hosts: ["api.openai.com"], limitField: "max_completion_tokens", pictures: { maxBytes: 20_000_000 } },
+  anthropic: {
+    hosts: ["api.anthropic.com"],
+    pictures: { maxSide: 8_000, maxBytes: 5_000_000, maxCount: 100 },
+  },
+  openai: {
+    hosts: ["api.openai.com"],
+    limitField: "max_completion_tokens",
+    pictures: { maxBytes: 20_000_000 },
+  },
   deepseek: {
     hosts: ["api.deepseek.com"],
     models: ["deepseek"],
@@ -148,7 +157,11 @@ const entries: Readonly<Record<string, Entry>> = {
     thoughtRequest: "thinking",
     callsNeedThoughts: true,
     callIds: "functions.name:index",
-    overflowWords: ["exceeded model token limit", "model max length exceeded", "input token length too long"],
+    overflowWords: [
+      "exceeded model token limit",
+      "model max length exceeded",
+      "input token length too long",
+    ],
     pictures: { maxSide: 4_096 },
   },
   glm: {
@@ -156,7 +169,11 @@ const entries: Readonly<Record<string, Entry>> = {
     models: ["glm", "chatglm"],
     thoughtTags: thinkTags,
     thoughtRequest: "thinking",
-    ends: { network_error: "again", model_context_window_exceeded: "overflow", sensitive: "refusal" },
+    ends: {
+      network_error: "again",
+      model_context_window_exceeded: "overflow",
+      sensitive: "refusal",
+    },
     overflowCodes: ["1261"],
     overflowWords: ["exceeds max length"],
     filterCodes: ["1301"],
@@ -209,9 +226,18 @@ const entries: Readonly<Record<string, Entry>> = {
     callsNeedThoughts: false,
     thoughtRequest: "reasoning_effort",
     callIds: "any",
-    overflowWords: ["exceeds the available context size", "exceed_context_size", "input length exceeds"],
+    overflowWords: [
+      "exceeds the available context size",
+      "exceed_context_size",
+      "input length exceeds",
+    ],
   },
-  mistral: { hosts: ["api.mistral.ai"], callIds: "nine-letters", thoughtsBack: "none", thoughtRequest: "none" },
+  mistral: {
+    hosts: ["api.mistral.ai"],
+    callIds: "nine-letters",
+    thoughtsBack: "none",
+    thoughtRequest: "none",
+  },
 };
 
 /** Of a server that nothing is known of. */
@@ -258,12 +284,17 @@ function isAt(host: string, end: string): boolean {
 
 function entryOf(name: string): ProfileLayer {
   const entry = Object.hasOwn(entries, name) ? entries[name] : undefined;
-  if (entry === undefined) throw new RangeError(`no profile ${name}; there are ${profileNames.join(", ")}`);
+  if (entry === undefined) {
+    throw new RangeError(`no profile ${name}; there are ${profileNames.join(", ")}`);
+  }
   const { hosts: _hosts, models: _models, ...layer } = entry;
   return layer;
 }
 
-function withLayer(known: Omit<VendorProfile, "name">, layer: ProfileLayer): Omit<VendorProfile, "name"> {
+function withLayer(
+  known: Omit<VendorProfile, "name">,
+  layer: ProfileLayer,
+): Omit<VendorProfile, "name"> {
   return {
     ...known,
     ...layer,

@@ -15,7 +15,11 @@ const openai = [
   { choices: [] },
   { choices: [{ delta: { role: "assistant", content: "" } }] },
   { choices: [{ delta: { content: "Hel" } }] },
-  { choices: [{ delta: { content: "lo", tool_calls: [{ index: 0, function: { arguments: "{}" } }] } }] },
+  {
+    choices: [
+      { delta: { content: "lo", tool_calls: [{ index: 0, function: { arguments: "{}" } }] } },
+    ],
+  },
   { choices: [{ delta: {}, finish_reason: "stop" }] },
   { choices: [], usage: {} },
 ];
@@ -24,7 +28,11 @@ const anthropic = [
   { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
   { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Hel" } },
   { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "lo" } },
-  { type: "content_block_delta", index: 1, delta: { type: "input_json_delta", partial_json: "{}" } },
+  {
+    type: "content_block_delta",
+    index: 1,
+    delta: { type: "input_json_delta", partial_json: "{}" },
+  },
   { type: "content_block_delta", index: 2, delta: { type: "thinking_delta", thinking: "hm" } },
   { type: "message_stop" },
 ];

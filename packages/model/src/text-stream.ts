@@ -10,7 +10,9 @@ function stringOf(value: unknown): string {
 
 function textOfChoices(choices: readonly unknown[]): string {
   let text = "";
-  for (const choice of choices) text += stringOf(fieldsOf(fieldsOf(choice)?.["delta"])?.["content"]);
+  for (const choice of choices) {
+    text += stringOf(fieldsOf(fieldsOf(choice)?.["delta"])?.["content"]);
+  }
   return text;
 }
 

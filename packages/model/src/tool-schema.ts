@@ -11,7 +11,18 @@ import type { VendorProfile } from "./profile.ts";
 type Schema = Record<string, unknown>;
 
 /** What all vendors refuse at the top of a schema (OpenAI "Function calling", Anthropic "Tool use"). */
-const refusedAtTop = ["allOf", "anyOf", "oneOf", "enum", "const", "not", "if", "then", "else", "$ref"] as const;
+const refusedAtTop = [
+  "allOf",
+  "anyOf",
+  "oneOf",
+  "enum",
+  "const",
+  "not",
+  "if",
+  "then",
+  "else",
+  "$ref",
+] as const;
 
 /** What is left of a schema in its plainest form. */
 const plainKeywords = new Set(["type", "description", "properties", "required", "items"]);
@@ -40,13 +51,18 @@ export function withSentTools(
   const { tools = [] } = request;
   const rules = { name, schemaWithout, isPlain: request.plain === true };
   const made = tools.map((spec) => sentTool(spec, rules));
-  if (made.every((one, at) => "tool" in one && one.tool === tools[at])) return { request, warnings: [] };
+  if (made.every((one, at) => "tool" in one && one.tool === tools[at])) {
+    return { request, warnings: [] };
+  }
   const warnings = made.flatMap((one, at): ModelWarning[] => {
     if ("tool" in one) return [];
     const message = `The tool ${tools[at]?.name ?? ""} is not offered to the model: ${one.problem}.`;
     return [{ type: "warning", code: "tool_left_out", message }];
   });
-  return { request: { ...request, tools: made.flatMap((one) => ("tool" in one ? [one.tool] : [])) }, warnings };
+  return {
+    request: { ...request, tools: made.flatMap((one) => ("tool" in one ? [one.tool] : [])) },
+    warnings,
+  };
 }
 
 function sentTool(spec: ToolSpec, rules: Rules): SentTool {
@@ -64,11 +80,16 @@ export function toolProblem(spec: ToolSpec): string | undefined {
 }
 
 /** A tool as a vendor takes it, or why there is no such form of it. */
-export function toolAsSent(spec: ToolSpec, { schemaWithout, isPlain }: Omit<Rules, "name">): SentTool {
+export function toolAsSent(
+  spec: ToolSpec,
+  { schemaWithout, isPlain }: Omit<Rules, "name">,
+): SentTool {
   const top = objectSchema(spec.inputSchema, spec.inputSchema, 0);
   if (top === undefined) return { problem: "its arguments are no object" };
   const without = new Set(schemaWithout);
-  const isKept = isPlain ? (word: string) => plainKeywords.has(word) : (word: string) => !without.has(word);
+  const isKept = isPlain
+    ? (word: string) => plainKeywords.has(word)
+    : (word: string) => !without.has(word);
   const schema = isPlain || without.size > 0 ? pruned(top, isKept, 0) : top;
   return { tool: schema === spec.inputSchema ? spec : { ...spec, inputSchema: schema } };
 }
@@ -78,14 +99,17 @@ function objectSchema(given: unknown, root: Schema, depth: number): Schema | und
   const schema = isSchema(given) ? given : {};
   if (depth > maxDepth) return {};
   const { type } = schema;
-  const mayBeObject = type === undefined || type === "object" || (Array.isArray(type) && type.includes("object"));
+  const mayBeObject =
+    type === undefined || type === "object" || (Array.isArray(type) && type.includes("object"));
   if (!mayBeObject) return undefined;
   if (type === "object" && refusedAtTop.every((word) => schema[word] === undefined)) return schema;
   const next = (member: unknown) => objectSchema(member, root, depth + 1);
   const all = [target(schema["$ref"], root), ...membersOf(schema["allOf"])]
     .filter((one) => one !== undefined)
     .map(next);
-  const choices = [membersOf(schema["anyOf"]), membersOf(schema["oneOf"])].filter((members) => members.length > 0);
+  const choices = [membersOf(schema["anyOf"]), membersOf(schema["oneOf"])].filter(
+    (members) => members.length > 0,
+  );
   const chosen = choices.map((members) => eitherOf(members.map(next)));
   const parts = [schema, ...all, ...chosen];
   if (parts.includes(undefined)) return undefined;
@@ -119,7 +143,9 @@ function allOf(parts: readonly Schema[]): Schema {
     }
   }
   const [first = {}] = parts;
-  const kept = Object.entries(first).filter(([word]) => !refusedAtTop.includes(word as (typeof refusedAtTop)[number]));
+  const kept = Object.entries(first).filter(
+    ([word]) => !refusedAtTop.includes(word as (typeof refusedAtTop)[number]),
+  );
   const { additionalProperties: _closed, ...rest } = Object.fromEntries(kept);
   const required = [...new Set(parts.flatMap(requiredOf))];
   return { ...rest, type: "object", properties, ...(required.length === 0 ? {} : { required }) };
@@ -139,7 +165,9 @@ function eitherOf(members: readonly (Schema | undefined)[]): Schema | undefined 
     return [name, isOne ? forms[0] : { anyOf: forms }] as const;
   });
   const [first = {}, ...others] = found;
-  const required = requiredOf(first).filter((name) => others.every((other) => requiredOf(other).includes(name)));
+  const required = requiredOf(first).filter((name) =>
+    others.every((other) => requiredOf(other).includes(name)),
+  );
   return { type: "object", properties: Object.fromEntries(properties), required };
 }
 
@@ -151,7 +179,13 @@ function requiredOf({ required }: Schema): string[] {
   return Array.isArray(required) ? required.filter((name) => typeof name === "string") : [];
 }
 
-const schemasByName = new Set(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"]);
+const schemasByName = new Set([
+  "properties",
+  "patternProperties",
+  "$defs",
+  "definitions",
+  "dependentSchemas",
+]);
 const schemaLists = new Set(["allOf", "anyOf", "oneOf", "prefixItems"]);
 const schemasWithin = new Set([
   "items",
@@ -174,7 +208,10 @@ function pruned(schema: Schema, isKept: (word: string) => boolean, depth: number
       if (schemasWithin.has(word)) return [word, within(value)];
       if (schemaLists.has(word)) return [word, membersOf(value).map(within)];
       if (!schemasByName.has(word) || !isSchema(value)) return [word, value];
-      return [word, Object.fromEntries(Object.entries(value).map(([name, one]) => [name, within(one)]))];
+      return [
+        word,
+        Object.fromEntries(Object.entries(value).map(([name, one]) => [name, within(one)])),
+      ];
     }),
   );
 }

@@ -7,7 +7,9 @@ export type JsonObject = Record<string, unknown>;
 
 /** The value as an object; undefined for everything else, lists included. */
 export function asObject(value: unknown): JsonObject | undefined {
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : undefined;
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as JsonObject)
+    : undefined;
 }
 
 export function fieldIn(value: unknown, name: string): unknown {
@@ -33,7 +35,9 @@ export function listIn(value: unknown, name: string): unknown[] {
 /** A number of things, such as tokens. */
 export function countIn(value: unknown, name: string): number | undefined {
   const field = fieldIn(value, name);
-  return typeof field === "number" && field >= 0 && field <= Number.MAX_SAFE_INTEGER ? Math.trunc(field) : undefined;
+  return typeof field === "number" && field >= 0 && field <= Number.MAX_SAFE_INTEGER
+    ? Math.trunc(field)
+    : undefined;
 }
 
 /** The number of a block, call or item in its answer. */
@@ -74,7 +78,9 @@ export class HeldBack {
   add(characters: number): void {
     this.#characters += pieceCharacters + characters;
     if (this.#characters > maxHeldCharacters) {
-      throw new RangeError(`the answer has more than ${maxHeldCharacters} characters that say nothing`);
+      throw new RangeError(
+        `the answer has more than ${maxHeldCharacters} characters that say nothing`,
+      );
     }
   }
 }

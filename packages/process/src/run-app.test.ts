@@ -16,9 +16,13 @@ it("an app that does not start closes what it has opened by then, and says why",
   const done: string[] = [];
   const starting = openApp(async (opened) => {
     opened.defer(() => void done.push("connections"));
-    await Promise.reject(new Error("EADDRINUSE")).catch(startError("Cannot listen on 127.0.0.1:80"));
+    await Promise.reject(new Error("EADDRINUSE")).catch(
+      startError("Cannot listen on 127.0.0.1:80"),
+    );
   });
-  await expect(starting).rejects.toEqual(new StartError("Cannot listen on 127.0.0.1:80: EADDRINUSE"));
+  await expect(starting).rejects.toEqual(
+    new StartError("Cannot listen on 127.0.0.1:80: EADDRINUSE"),
+  );
   expect(done).toEqual(["connections"]);
 });
 

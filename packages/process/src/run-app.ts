@@ -33,7 +33,10 @@ export interface RunningApp {
 }
 
 /** Starts an app; rejects with a {@link StartError} where what it is given cannot be used. Changes nothing of the process. */
-export type StartApp<App extends RunningApp = RunningApp> = (env: Env, options?: AppOptions) => Promise<App>;
+export type StartApp<App extends RunningApp = RunningApp> = (
+  env: Env,
+  options?: AppOptions,
+) => Promise<App>;
 
 /** Why an app does not start: one line for each problem. */
 export class StartError extends Error {
@@ -50,7 +53,9 @@ export function accept<T>(result: ParseResult<T>): T {
 export function startError(what: string): (error: unknown) => never {
   return (error) => {
     if (error instanceof StartError) throw error; // it says what is wrong itself
-    throw new StartError(`${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    throw new StartError(`${what}: ${error instanceof Error ? error.message : String(error)}`, {
+      cause: error,
+    });
   };
 }
 
@@ -94,7 +99,9 @@ export async function runApp<App extends RunningApp>(
     if (error instanceof StartError) return leave(error.message);
     throw error;
   });
-  if (problem !== undefined) app.log.warn({ reason: problem }, "other processes of this user can read the environment");
+  if (problem !== undefined) {
+    app.log.warn({ reason: problem }, "other processes of this user can read the environment");
+  }
   if (service !== undefined) watchEventLoop({ service, note: app.note, atWork: app.atWork });
   runUntilSignal({ logger: app.log, givesWay, deadlineMs: app.closeMs, close: app.close });
   return app;

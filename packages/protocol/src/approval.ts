@@ -37,14 +37,30 @@ export const FormField = Type.Object({
   name: Type.String({ minLength: 1, maxLength: 100 }),
   label: Type.String({ minLength: 1, maxLength: 100 }),
   hint: Type.Optional(Type.String({ maxLength: 300 })),
-  kind: Type.Enum(["text", "number", "integer", "boolean", "choice", "email", "uri", "date", "date-time"]),
+  kind: Type.Enum([
+    "text",
+    "number",
+    "integer",
+    "boolean",
+    "choice",
+    "email",
+    "uri",
+    "date",
+    "date-time",
+  ]),
   required: Type.Boolean(),
   /** Of a `choice`: the value that counts, and what people read. */
   options: Type.Optional(
-    Type.Array(Type.Object({ value: Type.String({ maxLength: 200 }), label: Type.String({ maxLength: 100 }) }), {
-      minItems: 1,
-      maxItems: 50,
-    }),
+    Type.Array(
+      Type.Object({
+        value: Type.String({ maxLength: 200 }),
+        label: Type.String({ maxLength: 100 }),
+      }),
+      {
+        minItems: 1,
+        maxItems: 50,
+      },
+    ),
   ),
   /** Of the number, or of the length of the text. */
   min: Type.Optional(Type.Number()),
@@ -118,7 +134,9 @@ export const Approval = Type.Object({
   /** People of several languages may see the cards: they carry both. Default: `language` alone. */
   bilingual: Type.Optional(Type.Boolean()),
   /** `reason` in both languages, where it is ours and the cards carry both. */
-  reasons: Type.Optional(Type.Record(Type.Enum([...replyLanguages]), Type.String({ maxLength: 2_000 }))),
+  reasons: Type.Optional(
+    Type.Record(Type.Enum([...replyLanguages]), Type.String({ maxLength: 2_000 })),
+  ),
   /** The buttons are to stand on the card of the reply; they get a card of their own where that does not succeed. */
   inReply: Type.Optional(Type.Boolean()),
   /** Where the card goes. `none`: no card is sent; the decision comes over HTTP. */
@@ -131,9 +149,19 @@ export const Approval = Type.Object({
 export type Approval = Static<typeof Approval>;
 
 /** Whether a call waits for the word of its requester and of no other person. */
-export function asksRequesterAlone({ kind, deciders }: Pick<Approval, "kind" | "deciders">): boolean {
+export function asksRequesterAlone({
+  kind,
+  deciders,
+}: Pick<Approval, "kind" | "deciders">): boolean {
   const { requester, people, roles, operators = false, fourEyes, count } = deciders;
-  return kind === "call" && requester && people.length + roles.length === 0 && !operators && !fourEyes && count === 1;
+  return (
+    kind === "call" &&
+    requester &&
+    people.length + roles.length === 0 &&
+    !operators &&
+    !fourEyes &&
+    count === 1
+  );
 }
 
 /** Whether operators of the console may decide it. */

@@ -24,7 +24,9 @@ describe("a deadline", () => {
   it("lets work that is done in time through, its failures too, and leaves no timer behind", async () => {
     const { clock, timers } = stillClock();
     expect(await withDeadline(clock, Promise.resolve("done"), 100)).toBe("done");
-    await expect(withDeadline(clock, Promise.reject(new Error("broken")), 100)).rejects.toThrow("broken");
+    await expect(withDeadline(clock, Promise.reject(new Error("broken")), 100)).rejects.toThrow(
+      "broken",
+    );
     expect(timers.size).toBe(0);
   });
 
@@ -41,7 +43,10 @@ describe("a deadline of a process that was busy", () => {
     const server = createServer().listen(0, "127.0.0.1");
     await once(server, "listening");
     const address = server.address();
-    const client = connect(typeof address === "object" && address !== null ? address.port : 0, "127.0.0.1");
+    const client = connect(
+      typeof address === "object" && address !== null ? address.port : 0,
+      "127.0.0.1",
+    );
     const both = Promise.all([once(server, "connection"), once(client, "connect")]);
     const [[socket]] = (await both) as [[Socket], unknown[]];
     const answer = withDeadline(systemClock, once(client, "data"), 20);
@@ -61,7 +66,10 @@ describe("a deadline as a signal", () => {
     const signal = deadline(clock, 100);
     expect(signal.aborted).toBe(false);
     ring();
-    expect(signal.reason).toMatchObject({ name: "TimeoutError", message: "The operation was aborted due to timeout" });
+    expect(signal.reason).toMatchObject({
+      name: "TimeoutError",
+      message: "The operation was aborted due to timeout",
+    });
     expect(timers.size).toBe(0);
   });
 

@@ -47,7 +47,10 @@ export const systemRandom: Random = {
  */
 export async function withDeadline<T>(clock: Clock, work: Promise<T>, ms: number): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const cancel = clock.after(ms, () => void setImmediate(() => reject(new Error(`no answer within ${ms} ms`))));
+  const cancel = clock.after(
+    ms,
+    () => void setImmediate(() => reject(new Error(`no answer within ${ms} ms`))),
+  );
   try {
     return await Promise.race([work, late]);
   } finally {

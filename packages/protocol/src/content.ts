@@ -144,7 +144,12 @@ export const Message = Type.Union([
     content: Type.Array(ToolResultPart),
     /** One of these calls has handed over to another agent. */
     handoff: Type.Optional(
-      Type.Object({ callId: Type.String(), from: Type.String(), to: Type.String(), context: HandoffContext }),
+      Type.Object({
+        callId: Type.String(),
+        from: Type.String(),
+        to: Type.String(),
+        context: HandoffContext,
+      }),
     ),
     ...writtenBy,
   }),

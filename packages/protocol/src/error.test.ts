@@ -1,5 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { errorCodes, formatErrorForDisplay, isRetryable, newEngineError, wrapError } from "./index.ts";
+import {
+  errorCodes,
+  formatErrorForDisplay,
+  isRetryable,
+  newEngineError,
+  wrapError,
+} from "./index.ts";
 
 describe("engine errors", () => {
   it("EE-12: all 16 codes exist", () => {
@@ -29,7 +35,10 @@ describe("engine errors", () => {
     const fromTable = newEngineError("api_rate_limit", "slow down");
     expect(fromTable.retryable).toBe(true);
     expect(fromTable.suggestion).toBe(errorCodes.api_rate_limit.suggestion);
-    const explicit = newEngineError("api_rate_limit", "slow down", { retryable: false, suggestion: "give up" });
+    const explicit = newEngineError("api_rate_limit", "slow down", {
+      retryable: false,
+      suggestion: "give up",
+    });
     expect(explicit.retryable).toBe(false);
     expect(explicit.suggestion).toBe("give up");
   });
@@ -52,7 +61,10 @@ describe("engine errors", () => {
   });
 
   it("EE-16: the short form has no code and no cause, the verbose one has both, neither has a stack", () => {
-    const error = newEngineError("api_auth_error", "refused", { detail: "401", cause: new Error("bad key") });
+    const error = newEngineError("api_auth_error", "refused", {
+      detail: "401",
+      cause: new Error("bad key"),
+    });
     expect(formatErrorForDisplay(error)).toBe(`refused\n${errorCodes.api_auth_error.suggestion}`);
     const verbose = formatErrorForDisplay(error, true);
     expect(verbose).toContain("api_auth_error");

@@ -9,10 +9,16 @@ export const errorCodes = {
   api_rate_limit: { retryable: true, suggestion: "Wait, then retry with back-off." },
   api_overloaded: { retryable: true, suggestion: "Retry later or use another model." },
   api_bad_request: { retryable: false, suggestion: "Check the request parameters." },
-  tool_not_found: { retryable: false, suggestion: "Check that a running tool-runner offers this tool." },
+  tool_not_found: {
+    retryable: false,
+    suggestion: "Check that a running tool-runner offers this tool.",
+  },
   tool_execution_error: { retryable: false, suggestion: "Look at the tool's output." },
   permission_denied: { retryable: false, suggestion: "Ask for approval." },
-  context_overflow: { retryable: false, suggestion: "Compact the conversation or start a new session." },
+  context_overflow: {
+    retryable: false,
+    suggestion: "Compact the conversation or start a new session.",
+  },
   budget_exceeded: { retryable: false, suggestion: "Raise the budget." },
   max_turns_reached: { retryable: false, suggestion: "Raise the limit or narrow the task." },
   session_not_found: { retryable: false, suggestion: "Start a new session." },
@@ -50,7 +56,11 @@ export class EngineError extends Error {
 }
 
 /** Creates an error; suggestion and retryable come from the code's defaults unless given. */
-export function newEngineError(code: ErrorCode, message: string, options: EngineErrorOptions = {}): EngineError {
+export function newEngineError(
+  code: ErrorCode,
+  message: string,
+  options: EngineErrorOptions = {},
+): EngineError {
   return new EngineError(code, message, options);
 }
 
@@ -64,7 +74,8 @@ export function wrapError(cause: unknown, code: ErrorCode, message: string): Eng
 /** What the model reads when a person has rejected a call; the same in every language, by contract. */
 export const rejectedText = "User rejected this action.";
 
-const resultCode = /^(tool_not_found|tool_execution_error|permission_denied|mcp_connection_error): /;
+const resultCode =
+  /^(tool_not_found|tool_execution_error|permission_denied|mcp_connection_error): /;
 
 /** The code that the text of a failed call begins with; undefined for one that names none. */
 export function resultCodeIn(text: string): string | undefined {
@@ -85,7 +96,13 @@ function causesOf(error: unknown): unknown[] {
 export function isRetryable(error: unknown): boolean {
   for (const item of causesOf(error)) {
     if (item instanceof EngineError) return item.retryable;
-    if (typeof item === "object" && item !== null && "type" in item && item.type === "error" && "retryable" in item) {
+    if (
+      typeof item === "object" &&
+      item !== null &&
+      "type" in item &&
+      item.type === "error" &&
+      "retryable" in item
+    ) {
       return item.retryable === true;
     }
   }
@@ -95,7 +112,9 @@ export function isRetryable(error: unknown): boolean {
 /** Text for people: message and suggestion; verbose adds code, detail and the messages of the causes. Never a stack. */
 export function formatErrorForDisplay(error: unknown, verbose = false): string {
   if (error === null || error === undefined) return "";
-  if (!(error instanceof EngineError)) return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof EngineError)) {
+    return error instanceof Error ? error.message : String(error);
+  }
   const lines = [verbose ? `[${error.code}] ${error.message}` : error.message];
   if (verbose && error.detail !== "") lines.push(error.detail);
   if (error.suggestion !== "") lines.push(error.suggestion);

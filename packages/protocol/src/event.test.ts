@@ -35,7 +35,13 @@ describe("engine events", () => {
   });
 
   it("EE-2: a run is over after done and after error, and after nothing else", () => {
-    const ends = isTerminal({ type: "error", message: "m", code: "internal_error", suggestion: "", retryable: false });
+    const ends = isTerminal({
+      type: "error",
+      message: "m",
+      code: "internal_error",
+      suggestion: "",
+      retryable: false,
+    });
     expect(ends).toBe(true);
     expect(isTerminal({ type: "text_delta", text: "done" })).toBe(false);
     expect(isTerminal({ type: "warning", code: "error", message: "m", detail: "" })).toBe(false);

@@ -207,8 +207,19 @@ interface EventFields {
     /** With the reason `joined`: the run that answers this message, too. */
     takenBy?: string;
   } & EndTexts;
-  inbox_message: { messageType: "progress" | "log" | "result"; toolUseId: string; data: string; meta: string };
-  teammate_message_received: { from: string; to: string; messageType: string; messageId: string; payloadSize: number };
+  inbox_message: {
+    messageType: "progress" | "log" | "result";
+    toolUseId: string;
+    data: string;
+    meta: string;
+  };
+  teammate_message_received: {
+    from: string;
+    to: string;
+    messageType: string;
+    messageId: string;
+    payloadSize: number;
+  };
   /**
    * The deltas of this step so far are void: it is asked again, of `model`. `reason` is the code of the
    * error that ended the attempt before, or `crash` when the worker was lost.

@@ -142,7 +142,11 @@ export const InboundMessage = Type.Object({
 export type InboundMessage = Static<typeof InboundMessage>;
 
 /** Where people are who a message belongs to: for a task where the run of the person's message is answered. */
-export function peopleOf({ reply, session, task }: Pick<InboundMessage, "reply" | "session" | "task">): {
+export function peopleOf({
+  reply,
+  session,
+  task,
+}: Pick<InboundMessage, "reply" | "session" | "task">): {
   reply: ReplyTarget;
   session: SessionKey;
 } {
@@ -180,7 +184,10 @@ export function memoryOwnersOf(
   const { reply, session } = peopleOf(message); // helpers have the memories of those they work for
   const place = chatOf(message);
   const person = reply.channel === "none" && sender.id === app ? session : sender.id;
-  return { person: { kind: "person", app, tenant, id: person }, chat: { kind: "chat", app, tenant, id: place } };
+  return {
+    person: { kind: "person", app, tenant, id: person },
+    chat: { kind: "chat", app, tenant, id: place },
+  };
 }
 
 /** What a helper and those below it have used, as reported to its asker. */

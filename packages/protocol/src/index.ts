@@ -146,7 +146,12 @@ export {
   readHandoff,
 } from "./tool.ts";
 export { openIdentity, sealIdentity } from "./tool-identity.ts";
-export { announcementMac, awayMs, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
+export {
+  announcementMac,
+  awayMs,
+  readAnnouncement,
+  RunnerAnnouncement,
+} from "./runner-announcement.ts";
 export {
   ApprovalDecision,
   ApprovalId,
@@ -203,7 +208,13 @@ export {
   type MemoryOwner,
   type QueuedMessage,
 } from "./inbox.ts";
-export { personZoneKey, Schedule, ScheduleLogEntry, ScheduleTiming, type ScheduleRun } from "./schedule.ts";
+export {
+  personZoneKey,
+  Schedule,
+  ScheduleLogEntry,
+  ScheduleTiming,
+  type ScheduleRun,
+} from "./schedule.ts";
 export {
   CallWords,
   LocalText,

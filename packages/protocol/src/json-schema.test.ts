@@ -12,7 +12,10 @@ describe("a JSON Schema from outside", () => {
     [{ dependencies: { a: ["b", 3] } }, /dependencies\.a/],
     [{ pattern: "(" }, /Unterminated group/],
     [{ $ref: "#/$defs/a" }, /can't resolve reference/],
-    [{ $schema: "http://json-schema.org/draft-07/schema#" }, /draft-07.*is not known, only.*2020-12/],
+    [
+      { $schema: "http://json-schema.org/draft-07/schema#" },
+      /draft-07.*is not known, only.*2020-12/,
+    ],
     [{ $schema: 3 }, /\$schema 3 is not known/],
   ])("%j is refused, and what is wrong is named", (schema, problem) => {
     expect(() => compileJsonSchema(schema)).toThrow(problem);
@@ -20,16 +23,32 @@ describe("a JSON Schema from outside", () => {
 
   it("checks values, also by references, and keeps schemas of one `$id` apart", () => {
     const $schema = "https://json-schema.org/draft/2020-12/schema";
-    const list = { $schema, $id: "a", $defs: { n: { type: "number" } }, prefixItems: [{ $ref: "#/$defs/n" }] };
-    const [numbers, texts] = [compileJsonSchema(list), compileJsonSchema({ $id: "a", type: "string" })];
+    const list = {
+      $schema,
+      $id: "a",
+      $defs: { n: { type: "number" } },
+      prefixItems: [{ $ref: "#/$defs/n" }],
+    };
+    const [numbers, texts] = [
+      compileJsonSchema(list),
+      compileJsonSchema({ $id: "a", type: "string" }),
+    ];
     expect(numbers([1, "b"])).toEqual({ ok: true, value: [1, "b"] });
     expect(numbers(["b"])).toEqual({ ok: false, error: "0 must be number" });
     expect(texts("b").ok).toBe(true);
   });
 
   it.each([
-    ["levels", { items: nestedBy(schemaLimits.depth, (inner) => ({ not: inner })) }, /nested too deeply/],
-    ["levels of an example", { default: nestedBy(100_000, (inner) => [inner]) }, /nested too deeply/],
+    [
+      "levels",
+      { items: nestedBy(schemaLimits.depth, (inner) => ({ not: inner })) },
+      /nested too deeply/,
+    ],
+    [
+      "levels of an example",
+      { default: nestedBy(100_000, (inner) => [inner]) },
+      /nested too deeply/,
+    ],
     ["parts", { anyOf: Array(schemaLimits.schemas).fill(true) }, /too many parts/],
     [
       "references",
@@ -41,8 +60,16 @@ describe("a JSON Schema from outside", () => {
       { allOf: countedTexts(schemaLimits.patterns + 1).map((pattern) => ({ pattern })) },
       /too many patterns/,
     ],
-    ["characters of a pattern", { pattern: "x".repeat(schemaLimits.patternCharacters + 1) }, /a pattern of more than/],
-    ["bytes", { description: "é".repeat(schemaLimits.bytes / 2) }, /too large \(\d+ bytes, at most 65536\)/],
+    [
+      "characters of a pattern",
+      { pattern: "x".repeat(schemaLimits.patternCharacters + 1) },
+      /a pattern of more than/,
+    ],
+    [
+      "bytes",
+      { description: "é".repeat(schemaLimits.bytes / 2) },
+      /too large \(\d+ bytes, at most 65536\)/,
+    ],
     ["documents", { $ref: "https://example.com/a.json" }, /can't resolve reference https:/],
     ["places", { $ref: "#nowhere" }, /can't resolve reference #nowhere/],
     ["moments", { properties: { a: { $async: true } } }, /must not be asynchronous/],
@@ -92,23 +119,68 @@ function refusal(schema: object): string {
 const anySchema = fc.letrec<{ schema: object; value: unknown }>((tie) => ({
   value: fc.oneof(
     { depthSize: "small" },
-    fc.constantFrom("string", "object", "#a", "", true, -1, 0, 2, 1.5, null, ["string"], ["a", "a"], [], {}),
+    fc.constantFrom(
+      "string",
+      "object",
+      "#a",
+      "",
+      true,
+      -1,
+      0,
+      2,
+      1.5,
+      null,
+      ["string"],
+      ["a", "a"],
+      [],
+      {},
+    ),
     tie("schema"),
     fc.array(tie("schema"), { maxLength: 2 }),
     fc.dictionary(fc.constantFrom("a", "b"), tie("value"), { maxKeys: 2 }),
   ),
-  schema: fc.dictionary(fc.constantFrom(...keywords()), tie("value"), { maxKeys: 3, noNullPrototype: true }),
+  schema: fc.dictionary(fc.constantFrom(...keywords()), tie("value"), {
+    maxKeys: 3,
+    noNullPrototype: true,
+  }),
 })).schema;
 
 function keywords(): string[] {
   const of = {
-    core: ["$id", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor", "$vocabulary", "$comment", "$defs"],
+    core: [
+      "$id",
+      "$ref",
+      "$anchor",
+      "$dynamicRef",
+      "$dynamicAnchor",
+      "$vocabulary",
+      "$comment",
+      "$defs",
+    ],
     lists: ["allOf", "anyOf", "oneOf", "prefixItems", "enum", "required", "examples"],
-    schemas: ["not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"],
+    schemas: [
+      "not",
+      "if",
+      "then",
+      "else",
+      "items",
+      "contains",
+      "additionalProperties",
+      "propertyNames",
+    ],
     unevaluated: ["unevaluatedItems", "unevaluatedProperties"],
     maps: ["properties", "patternProperties", "dependentSchemas", "dependentRequired"],
     old: ["definitions", "dependencies", "$recursiveAnchor", "$recursiveRef"],
-    values: ["type", "const", "format", "minLength", "multipleOf", "uniqueItems", "minContains", "contentSchema"],
+    values: [
+      "type",
+      "const",
+      "format",
+      "minLength",
+      "multipleOf",
+      "uniqueItems",
+      "minContains",
+      "contentSchema",
+    ],
     words: ["title", "default", "deprecated", "readOnly"],
   };
   return Object.values(of).flat();

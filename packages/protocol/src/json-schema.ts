@@ -33,7 +33,10 @@ export type PatternEngine = (pattern: string) => { test(text: string): boolean }
  * Why this is no JSON Schema (2020-12) that can be used, with the place; undefined where it is one. Takes time in
  * proportion to its size. Only patterns are not looked at, and what `$id` makes of references.
  */
-export function schemaProblem(schema: unknown, maxBytes: number = schemaLimits.bytes): string | undefined {
+export function schemaProblem(
+  schema: unknown,
+  maxBytes: number = schemaLimits.bytes,
+): string | undefined {
   const walk = new SchemaWalk(schema);
   try {
     const bytes = Buffer.byteLength(jsonOf(schema));
@@ -50,12 +53,18 @@ export function schemaProblem(schema: unknown, maxBytes: number = schemaLimits.b
  * Compiles a JSON Schema (2020-12). Throws when it is none that can be used, naming the reason. `patterns`: in place of
  * JavaScript's regular expressions, whose time has no bound.
  */
-export function compileJsonSchema(schema: object, patterns?: PatternEngine): (data: unknown) => ParseResult<unknown> {
+export function compileJsonSchema(
+  schema: object,
+  patterns?: PatternEngine,
+): (data: unknown) => ParseResult<unknown> {
   const problem = schemaProblem(schema);
   if (problem !== undefined) throw new Error(problem);
   // An instance per schema: foreign `$id`s must not collide, and the memory goes with the schema.
   const validate = newAjv(foreignOptions(patterns)).compile(schema);
-  return (data) => (validate(data) ? { ok: true, value: data } : { ok: false, error: describeErrors(validate.errors) });
+  return (data) =>
+    validate(data)
+      ? { ok: true, value: data }
+      : { ok: false, error: describeErrors(validate.errors) };
 }
 
 function foreignOptions(patterns: PatternEngine | undefined): Options {
@@ -129,14 +138,18 @@ class SchemaWalk {
       throw new SchemaProblem(`schema has too many patterns (at most ${schemaLimits.patterns})`);
     }
     if (pattern.length > schemaLimits.patternCharacters) {
-      throw new SchemaProblem(`schema has a pattern of more than ${schemaLimits.patternCharacters} characters`);
+      throw new SchemaProblem(
+        `schema has a pattern of more than ${schemaLimits.patternCharacters} characters`,
+      );
     }
   }
 
   reference(reference: string): void {
     this.#references.push(reference);
     if (this.#references.length > schemaLimits.references) {
-      throw new SchemaProblem(`schema has too many references (at most ${schemaLimits.references})`);
+      throw new SchemaProblem(
+        `schema has too many references (at most ${schemaLimits.references})`,
+      );
     }
   }
 
@@ -151,7 +164,9 @@ class SchemaWalk {
   /** The first reference that leads out of the document, or nowhere. With inner ids only a compiler can tell. */
   unresolved(): string | undefined {
     if (this.#hasInnerIds) return undefined;
-    const own = isObject(this.#document) ? String(this.#document["$id"] ?? "").replace(/#$/, "") : "";
+    const own = isObject(this.#document)
+      ? String(this.#document["$id"] ?? "").replace(/#$/, "")
+      : "";
     const lost = this.#references.find((reference) => {
       const [address = "", fragment = ""] = reference.split(/#(.*)/s);
       if (address !== "" && address !== own) return true;
@@ -186,7 +201,9 @@ function isObject(value: unknown): value is JsonObject {
 }
 
 function invalid(at: Place, problem: string): SchemaProblem {
-  return new SchemaProblem(`schema is invalid: ${at.length === 0 ? "value" : at.join(".")} ${problem}`);
+  return new SchemaProblem(
+    `schema is invalid: ${at.length === 0 ? "value" : at.join(".")} ${problem}`,
+  );
 }
 
 function tooDeep(): SchemaProblem {
@@ -245,7 +262,8 @@ function mapOf(check: Check): Check {
   };
 }
 
-const schemaOrTexts: Check = (value, at, walk) => (Array.isArray(value) ? texts : schema)(value, at, walk);
+const schemaOrTexts: Check = (value, at, walk) =>
+  (Array.isArray(value) ? texts : schema)(value, at, walk);
 
 function textOf(form: RegExp, note: (value: string, at: Place, walk: SchemaWalk) => void): Check {
   return (value, at, walk) => {
@@ -265,7 +283,9 @@ const dialect = "https://json-schema.org/draft/2020-12/schema";
 
 const ofDialect: Check = (value) => {
   if (value === dialect || value === `${dialect}#`) return;
-  throw new SchemaProblem(`$schema ${JSON.stringify(value)} is not known, only ${JSON.stringify(dialect)}`);
+  throw new SchemaProblem(
+    `$schema ${JSON.stringify(value)} is not known, only ${JSON.stringify(dialect)}`,
+  );
 };
 
 const type: Check = (value, at) => {

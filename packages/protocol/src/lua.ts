@@ -51,7 +51,9 @@ export interface ScriptClient {
  */
 export function scriptsBeside<Replies extends object>(
   moduleUrl: string,
-): <Name extends string>(name: Name) => Script<Name extends keyof Replies ? Replies[Name] : unknown> {
+): <Name extends string>(
+  name: Name,
+) => Script<Name extends keyof Replies ? Replies[Name] : unknown> {
   return (name) => loadScript(name, moduleUrl);
 }
 
@@ -79,7 +81,9 @@ function loadScript<Reply>(name: string, moduleUrl: string): Script<Reply> {
     });
   const body = bodyOf(expanded(texts.get(name) ?? ""));
   const headers = [...texts.values()].map(headerOf);
-  const namesOf = (title: string): string[] => [...new Set(headers.flatMap((header) => namesBelow(title, header)))];
+  const namesOf = (title: string): string[] => [
+    ...new Set(headers.flatMap((header) => namesBelow(title, header))),
+  ];
   const [keys, names] = [namesOf("KEYS"), namesOf("ARGV")];
   const clock = texts.has("now") ? serverClock : "";
   const row = headers.flatMap((header) => valuesBelow("ROW", header, []));
@@ -138,13 +142,18 @@ function replyForms(header: readonly string[], row: readonly ReplyValue[]): Repl
 }
 
 /** Values below a title of a header: name and type of one in each line, its meaning behind them. */
-function valuesBelow(title: string, header: readonly string[], row: readonly ReplyValue[]): ReplyValue[] {
+function valuesBelow(
+  title: string,
+  header: readonly string[],
+  row: readonly ReplyValue[],
+): ReplyValue[] {
   const begin = header.indexOf(`-- ${title}`);
   if (begin < 0) return [];
   const others = header.slice(begin + 1);
   const end = others.findIndex((other) => !other.startsWith("--   "));
   return others.slice(0, end < 0 ? others.length : end).flatMap((line) => {
-    const [, name, type, mark] = /^-- {3}(\w+) +(text|integer|flag|texts|rows|'[\w'|]+')(\??)(?: |$)/.exec(line) ?? [];
+    const [, name, type, mark] =
+      /^-- {3}(\w+) +(text|integer|flag|texts|rows|'[\w'|]+')(\??)(?: |$)/.exec(line) ?? [];
     if (name === undefined || type === undefined) return []; // the meaning of the value above continues
     return { name, type, isOptional: mark === "?", row: type === "rows" ? row : [] };
   });
@@ -155,7 +164,9 @@ function replyFunctions(replies: readonly ReplyForm[]): string {
   const forms = replies.filter(({ kind }) => kind !== "nil");
   const [first] = forms;
   if (first === undefined) return "";
-  if (first.kind === "") return `local function respond(v) return v.err and v or ${listed(first.values)} end\n`;
+  if (first.kind === "") {
+    return `local function respond(v) return v.err and v or ${listed(first.values)} end\n`;
+  }
   // One function, because each costs something at every call of the script.
   const kinds = forms.map(
     ({ kind, values }) => `if kind == '${kind}' then return ${listed(values, `'${kind}'`)} end\n`,
@@ -165,7 +176,9 @@ function replyFunctions(replies: readonly ReplyForm[]): string {
 
 /** A Lua table of values in the order of the header. Redis would end a reply at the first nil. */
 function listed(values: readonly ReplyValue[], ...first: string[]): string {
-  const texts = values.map(({ name, type }) => (type === "flag" ? `v.${name} and 1 or 0` : `v.${name} or false`));
+  const texts = values.map(({ name, type }) =>
+    type === "flag" ? `v.${name} and 1 or 0` : `v.${name} or false`,
+  );
   return `{${[...first, ...texts].join(", ")}}`;
 }
 
@@ -176,16 +189,25 @@ function replyFrom(script: string, replies: readonly ReplyForm[], answer: unknow
   const only = replies.find(({ kind }) => kind === "");
   if (only !== undefined) return valuesFrom(script, only.values, values, 0);
   const form = replies.find(({ kind }) => kind === values[0]);
-  if (form === undefined) throw new Error(`the script ${script} has another reply than its header names`);
+  if (form === undefined) {
+    throw new Error(`the script ${script} has another reply than its header names`);
+  }
   return Object.assign(valuesFrom(script, form.values, values, 1), { reply: form.kind });
 }
 
-function valuesFrom(script: string, names: readonly ReplyValue[], given: readonly unknown[], from: number): object {
+function valuesFrom(
+  script: string,
+  names: readonly ReplyValue[],
+  given: readonly unknown[],
+  from: number,
+): object {
   const named: Record<string, unknown> = {};
   for (const [at, value] of names.entries()) {
     const stored = given[from + at] ?? null;
     if (stored !== null) named[value.name] = valueFrom(script, value, stored);
-    else if (!value.isOptional) throw new Error(`the script ${script} has answered without ${value.name}`);
+    else if (!value.isOptional) {
+      throw new Error(`the script ${script} has answered without ${value.name}`);
+    }
   }
   return named;
 }
@@ -251,7 +273,8 @@ export async function runScript<Reply>(
   keys: object,
   values: Readonly<Record<string, Value | readonly Value[]>> = {},
 ): Promise<Reply> {
-  const { command, keyNames, argumentNames } = known.get(client)?.get(script) ?? define(client, script);
+  const { command, keyNames, argumentNames } =
+    known.get(client)?.get(script) ?? define(client, script);
   const given: Value[] = [];
   addValues(given, keyNames, keys, script);
   const keyCount = given.length;

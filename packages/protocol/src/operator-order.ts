@@ -31,7 +31,9 @@ export const AgentChange = Type.Object(
     instructions: Type.Optional(Type.String({ minLength: 1, maxLength: 20_000 })),
     /** One of those that people may choose there. */
     model: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
-    tools: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 500 })),
+    tools: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 500 }),
+    ),
     limits: Type.Optional(
       Type.Object(
         {
@@ -44,7 +46,9 @@ export const AgentChange = Type.Object(
       ),
     ),
     /** What the agent may spend in a day or month. */
-    budgets: Type.Optional(Type.Object({ day: AgentBudget, month: AgentBudget }, { additionalProperties: false })),
+    budgets: Type.Optional(
+      Type.Object({ day: AgentBudget, month: AgentBudget }, { additionalProperties: false }),
+    ),
   },
   { additionalProperties: false },
 );
@@ -57,10 +61,18 @@ export const OperatorOrder = Type.Object({
   by: Type.String({ minLength: 1, maxLength: 128 }),
   act: Type.Union([
     /** Stops the turn of the message with this number; one that waits is dropped. */
-    Type.Object({ do: Type.Literal("cancel"), session: SessionKey, seq: Type.Integer({ minimum: 0 }) }),
+    Type.Object({
+      do: Type.Literal("cancel"),
+      session: SessionKey,
+      seq: Type.Integer({ minimum: 0 }),
+    }),
     Type.Object({ do: Type.Literal("reset"), session: SessionKey }),
     Type.Object({ do: Type.Literal("drop"), session: SessionKey }),
-    Type.Object({ do: Type.Enum(["retry_letter", "discard_letter"]), session: SessionKey, letterId: id }),
+    Type.Object({
+      do: Type.Enum(["retry_letter", "discard_letter"]),
+      session: SessionKey,
+      letterId: id,
+    }),
     Type.Object({ do: Type.Literal("revoke_rule"), app: id, ruleId: id }),
     Type.Object({
       do: Type.Literal("decide"),
@@ -70,7 +82,11 @@ export const OperatorOrder = Type.Object({
       /** Of the arguments that the operator was shown. */
       argumentsHash: id,
     }),
-    Type.Object({ do: Type.Enum(["pause", "resume"]), what: Type.Enum(["agent", "tool"]), name: id }),
+    Type.Object({
+      do: Type.Enum(["pause", "resume"]),
+      what: Type.Enum(["agent", "tool"]),
+      name: id,
+    }),
     Type.Object({
       do: Type.Literal("change_agent"),
       agent: id,

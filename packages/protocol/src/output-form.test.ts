@@ -5,15 +5,20 @@ const schema = { type: "object", properties: { a: { type: "string" }, b: {} }, r
 
 describe("AT-21: the form of an answer", () => {
   it("is refused when its schema is no schema of objects, or too large", () => {
-    const problemOf = (given: Record<string, unknown>) => outputFormProblem({ name: "n", schema: given });
+    const problemOf = (given: Record<string, unknown>) =>
+      outputFormProblem({ name: "n", schema: given });
     expect(problemOf(schema)).toBeUndefined();
     expect(problemOf({ type: "array" })).toBe("schema is not of type object");
     expect(problemOf({ type: "object", properties: { a: { type: "text" } } })).toMatch(
       /^schema is invalid: properties\.a\.type /,
     );
-    expect(problemOf({ type: "object", $ref: "https://example.com/other.json" })).toMatch(/can't resolve reference/);
+    expect(problemOf({ type: "object", $ref: "https://example.com/other.json" })).toMatch(
+      /can't resolve reference/,
+    );
     expect(problemOf({ type: "object", $async: true })).toMatch(/^schema must not be/);
-    expect(problemOf({ type: "object", description: "x".repeat(32_768) })).toMatch(/^schema is too large/);
+    expect(problemOf({ type: "object", description: "x".repeat(32_768) })).toMatch(
+      /^schema is too large/,
+    );
   });
 
   it("is refused when its format has a lone brace or names a field that may be missing", () => {

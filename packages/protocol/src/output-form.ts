@@ -38,7 +38,9 @@ function formatProblem(format: string, { required }: OutputForm["schema"]): stri
 /** The pieces of a format: texts, fields, and lone braces, which are errors, as texts of their own. */
 function piecesOfFormat(format: string): (string | { field: string })[] {
   return (format.match(/\{\{|\}\}|\{[^{}]*\}|[{}]|[^{}]+/g) ?? []).map((piece) => {
-    if (piece === "{{" || piece === "}}" || piece.length === 1 || !piece.startsWith("{")) return piece;
+    if (piece === "{{" || piece === "}}" || piece.length === 1 || !piece.startsWith("{")) {
+      return piece;
+    }
     return { field: piece.slice(1, -1) };
   });
 }
@@ -46,6 +48,8 @@ function piecesOfFormat(format: string): (string | { field: string })[] {
 /** A format with the values of its fields, as `textOf` writes them. */
 export function filledFormat(format: string, textOf: (field: string) => string): string {
   return piecesOfFormat(format)
-    .map((piece) => (typeof piece === "object" ? textOf(piece.field) : piece.replace(/^([{}])\1$/, "$1")))
+    .map((piece) =>
+      typeof piece === "object" ? textOf(piece.field) : piece.replace(/^([{}])\1$/, "$1"),
+    )
     .join("");
 }

@@ -38,7 +38,9 @@ export const ShownTool = Type.Object({
     Type.Object({
       agent: Type.String(),
       task: Type.String(),
-      wait: Type.Optional(Type.Object({ about: Type.Enum(["approval", "question"]), tool: Type.String() })),
+      wait: Type.Optional(
+        Type.Object({ about: Type.Enum(["approval", "question"]), tool: Type.String() }),
+      ),
     }),
   ),
   /** `waiting`: for a person; `stopped`: broken off by a cancel, it may have taken effect. */
@@ -65,7 +67,10 @@ export const ProgressPanel = Type.Object({
   name: Type.String(),
   title: LocalText,
   items: Type.Array(
-    Type.Object({ text: Type.String({ minLength: 1 }), state: Type.Enum(["pending", "in_progress", "done"]) }),
+    Type.Object({
+      text: Type.String({ minLength: 1 }),
+      state: Type.Enum(["pending", "in_progress", "done"]),
+    }),
     { minItems: 1 },
   ),
 });
@@ -81,7 +86,9 @@ export const ListPanel = Type.Object({
     Type.Object({
       text: Type.String({ minLength: 1 }),
       /** `value` comes back to ingress with the click. */
-      button: Type.Optional(Type.Object({ text: LocalText, value: Type.Record(Type.String(), Type.String()) })),
+      button: Type.Optional(
+        Type.Object({ text: LocalText, value: Type.Record(Type.String(), Type.String()) }),
+      ),
     }),
     { minItems: 1 },
   ),

@@ -31,7 +31,10 @@ export const awayMs = 600_000;
 const parseAnnouncement = jsonParserOf(RunnerAnnouncement);
 const parseOffer = jsonParserOf(Type.Array(ToolAnnouncement, { maxItems: 1_000 }));
 
-type Signed = Pick<RunnerAnnouncement, "runner" | "instance" | "generation" | "beganAtMs" | "expiresAtMs" | "offer">;
+type Signed = Pick<
+  RunnerAnnouncement,
+  "runner" | "instance" | "generation" | "beganAtMs" | "expiresAtMs" | "offer"
+>;
 
 /**
  * What a runner signs of its announcement, with its `RUNNER_KEY`: the seven lines `announcement`, runner, instance,
@@ -56,7 +59,10 @@ export function readAnnouncement(
   const announcement = parsed.value;
   if (announcement.runner !== runner) return { ok: false, error: "it is of another runner" };
   if (runnerKey !== undefined) {
-    const [given, expected] = [Buffer.from(announcement.mac), Buffer.from(announcementMac(announcement, runnerKey))];
+    const [given, expected] = [
+      Buffer.from(announcement.mac),
+      Buffer.from(announcementMac(announcement, runnerKey)),
+    ];
     const isGenuine = given.length === expected.length && timingSafeEqual(given, expected);
     if (!isGenuine) return { ok: false, error: "the signature is wrong" };
   }

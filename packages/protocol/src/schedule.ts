@@ -4,7 +4,11 @@ import { Sender } from "./session.ts";
 /** When a schedule is due: once, in equal steps, or as five cron fields say in the schedule's zone. */
 export const ScheduleTiming = Type.Union([
   Type.Object({ kind: Type.Literal("once"), atMs: Type.Integer() }),
-  Type.Object({ kind: Type.Literal("every"), everyMs: Type.Integer({ minimum: 1 }), fromMs: Type.Integer() }),
+  Type.Object({
+    kind: Type.Literal("every"),
+    everyMs: Type.Integer({ minimum: 1 }),
+    fromMs: Type.Integer(),
+  }),
   Type.Object({ kind: Type.Literal("cron"), cron: Type.String({ minLength: 1, maxLength: 100 }) }),
 ]);
 export type ScheduleTiming = Static<typeof ScheduleTiming>;

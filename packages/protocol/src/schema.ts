@@ -15,7 +15,12 @@ const require = createRequire(import.meta.url);
 const common: Options = { allErrors: true, validateSchema: false, meta: false };
 
 /** For our own schemas: here, and where they are compiled before. */
-export const ownOptions: Options = { ...common, strict: true, allowUnionTypes: true, messages: true };
+export const ownOptions: Options = {
+  ...common,
+  strict: true,
+  allowUnionTypes: true,
+  messages: true,
+};
 
 /** Ajv is loaded when it is first needed: processes that only run tools start without it. */
 export function newAjv({ code, ...options }: Options): Ajv2020 {
@@ -41,13 +46,21 @@ export type Parser<T> = (data: unknown) => ParseResult<T>;
 const maxReportedErrors = 5;
 
 function describe(error: ErrorObject): string {
-  const path = error.instancePath === "" ? "value" : error.instancePath.slice(1).replaceAll("/", ".");
-  const extra = error.keyword === "additionalProperties" ? ` '${String(error.params["additionalProperty"])}'` : "";
-  const allowed = error.keyword === "enum" ? `: ${JSON.stringify(error.params["allowedValues"])}` : "";
+  const path =
+    error.instancePath === "" ? "value" : error.instancePath.slice(1).replaceAll("/", ".");
+  const extra =
+    error.keyword === "additionalProperties"
+      ? ` '${String(error.params["additionalProperty"])}'`
+      : "";
+  const allowed =
+    error.keyword === "enum" ? `: ${JSON.stringify(error.params["allowedValues"])}` : "";
   return `${path} ${error.message ?? "is invalid"}${extra}${allowed}`;
 }
 
-export function describeErrors(errors: readonly ErrorObject[] | null | undefined, limit = maxReportedErrors): string {
+export function describeErrors(
+  errors: readonly ErrorObject[] | null | undefined,
+  limit = maxReportedErrors,
+): string {
   const list = (errors ?? []).slice(0, limit).map(describe);
   return list.length > 0 ? list.join("; ") : "invalid data";
 }
@@ -62,7 +75,10 @@ function lazily(schema: object): () => ValidateFunction {
  * Makes a parser from a TypeBox schema; the validator is compiled on first use. An error names the
  * first `maxProblems` problems, default 5.
  */
-export function parserOf<S extends TSchema>(schema: S, options: { maxProblems?: number } = {}): Parser<Static<S>> {
+export function parserOf<S extends TSchema>(
+  schema: S,
+  options: { maxProblems?: number } = {},
+): Parser<Static<S>> {
   const validator = lazily(schema);
   return (data) => {
     const validate = validator();
@@ -73,7 +89,9 @@ export function parserOf<S extends TSchema>(schema: S, options: { maxProblems?: 
 }
 
 /** Like {@link parserOf} for JSON text; text that is no JSON is an error value too. */
-export function jsonParserOf<S extends TSchema>(schema: S): (text: string) => ParseResult<Static<S>> {
+export function jsonParserOf<S extends TSchema>(
+  schema: S,
+): (text: string) => ParseResult<Static<S>> {
   const parse = parserOf(schema);
   return (text) => {
     let data: unknown;

@@ -37,7 +37,10 @@ describe("hideSecrets", () => {
     [of("sk", "_live_", "4eC39HqLyjWDarjtT1zdp7dc"), "***"],
     [of("whsec", "_abcdefgh12345678"), "***"],
     [of("AKIA", "IOSFODNN7EXAMPLE is not valid"), "*** is not valid"],
-    [`aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY`, "aws_secret_access_key = ***"],
+    [
+      `aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY`,
+      "aws_secret_access_key = ***",
+    ],
     [of("AIza", "SyA-1234567890abcdefghijklmnopqrstu"), "***"],
     [of("ya29", ".a0AfH6SMBx-abc"), "***"],
     [of("LTAI", "5tABCDEFGHIJKLMNOP"), "***"],
@@ -54,7 +57,10 @@ describe("hideSecrets", () => {
     [of("glpat", "-abcdefghijklmnopqrst"), "***"],
     [of("xox", "b-123456789012-abcdefghijkl"), "***"],
     [of("npm", "_abcdefghijklmnopqrstuvwxyz0123456789"), "***"],
-    [`a\n-----BEGIN RSA PRIVATE KEY-----\n${pemBody}\n-----END RSA PRIVATE KEY-----\nb`, "a\n***\nb"],
+    [
+      `a\n-----BEGIN RSA PRIVATE KEY-----\n${pemBody}\n-----END RSA PRIVATE KEY-----\nb`,
+      "a\n***\nb",
+    ],
     [`-----BEGIN PRIVATE KEY-----\\n${pemBody}`, "***"],
   ])("turns %j into %j", (text, expected) => {
     expect(hideSecrets(text, "***")).toBe(expected);

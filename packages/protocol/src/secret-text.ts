@@ -17,23 +17,47 @@ const value = `[^\\s"'&;,<>()\\[\\]{}\\\\]+`;
 /** What is hidden, and what of a match stays: `$1`. */
 const shapes: readonly (readonly [RegExp, string])[] = [
   // PEM, also cut off and with written line breaks.
-  [/-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[^]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|$)/g, ""],
+  [
+    /-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[^]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|$)/g,
+    "",
+  ],
   // User and password of a URL.
   [/(:\/\/)[^/\s@"'<>]{1,2000}(?=@)/g, "$1"],
   // Headers.
-  [/\b((?:proxy-)?authorization["'\\]{0,4}\s{0,3}[:=]\s{0,3}["'\\]{0,4}(?:[a-z]{1,20} )?)[^\s"',;\\]+/gi, "$1"],
+  [
+    /\b((?:proxy-)?authorization["'\\]{0,4}\s{0,3}[:=]\s{0,3}["'\\]{0,4}(?:[a-z]{1,20} )?)[^\s"',;\\]+/gi,
+    "$1",
+  ],
   [/\b((?:set-)?cookie["'\\]{0,4}\s{0,3}:\s{0,3}["'\\]{0,4})[^\r\n"'\\]+/gi, "$1"],
   // A word of prose has neither a digit nor a sign in it.
   [/\b((?:bearer|basic)\s{1,3})(?=[a-z~+/-]*[\d._=])[\w.~+/=-]{8,}/gi, "$1"],
   // `client_secret=…`, `"app_secret": "…"`, `--password …`
-  [new RegExp(`((?:${names})(?:["'\\\\]{1,4}\\s{0,3}[:=]|\\s{0,3}=)\\s{0,3}${quotes})${notAnId}${value}`, "gi"), "$1"],
+  [
+    new RegExp(
+      `((?:${names})(?:["'\\\\]{1,4}\\s{0,3}[:=]|\\s{0,3}=)\\s{0,3}${quotes})${notAnId}${value}`,
+      "gi",
+    ),
+    "$1",
+  ],
   [new RegExp(`(--[a-z-]{0,30}(?:${names})\\s{1,3}${quotes})${value}`, "gi"), "$1"],
   // `password: …` may be prose: what follows has a digit in it, or is long.
-  [new RegExp(`((?:${names}):\\s{0,3})${notAnId}(?=[^\\s\\d"'&;,]{0,40}\\d|[\\w+/.-]{20})${value}`, "gi"), "$1"],
+  [
+    new RegExp(
+      `((?:${names}):\\s{0,3})${notAnId}(?=[^\\s\\d"'&;,]{0,40}\\d|[\\w+/.-]{20})${value}`,
+      "gi",
+    ),
+    "$1",
+  ],
   // Long hex behind a name that may mean something else.
-  [/\b((?:key|mac|hmac|sig|signature)["'\\]{0,4}\s{0,3}[:=]\s{0,3}["'\\]{0,4})[\da-f]{32,}(?![\w-])/gi, "$1"],
+  [
+    /\b((?:key|mac|hmac|sig|signature)["'\\]{0,4}\s{0,3}[:=]\s{0,3}["'\\]{0,4})[\da-f]{32,}(?![\w-])/gi,
+    "$1",
+  ],
   // Azure: signed addresses.
-  [/([?&;](?:sig|signature|x-amz-signature|x-amz-security-token|x-goog-signature)=)[\w%+/=.-]{16,}/gi, "$1"],
+  [
+    /([?&;](?:sig|signature|x-amz-signature|x-amz-security-token|x-goog-signature)=)[\w%+/=.-]{16,}/gi,
+    "$1",
+  ],
   // JSON Web Tokens.
   [/(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}/g, ""],
   // Feishu: tokens of tenants, users and apps.

@@ -1,5 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { imageBlobIdOf, imageMarkOf, imageTypeOf, splitAtOpenMark, withoutImageMarks } from "./index.ts";
+import {
+  imageBlobIdOf,
+  imageMarkOf,
+  imageTypeOf,
+  splitAtOpenMark,
+  withoutImageMarks,
+} from "./index.ts";
 
 const blobId = `blob_${"aB3-_".repeat(9).slice(0, 43)}`;
 
@@ -11,14 +17,20 @@ describe("the mark of a stored image", () => {
     expect(imageBlobIdOf(blobId)).toBe(blobId);
   });
 
-  it.each(["a](https://x.example)", "![", "a\nb", "\u0000", "`<at>`", "x".repeat(500), "", "😀".repeat(60)])(
-    "stays one mark whatever the name is: %j",
-    (name) => {
-      const mark = imageMarkOf(blobId, name);
-      expect(mark).toMatch(/^!\[[^[\]()\n]{1,80}\]\(blob:blob_[\w-]{43}\)$/);
-      expect(mark.isWellFormed()).toBe(true);
-    },
-  );
+  it.each([
+    "a](https://x.example)",
+    "![",
+    "a\nb",
+    "\u0000",
+    "`<at>`",
+    "x".repeat(500),
+    "",
+    "😀".repeat(60),
+  ])("stays one mark whatever the name is: %j", (name) => {
+    const mark = imageMarkOf(blobId, name);
+    expect(mark).toMatch(/^!\[[^[\]()\n]{1,80}\]\(blob:blob_[\w-]{43}\)$/);
+    expect(mark.isWellFormed()).toBe(true);
+  });
 
   it.each([
     "https://example.com/a.png",
@@ -77,10 +89,14 @@ describe("imageTypeOf", () => {
     expect(imageTypeOf(Buffer.from(bytes, "latin1"))).toBe(type);
   });
 
-  it.each(["", "\x89PN", "<svg xmlns='http://www.w3.org/2000/svg'/>", "RIFF0000WAVE", "BM000000", "%PDF-1.7"])(
-    "takes %j for no image",
-    (bytes) => {
-      expect(imageTypeOf(Buffer.from(bytes, "latin1"))).toBeUndefined();
-    },
-  );
+  it.each([
+    "",
+    "\x89PN",
+    "<svg xmlns='http://www.w3.org/2000/svg'/>",
+    "RIFF0000WAVE",
+    "BM000000",
+    "%PDF-1.7",
+  ])("takes %j for no image", (bytes) => {
+    expect(imageTypeOf(Buffer.from(bytes, "latin1"))).toBeUndefined();
+  });
 });

@@ -22,13 +22,28 @@ function toolResult(fields: Partial<EventOf<"tool_result">>): EngineEvent {
 }
 
 function done(reason: string, final = "hello"): EventOf<"done"> {
-  return { type: "done", totalInputTokens: 1, totalOutputTokens: 2, totalCostUsd: 0, turnCount: 1, reason, final };
+  return {
+    type: "done",
+    totalInputTokens: 1,
+    totalOutputTokens: 2,
+    totalCostUsd: 0,
+    turnCount: 1,
+    reason,
+    final,
+  };
 }
 
 describe("the view of engine events as stream frames", () => {
   it("SA-3: each frame has exactly the required fields of its type, plus the call id", () => {
-    const toolUse: EngineEvent = { type: "tool_use", id: "c1", toolName: "get_weather", input: { city: "北京" } };
-    expect(streamFramesOf({ type: "text_delta", text: "你" })).toEqual([{ type: "assistant", content: "你" }]);
+    const toolUse: EngineEvent = {
+      type: "tool_use",
+      id: "c1",
+      toolName: "get_weather",
+      input: { city: "北京" },
+    };
+    expect(streamFramesOf({ type: "text_delta", text: "你" })).toEqual([
+      { type: "assistant", content: "你" },
+    ]);
     expect(streamFramesOf(toolUse)).toEqual([
       { type: "tool_call", name: "get_weather", args: { city: "北京" }, id: "c1" },
     ]);
@@ -42,7 +57,12 @@ describe("the view of engine events as stream frames", () => {
   });
 
   it("SA-3: parallel calls of one tool are paired with their results by id, whichever ends first", () => {
-    const call = (id: string): EngineEvent => ({ type: "tool_use", id, toolName: "get_weather", input: { of: id } });
+    const call = (id: string): EngineEvent => ({
+      type: "tool_use",
+      id,
+      toolName: "get_weather",
+      input: { of: id },
+    });
     const events = [
       call("c1"),
       call("c2"),
@@ -59,12 +79,16 @@ describe("the view of engine events as stream frames", () => {
 
   it("SA-3: origin fields are additive", () => {
     const record = { seq: 7, runId: "api.s1-2", event: { type: "text_delta", text: "a" } } as const;
-    expect(streamFramesOfRecord(record)).toEqual([{ type: "assistant", content: "a", run_id: "api.s1-2", seq: 7 }]);
+    expect(streamFramesOfRecord(record)).toEqual([
+      { type: "assistant", content: "a", run_id: "api.s1-2", seq: 7 },
+    ]);
   });
 
   it("EE-49: a step that is asked again makes a restart frame, also when the version before stored it", () => {
     const restart = { type: "restart" };
-    expect(streamFramesOf({ type: "step_restarted", turnNumber: 1, model: "m", reason: "crash" })).toEqual([restart]);
+    expect(
+      streamFramesOf({ type: "step_restarted", turnNumber: 1, model: "m", reason: "crash" }),
+    ).toEqual([restart]);
     const former = {
       type: "warning",
       code: "answer_restarted",
@@ -84,7 +108,9 @@ describe("the view of engine events as stream frames", () => {
     const frames = streamFramesOf(
       toolResult({ output: `head [read on: ${handle}] tail`, truncated: true, storedPath: handle }),
     );
-    expect(frames).toEqual([{ type: "tool_result", name: "get_weather", result: "head [read on: …] tail", id: "c1" }]);
+    expect(frames).toEqual([
+      { type: "tool_result", name: "get_weather", result: "head [read on: …] tail", id: "c1" },
+    ]);
   });
 
   it("a tool result is the tool's own JSON value when there is one", () => {
@@ -113,7 +139,9 @@ describe("the view of engine events as stream frames", () => {
       suggestion: "",
       retryable: true,
     };
-    expect(streamFramesOf(failed)).toEqual([{ type: "error", message: "The model is overloaded." }]);
+    expect(streamFramesOf(failed)).toEqual([
+      { type: "error", message: "The model is overloaded." },
+    ]);
     expect(streamFramesOf(done("cancelled"))).toEqual([
       { type: "error", message: "ERROR: the run was stopped (cancelled)" },
     ]);
@@ -127,15 +155,29 @@ describe("the view of engine events as stream frames", () => {
       input: { path: "/" },
       message: "?",
     };
-    const frame = { type: "approval_request", approval_id: "p1", name: "rm", args: { path: "/" }, message: "?" };
+    const frame = {
+      type: "approval_request",
+      approval_id: "p1",
+      name: "rm",
+      args: { path: "/" },
+      message: "?",
+    };
     expect(streamFramesOf(asked)).toEqual([frame]);
     expect(streamFramesOf({ ...asked, toolCallId: "c1" })).toEqual([{ ...frame, id: "c1" }]);
   });
 
   it("ends say what people in chats read", () => {
-    const told = { reply: "So far\n\nIt was cut off.", notice: "truncated", notes: ["a.pdf could not be read"] };
+    const told = {
+      reply: "So far\n\nIt was cut off.",
+      notice: "truncated",
+      notes: ["a.pdf could not be read"],
+    };
     const [cut] = streamFramesOf({ ...done("max_tokens"), ...told });
-    expect(cut).toEqual({ type: "error", message: "ERROR: the run was stopped (max_tokens)", ...told });
+    expect(cut).toEqual({
+      type: "error",
+      message: "ERROR: the run was stopped (max_tokens)",
+      ...told,
+    });
     const [whole] = streamFramesOf({ ...done(""), notes: told.notes });
     expect(whole).toMatchObject({ type: "done", notes: told.notes });
   });
@@ -149,7 +191,15 @@ describe("the view of engine events as stream frames", () => {
 
 describe("the wire form of a frame", () => {
   it("SA-22: a frame is one data line, whatever the text holds", () => {
-    for (const content of ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "data: x\n\ndata: y", "\ud800", '"\\', "你好 🎉"]) {
+    for (const content of [
+      "a\nb",
+      "a\r\nb",
+      "\u2028\u2029\u0085",
+      "data: x\n\ndata: y",
+      "\ud800",
+      '"\\',
+      "你好 🎉",
+    ]) {
       const text = formatSseEvent({ type: "assistant", content });
       expect(text).toMatch(/^data: {.*}\n\n$/);
       expect(text.slice(0, -2)).not.toMatch(/[\n\r]/);
@@ -158,7 +208,9 @@ describe("the wire form of a frame", () => {
   });
 
   it("SA-22: the sequence number has a line of its own before the data", () => {
-    expect(formatSseEvent({ type: "done", final: "" }, 12)).toBe('id: 12\ndata: {"type":"done","final":""}\n\n');
+    expect(formatSseEvent({ type: "done", final: "" }, 12)).toBe(
+      'id: 12\ndata: {"type":"done","final":""}\n\n',
+    );
   });
 
   it("SA-23: non-ASCII text is not escaped", () => {

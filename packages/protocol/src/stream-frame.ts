@@ -21,7 +21,11 @@ const endTexts = {
 export const StreamFrame = Type.Union([
   Type.Object({ type: Type.Literal("user_message"), content: Type.String(), ...trace }),
   Type.Object({ type: Type.Literal("assistant"), content: Type.String(), ...trace }),
-  Type.Object({ type: Type.Literal("tool_call"), args: Type.Record(Type.String(), Type.Unknown()), ...call }),
+  Type.Object({
+    type: Type.Literal("tool_call"),
+    args: Type.Record(Type.String(), Type.Unknown()),
+    ...call,
+  }),
   Type.Object({ type: Type.Literal("tool_result"), result: Type.Unknown(), ...call }),
   Type.Object({ type: Type.Literal("tool_error"), error: Type.String(), ...call }),
   Type.Object({ type: Type.Literal("done"), final: Type.String(), ...endTexts, ...trace }),
@@ -55,9 +59,13 @@ export type StreamFrame = Static<typeof StreamFrame>;
 export const ChatRequest = Type.Object({
   message: Type.Optional(Type.Union([Type.String(), Type.Null()])),
   /** Continues this conversation; absent: a new one. */
-  session_id: Type.Optional(Type.Union([Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), Type.Null()])),
+  session_id: Type.Optional(
+    Type.Union([Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), Type.Null()]),
+  ),
   /** Makes a repeated request join the first one's run; needs `session_id`. */
-  message_id: Type.Optional(Type.Union([Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" }), Type.Null()])),
+  message_id: Type.Optional(
+    Type.Union([Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" }), Type.Null()]),
+  ),
   /**
    * What the end of the connection does to the run; absent: as the server is configured, which is
    * `continue` unless it says otherwise. `detach` is the former name of `continue`.
@@ -85,13 +93,19 @@ function shownOutput({ output, storedPath }: EventOf<"tool_result">): string {
 function toolResultFrame(event: EventOf<"tool_result">): StreamFrame {
   const about = { name: event.toolName, id: event.id };
   if (event.isError) return { type: "tool_error", ...about, error: event.output };
-  return { type: "tool_result", ...about, result: event.result === undefined ? shownOutput(event) : event.result };
+  return {
+    type: "tool_result",
+    ...about,
+    result: event.result === undefined ? shownOutput(event) : event.result,
+  };
 }
 
 function doneFrame(event: EventOf<"done">): StreamFrame {
   if (event.reason === "") return { type: "done", final: event.final, ...endTextsIn(event) };
   const isRoundLimit = event.reason === "max_turns_reached";
-  const message = isRoundLimit ? streamErrors.roundLimit : `ERROR: the run was stopped (${event.reason})`;
+  const message = isRoundLimit
+    ? streamErrors.roundLimit
+    : `ERROR: the run was stopped (${event.reason})`;
   return { type: "error", message, ...endTextsIn(event) };
 }
 
@@ -162,7 +176,15 @@ export function formatSseEvent(frame: StreamFrame, seq?: number): string {
 }
 
 /** One server-sent event (WHATWG HTML, section 9.2) whose data is JSON on one line. */
-export function sseEvent({ id, event, data }: { id?: string; event?: string; data: unknown }): string {
+export function sseEvent({
+  id,
+  event,
+  data,
+}: {
+  id?: string;
+  event?: string;
+  data: unknown;
+}): string {
   const place = id === undefined ? "" : `id: ${id}\n`;
   const name = event === undefined ? "" : `event: ${event}\n`;
   return `${place}${name}data: ${JSON.stringify(data).replaceAll(lineSeparators, escaped)}\n\n`;

@@ -17,21 +17,35 @@ export interface IdentityPlace {
 const cipher = "aes-256-gcm";
 const [ivBytes, tagBytes] = [12, 16];
 
-export function sealIdentity(runnerKey: string, place: IdentityPlace, identity: ToolIdentity, random: Random): string {
+export function sealIdentity(
+  runnerKey: string,
+  place: IdentityPlace,
+  identity: ToolIdentity,
+  random: Random,
+): string {
   const iv = Buffer.from(random.id(), "base64url").subarray(0, ivBytes);
-  const sealing = createCipheriv(cipher, keyOf(runnerKey), iv, { authTagLength: tagBytes }).setAAD(dataOf(place));
+  const sealing = createCipheriv(cipher, keyOf(runnerKey), iv, { authTagLength: tagBytes }).setAAD(
+    dataOf(place),
+  );
   const sealed = Buffer.concat([sealing.update(JSON.stringify(identity)), sealing.final()]);
   return Buffer.concat([iv, sealing.getAuthTag(), sealed]).toString("base64url");
 }
 
 /** Undefined where it was sealed for another runner, call or question, or was changed. */
-export function openIdentity(runnerKey: string, place: IdentityPlace, sealed: string): ToolIdentity | undefined {
+export function openIdentity(
+  runnerKey: string,
+  place: IdentityPlace,
+  sealed: string,
+): ToolIdentity | undefined {
   const bytes = Buffer.from(sealed, "base64url");
   try {
     const iv = bytes.subarray(0, ivBytes);
     const opening = createDecipheriv(cipher, keyOf(runnerKey), iv, { authTagLength: tagBytes });
     opening.setAAD(dataOf(place)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));
-    const opened = Buffer.concat([opening.update(bytes.subarray(ivBytes + tagBytes)), opening.final()]);
+    const opened = Buffer.concat([
+      opening.update(bytes.subarray(ivBytes + tagBytes)),
+      opening.final(),
+    ]);
     const parsed = parseIdentity(opened.toString("utf8"));
     return parsed.ok ? parsed.value : undefined;
   } catch {

@@ -105,14 +105,18 @@ export const ToolAnnouncement = Type.Object({
   /** What a call does, in a sentence: `{argument}` stands for the value of that argument. */
   summary: Type.Optional(LocalText),
   /** Names of arguments, at any depth, whose values no card, log or event outside the session shows. */
-  secrets: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 })),
+  secrets: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 }),
+  ),
   /** The argument that says what is done, such as `command`: what patterns of permission rules match. */
   subject: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
   /**
    * Names of arguments, at any depth, that hold addresses which the tool reaches; empty when it reaches none that it is
    * given. Absent: whatever looks like an address is taken for one.
    */
-  addresses: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 })),
+  addresses: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 }),
+  ),
   /** It is called again and again with the same arguments until something has happened. Default false. */
   poll: Type.Optional(Type.Boolean()),
   limits: Type.Optional(ToolLimits),
@@ -126,7 +130,13 @@ export const ToolAnnouncement = Type.Object({
 export type ToolAnnouncement = Static<typeof ToolAnnouncement>;
 
 /** What a call relies on: with another schema or effect it is a call of another tool. */
-export function toolDigestOf({ inputSchema, effect }: { inputSchema: unknown; effect: ToolEffect }): string {
+export function toolDigestOf({
+  inputSchema,
+  effect,
+}: {
+  inputSchema: unknown;
+  effect: ToolEffect;
+}): string {
   return hash("sha256", JSON.stringify([inputSchema, effect]), "base64url").slice(0, 22);
 }
 
@@ -162,7 +172,11 @@ export const askPersonName = "ask_person";
  * What a model gets in place of a stored text, or of what an earlier cut has left of it: three
  * quarters head, one quarter tail, and how to read the rest.
  */
-export function shortenedResult(text: string, { handle, characters }: StoredResult, maxCharacters: number): string {
+export function shortenedResult(
+  text: string,
+  { handle, characters }: StoredResult,
+  maxCharacters: number,
+): string {
   const head = wholeCharacter(text, Math.floor((maxCharacters * 3) / 4));
   const tail = wholeCharacter(text, text.length - Math.floor(maxCharacters / 4));
   if (tail <= head) return text;
@@ -201,7 +215,10 @@ export type InputRequired = Static<typeof InputRequired>;
 export const InputResponse = Type.Object({
   action: Type.Enum(["accept", "decline"]),
   content: Type.Optional(
-    Type.Record(Type.String({ maxLength: 200 }), Type.Union([Type.String(), Type.Number(), Type.Boolean()])),
+    Type.Record(
+      Type.String({ maxLength: 200 }),
+      Type.Union([Type.String(), Type.Number(), Type.Boolean()]),
+    ),
   ),
 });
 export type InputResponse = Static<typeof InputResponse>;
@@ -334,7 +351,8 @@ export const FinishedCall = Type.Object({
 export type FinishedCall = Static<typeof FinishedCall>;
 
 export function finishedCallOf(job: ToolJob): FinishedCall {
-  const { v, session, turnId, callId, name, effect, attempt, queuedAtMs, deadlineMs, traceparent } = job;
+  const { v, session, turnId, callId, name, effect, attempt, queuedAtMs, deadlineMs, traceparent } =
+    job;
   const ids = { v, session, turnId, callId, name, effect, attempt };
   const numbers = { argumentsLength: job.arguments.length, queuedAtMs, deadlineMs };
   return { ...ids, ...numbers, ...(traceparent !== undefined && { traceparent }) };
@@ -356,7 +374,11 @@ export const backgroundPriority = 10;
 /** What allows a call: the policy of the deployment, a decision of people, or a rule that one of them left. */
 export const CallAuthority = Type.Union([
   Type.Object({ by: Type.Literal("policy") }),
-  Type.Object({ by: Type.Literal("approval"), id: Type.String(), people: Type.Array(Type.String()) }),
+  Type.Object({
+    by: Type.Literal("approval"),
+    id: Type.String(),
+    people: Type.Array(Type.String()),
+  }),
   Type.Object({ by: Type.Literal("rule"), id: Type.String() }),
 ]);
 export type CallAuthority = Static<typeof CallAuthority>;
@@ -419,11 +441,16 @@ export function signCall(runnerKey: string, claims: CallClaims): string {
 }
 
 /** The claims of a genuine envelope that has not expired; otherwise what is wrong with it. */
-export function verifyCall(runnerKey: string, envelope: string, nowMs: number): ParseResult<CallClaims> {
+export function verifyCall(
+  runnerKey: string,
+  envelope: string,
+  nowMs: number,
+): ParseResult<CallClaims> {
   const [payload = "", signature = "", ...rest] = envelope.split(".");
   const expected = signatureOf(runnerKey, payload);
   const given = Buffer.from(signature, "base64url");
-  const isGenuine = rest.length === 0 && given.length === expected.length && timingSafeEqual(given, expected);
+  const isGenuine =
+    rest.length === 0 && given.length === expected.length && timingSafeEqual(given, expected);
   if (!isGenuine) return { ok: false, error: "the signature is wrong" };
   const parsed = parseClaims(Buffer.from(payload, "base64url").toString("utf8"));
   if (parsed.ok && parsed.value.expiresAtMs < nowMs) return { ok: false, error: "it has expired" };
@@ -547,7 +574,9 @@ export function readHandoff(
   }
   const parsed = parseEntry(entry);
   const known = parsed.ok ? parsed : parseOutline(entry);
-  if (known.ok && known.value.runner !== runner) return { ok: false, error: "it is in the name of another runner" };
+  if (known.ok && known.value.runner !== runner) {
+    return { ok: false, error: "it is in the name of another runner" };
+  }
   if (parsed.ok) return parsed;
   return { ok: false, error: parsed.error, ...(known.ok ? { about: known.value } : {}) };
 }

@@ -260,7 +260,9 @@ export interface CalledHelpers {
 }
 
 /** What the ability `helpers` keeps; undefined where the turn has called none. */
-export function calledHelpersOf({ abilities }: Pick<TurnState, "abilities">): CalledHelpers | undefined {
+export function calledHelpersOf({
+  abilities,
+}: Pick<TurnState, "abilities">): CalledHelpers | undefined {
   return abilities?.["helpers"] as CalledHelpers | undefined; // written by that ability alone
 }
 

@@ -5,7 +5,10 @@ import { Type } from "./type.ts";
 type Maker = typeof Type;
 
 const schemas: Record<keyof Maker, (type: Maker) => readonly object[]> = {
-  Array: (type) => [type.Array(type.String()), type.Array(type.Null(), { minItems: 1, description: "d" })],
+  Array: (type) => [
+    type.Array(type.String()),
+    type.Array(type.Null(), { minItems: 1, description: "d" }),
+  ],
   Boolean: (type) => [type.Boolean(), type.Boolean({ default: true })],
   Enum: (type) => [type.Enum(["a", "b"]), type.Enum(["a"], { description: "d" })],
   Integer: (type) => [type.Integer(), type.Integer({ minimum: 0, maximum: 9 })],
@@ -28,10 +31,15 @@ const schemas: Record<keyof Maker, (type: Maker) => readonly object[]> = {
     type.Record(type.Enum(["zh", "en"]), type.Null()),
     type.Record(type.Enum(["zh", "en"]), type.String(), { additionalProperties: false }),
     type.Record(type.String({ minLength: 1 }), type.Null()),
-    type.Record(type.String({ pattern: "^a$" }), type.Object({ b: type.Integer() }), { maxProperties: 3 }),
+    type.Record(type.String({ pattern: "^a$" }), type.Object({ b: type.Integer() }), {
+      maxProperties: 3,
+    }),
   ],
   String: (type) => [type.String(), type.String({ pattern: "^a$", maxLength: 1 })],
-  Union: (type) => [type.Union([type.String(), type.Null()]), type.Union([type.Literal("a")], { description: "d" })],
+  Union: (type) => [
+    type.Union([type.String(), type.Null()]),
+    type.Union([type.Literal("a")], { description: "d" }),
+  ],
   Unknown: (type) => [type.Unknown(), type.Unknown({ description: "d" })],
   Unsafe: (type) => [
     type.Unsafe({ type: "string", format: "date" }),
@@ -51,6 +59,8 @@ describe("a schema", () => {
   });
 
   it("of a record whose keys are no strings is refused", () => {
-    expect(() => Type.Record(Type.Integer(), Type.Null())).toThrow("the keys of a record are strings");
+    expect(() => Type.Record(Type.Integer(), Type.Null())).toThrow(
+      "the keys of a record are strings",
+    );
   });
 });

@@ -24,7 +24,9 @@ function object(properties: Readonly<Record<string, Schema>>, options?: Schema):
 /** With the names of an enum as its keys it is an object that has all of them. */
 function record(key: Schema, value: Schema, options?: Schema): Schema {
   const { enum: names, type, pattern = "^.*$" } = key;
-  if (Array.isArray(names)) return object(Object.fromEntries(names.map((name) => [String(name), value])), options);
+  if (Array.isArray(names)) {
+    return object(Object.fromEntries(names.map((name) => [String(name), value])), options);
+  }
   if (type !== "string") throw new Error("the keys of a record are strings");
   return { type: "object", patternProperties: { [String(pattern)]: value }, ...options };
 }

@@ -21,7 +21,11 @@ export function keptMessage(item: JsonObject, text: string): ProviderMetadata | 
   if (!isKnownItem(item) || text === "" || texts.join("") !== text) return undefined;
   const content = parts.map((part, at) => {
     const length = texts[at]?.length;
-    return "text" in part ? { ...part, text: length } : "refusal" in part ? { ...part, refusal: length } : part;
+    return "text" in part
+      ? { ...part, text: length }
+      : "refusal" in part
+        ? { ...part, refusal: length }
+        : part;
   });
   return keptItem({ ...item, content });
 }
@@ -51,13 +55,19 @@ function withTexts(item: JsonObject, text: string): JsonObject | undefined {
     const end = at + (lengths[index] ?? 0);
     const said = text.slice(at, end);
     at = end;
-    return "text" in part ? { ...part, text: said } : "refusal" in part ? { ...part, refusal: said } : part;
+    return "text" in part
+      ? { ...part, text: said }
+      : "refusal" in part
+        ? { ...part, refusal: said }
+        : part;
   });
   return { ...item, content };
 }
 
 function partsOf({ content }: JsonObject): JsonObject[] {
-  return Array.isArray(content) ? content.filter((part) => typeof part === "object" && part !== null) : [];
+  return Array.isArray(content)
+    ? content.filter((part) => typeof part === "object" && part !== null)
+    : [];
 }
 
 /** What items of each type have at least. */
@@ -79,7 +89,8 @@ const mainFields: Readonly<Record<string, { texts: string; lists?: string }>> = 
 /** Whether an item is of a type that we know, with the fields that belong to it: vendors' servers may leave some out. */
 export function isKnownItem(item: JsonObject): boolean {
   const { type } = item;
-  const fields = typeof type === "string" && Object.hasOwn(mainFields, type) ? mainFields[type] : undefined;
+  const fields =
+    typeof type === "string" && Object.hasOwn(mainFields, type) ? mainFields[type] : undefined;
   if (fields === undefined) return false;
   const hasTexts = fields.texts.split(" ").every((name) => typeof item[name] === "string");
   const hasLists = fields.lists === undefined || Array.isArray(item[fields.lists]);
@@ -87,7 +98,10 @@ export function isKnownItem(item: JsonObject): boolean {
 }
 
 function isMessageContent(content: unknown): boolean {
-  return Array.isArray(content) && content.every((part: JsonObject | null) => part !== null && isMessagePart(part));
+  return (
+    Array.isArray(content) &&
+    content.every((part: JsonObject | null) => part !== null && isMessagePart(part))
+  );
 }
 
 function isMessagePart({ type, text, annotations, refusal }: JsonObject): boolean {

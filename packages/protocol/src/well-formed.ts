@@ -21,7 +21,9 @@ function made(value: unknown): unknown {
   if (!isPlain(value)) return value;
   const fields = Object.entries(value);
   const clean = fields.map(([name, field]) => [name.toWellFormed(), made(field)] as const);
-  const isSame = clean.every(([name, field], at) => fields[at]?.[0] === name && fields[at][1] === field);
+  const isSame = clean.every(
+    ([name, field], at) => fields[at]?.[0] === name && fields[at][1] === field,
+  );
   return isSame ? value : Object.fromEntries(clean);
 }
 

@@ -27,7 +27,9 @@ interface CallHandoffOptions {
 }
 
 /** Progress and log lines of a running call. */
-export type CallReported = { kind: "progress"; fraction: number; detail: string } | { kind: "log"; text: string };
+export type CallReported =
+  | { kind: "progress"; fraction: number; detail: string }
+  | { kind: "log"; text: string };
 
 export interface DeliveryDetails {
   timing?: CallTiming;
@@ -65,7 +67,10 @@ export class CallHandoff {
 
   /** Listens to answers until `signal` aborts. */
   async open(signal: AbortSignal): Promise<void> {
-    await this.#options.handoff.followAnswers((answer) => this.#asking.get(answer.ask)?.(answer), signal);
+    await this.#options.handoff.followAnswers(
+      (answer) => this.#asking.get(answer.ask)?.(answer),
+      signal,
+    );
   }
 
   /** Announces the start of a call that may run twice. The runner does not wait for it. */
@@ -79,7 +84,11 @@ export class CallHandoff {
    * Asks whether a call may start, and waits for the answer. Undefined when `signal` aborts before the call may start:
    * then it counts as not started, whatever the answer would have been.
    */
-  async mayStart(job: ToolJob, effect: ToolEffect, signal: AbortSignal): Promise<HandoffAnswer["answer"] | undefined> {
+  async mayStart(
+    job: ToolJob,
+    effect: ToolEffect,
+    signal: AbortSignal,
+  ): Promise<HandoffAnswer["answer"] | undefined> {
     return (await this.#permission(job, { effect, signal }))?.answer;
   }
 
@@ -94,12 +103,18 @@ export class CallHandoff {
   ): Promise<ToolIdentity | "closed" | "started_before" | undefined> {
     const answer = await this.#permission(job, { effect, signal, identity: true });
     if (answer?.answer !== "run") return answer?.answer;
-    const identity = this.#options.handoff.identityIn(answer, { session: job.session, callId: attemptIdOf(job) });
+    const identity = this.#options.handoff.identityIn(answer, {
+      session: job.session,
+      callId: attemptIdOf(job),
+    });
     if (identity === undefined) await this.#giveBack(job, answer.ask);
     return identity;
   }
 
-  async #permission(job: ToolJob, question: Omit<Question, "ask" | "answered">): Promise<HandoffAnswer | undefined> {
+  async #permission(
+    job: ToolJob,
+    question: Omit<Question, "ask" | "answered">,
+  ): Promise<HandoffAnswer | undefined> {
     const { signal } = question;
     this.#handedIn.add(job);
     const ask = this.#random.uuid();
@@ -187,7 +202,16 @@ export class CallHandoff {
 
   #about({ session, turnId, callId, attempt, name: tool, arguments: text }: ToolJob) {
     const { runner } = this.#options;
-    return { v: 1, runner, session, turnId, callId, attempt, tool, argumentsHash: argumentsHashOf(text) } as const;
+    return {
+      v: 1,
+      runner,
+      session,
+      turnId,
+      callId,
+      attempt,
+      tool,
+      argumentsHash: argumentsHashOf(text),
+    } as const;
   }
 }
 

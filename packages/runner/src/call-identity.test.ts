@@ -11,7 +11,12 @@ type Facts = Parameters<CallIdentities["of"]>[0];
 
 const scopes = ["task:task:read"];
 const secret = "u-token-of-ann-0123456789abcdef";
-const ann: ToolIdentity = { as: "person", token: secret, openId: "ou_ann", apiOrigin: "https://open.feishu.cn" };
+const ann: ToolIdentity = {
+  as: "person",
+  token: secret,
+  openId: "ou_ann",
+  apiOrigin: "https://open.feishu.cn",
+};
 const facts = { app: "app", tenant: "t1", userId: "ou_ann", as: "person", scopes };
 
 /** What the worker is asked, and what it answers. */
@@ -48,7 +53,11 @@ async function start(loaded: LoadedTools): Promise<void> {
       concurrency: 8,
     },
     loaded,
-    logger: createLogger({ service: "test", level: "debug", destination: { write: (line) => void (lines += line) } }),
+    logger: createLogger({
+      service: "test",
+      level: "debug",
+      destination: { write: (line) => void (lines += line) },
+    }),
     metrics: new Metrics({ service: "test" }),
     telemetry: silentTelemetry,
     onRefused: (conflict) => {
@@ -65,7 +74,11 @@ async function startWith(...tools: Tool[]): Promise<void> {
   await start(loaded.value);
 }
 
-function toolAs(name: string, run: (identity: ToolIdentity | undefined) => unknown, effect: Tool["effect"] = "pure") {
+function toolAs(
+  name: string,
+  run: (identity: ToolIdentity | undefined) => unknown,
+  effect: Tool["effect"] = "pure",
+) {
   return defineTool({
     name,
     description: "d",
@@ -81,7 +94,9 @@ function toolAs(name: string, run: (identity: ToolIdentity | undefined) => unkno
 /** Everything that Redis has in the namespace, as text. */
 async function everythingStored(): Promise<string> {
   const texts: string[] = [];
-  for (const key of await bed.redis.keys(`*${bed.namespace}*`)) texts.push(key, String(await bed.redis.dump(key)));
+  for (const key of await bed.redis.keys(`*${bed.namespace}*`)) {
+    texts.push(key, String(await bed.redis.dump(key)));
+  }
   return texts.join("\n");
 }
 
@@ -94,7 +109,9 @@ it("a call gets the token of the person of whom the ledger says it, in a process
   expect(await bed.outcomeOf(job)).toEqual({ ok: true, result });
   expect(asked).toEqual([expect.objectContaining(facts)]);
   expect(await everythingStored()).not.toContain(secret);
-  expect(JSON.stringify([await bed.events(job), await bed.audit(job.session)]) + lines).not.toContain(secret);
+  expect(
+    JSON.stringify([await bed.events(job), await bed.audit(job.session)]) + lines,
+  ).not.toContain(secret);
 });
 
 it("an answer opens for its runner, its call and its question alone", async () => {
@@ -114,7 +131,11 @@ it("an answer opens for its runner, its call and its question alone", async () =
 
 it("a call whose person has not agreed ends with what is missing, before its tool runs", async () => {
   let runs = 0;
-  const outcome = { ok: false, error: "grant_needed: x", grant: { kind: "scopes", scopes } } as const;
+  const outcome = {
+    ok: false,
+    error: "grant_needed: x",
+    grant: { kind: "scopes", scopes },
+  } as const;
   identityOf = async () => await Promise.resolve({ state: "refused", outcome });
   await startWith(toolAs("write", () => (runs += 1), "once"));
   const job = await bed.send("r", { name: "write", effect: "once", facts });
@@ -156,7 +177,10 @@ it("a call that is cancelled while its token is fetched does not count as starte
   expect(await bed.outcomeOf(job)).toEqual({ ok: false, error: "cancelled" });
   blocked.resolve({ state: "identity", identity: ann });
   await bed.handoffs.settled();
-  expect((await bed.audit(job.session)).map(({ kind }) => kind)).toEqual(["call_opened", "call_ended"]);
+  expect((await bed.audit(job.session)).map(({ kind }) => kind)).toEqual([
+    "call_opened",
+    "call_ended",
+  ]);
 });
 
 it("a token that the platform refuses is named by its digest", async () => {
@@ -173,6 +197,9 @@ it("a token that the platform refuses is named by its digest", async () => {
 it("a call gets no token by its runner's word alone", async () => {
   await startWith(toolAs("write", () => "done"));
   const job = await bed.send("r", { name: "write", effect: "pure" });
-  expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringContaining("no token") });
+  expect(await bed.outcomeOf(job)).toMatchObject({
+    ok: false,
+    error: expect.stringContaining("no token"),
+  });
   expect(asked).toEqual([]);
 });

@@ -9,7 +9,9 @@ const publish = async (reported: CallReported): Promise<void> => {
 const onError = (): void => {};
 
 function fractions(): number[] {
-  return published.map((reported) => (reported.kind === "progress" ? reported.fraction : Number.NaN));
+  return published.map((reported) =>
+    reported.kind === "progress" ? reported.fraction : Number.NaN,
+  );
 }
 
 function lines(): string[] {
@@ -24,7 +26,9 @@ afterEach(() => vi.useRealTimers());
 
 describe("progress of a call", () => {
   it("EE-7: is brought into 0 to 1", () => {
-    for (const fraction of [-1, 2, Number.NaN]) createCallReport({ publish, onError }).progress(fraction);
+    for (const fraction of [-1, 2, Number.NaN]) {
+      createCallReport({ publish, onError }).progress(fraction);
+    }
     expect(fractions()).toEqual([0, 1, 0]);
   });
 

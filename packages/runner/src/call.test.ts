@@ -25,12 +25,18 @@ beforeEach(async () => {
       runs += 1;
       return await new Promise(() => {});
     };
-    registry.add(defineTool({ name: effect, description: "hangs", input, effect, run, isolation: "inline" }));
+    registry.add(
+      defineTool({ name: effect, description: "hangs", input, effect, run, isolation: "inline" }),
+    );
   }
   await bed.listening;
   await bed.handoffs.expect("r");
   closing = new AbortController();
-  const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
+  const handoff = new CallHandoff({
+    handoff: bed.handoffOf("r"),
+    runner: "r",
+    onError: () => undefined,
+  });
   await handoff.open(closing.signal);
   handler = new CallHandler({
     registry,
@@ -62,7 +68,13 @@ it(
   { timeout: 60_000 },
   async () => {
     const run = async (): Promise<never> => await new Promise(() => {});
-    const tool = defineTool({ name: "hangs", description: "d", input: { type: "object" }, effect: "pure", run });
+    const tool = defineTool({
+      name: "hangs",
+      description: "d",
+      input: { type: "object" },
+      effect: "pure",
+      run,
+    });
     const context = {
       callId: "c1",
       turnId: "t1",
@@ -135,14 +147,17 @@ describe("a runner without the tool that a call was made for", () => {
 });
 
 describe("a stopping runner", () => {
-  it.each(["pure", "idempotent"] as const)("gives a running %s call back to the queue, unanswered", async (effect) => {
-    const job = await bed.openCall({ name: effect, effect });
-    const handling = handler.handle(job, new AbortController().signal);
-    await expect.poll(() => runs).toBe(1);
-    calls.stop();
-    expect(await handling).toBe("requeue");
-    expect((await bed.store.summary(job.session)).state).toBe("suspended");
-  });
+  it.each(["pure", "idempotent"] as const)(
+    "gives a running %s call back to the queue, unanswered",
+    async (effect) => {
+      const job = await bed.openCall({ name: effect, effect });
+      const handling = handler.handle(job, new AbortController().signal);
+      await expect.poll(() => runs).toBe(1);
+      calls.stop();
+      expect(await handling).toBe("requeue");
+      expect((await bed.store.summary(job.session)).state).toBe("suspended");
+    },
+  );
 
   it("answers a running `once` call as unknown", async () => {
     const job = await bed.openCall({ name: "once", effect: "once" });
@@ -151,7 +166,9 @@ describe("a stopping runner", () => {
     calls.stop();
     expect(await handling).toBe("done");
     const error = expect.stringMatching(/the runner was stopped during the call.*unknown/);
-    expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false, error, unknown: true } }]);
+    expect(await stored(job.session)).toMatchObject([
+      { outcome: { ok: false, error, unknown: true } },
+    ]);
   });
 
   it("gives a call that it has not started back, so that another instance can run it", async () => {

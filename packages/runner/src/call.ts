@@ -26,7 +26,15 @@ import {
 import type { JobResult } from "@larkline/store/queues";
 import type { BlobStore } from "@larkline/store";
 import { putResult } from "@larkline/store/runners";
-import type { Logger, Telemetry, Tags, Counter, Gauge, Histogram, Metrics } from "@larkline/process/telemetry";
+import type {
+  Logger,
+  Telemetry,
+  Tags,
+  Counter,
+  Gauge,
+  Histogram,
+  Metrics,
+} from "@larkline/process/telemetry";
 import {
   announcementOf,
   errorText,
@@ -36,7 +44,12 @@ import {
   type Tool,
   type ToolRegistry,
 } from "@larkline/tool-kit";
-import { createCallReport, type CallHandoff, type CallReport, type DeliveryDetails } from "./call-handoff.ts";
+import {
+  createCallReport,
+  type CallHandoff,
+  type CallReport,
+  type DeliveryDetails,
+} from "./call-handoff.ts";
 import type { ToolLevel } from "./level.ts";
 
 /** What calls are handled with. */
@@ -99,7 +112,9 @@ export class CallHandler {
     const checked = checkEnvelope(job, envelope, this.#clock.now());
     if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
-    if (tool instanceof ToolNotFoundError) return await this.#giveBack(job, `${tool.message}; it was not run`);
+    if (tool instanceof ToolNotFoundError) {
+      return await this.#giveBack(job, `${tool.message}; it was not run`);
+    }
     // Arguments, effect and approval were judged for another version of the tool.
     if (job.toolDigest !== undefined && job.toolDigest !== digestOf(tool)) {
       return await this.#giveBack(job, `tool_changed: ${texts.changed}`);
@@ -119,7 +134,10 @@ export class CallHandler {
     this.#watch.failed(job, error);
     // While the call is open in the effect ledger it counts as not run; once it was started its outcome is unknown.
     if (job.effect === "once") await this.#notRun(job, texts.failed);
-    await this.#answer(job, job.effect === "once" ? failure(texts.startedBefore, true) : failure(texts.failed));
+    await this.#answer(
+      job,
+      job.effect === "once" ? failure(texts.startedBefore, true) : failure(texts.failed),
+    );
   }
 
   async #refuse(job: ToolJob, reason: string): Promise<"done"> {
@@ -150,7 +168,9 @@ export class CallHandler {
     const run = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
     if (run.state === "back") return "requeue";
     const { outcome, state } = run;
-    if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) return "requeue";
+    if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) {
+      return "requeue";
+    }
     const { timing, blobId, refusedToken } = run;
     return await this.#answer(job, outcome, {
       ...(timing && { timing }),
@@ -192,7 +212,10 @@ export class CallHandler {
     const timing = ended?.(outcome);
     await report.close();
     if (logger.writesDebug !== false) {
-      lines().debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
+      lines().debug(
+        { durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) },
+        "tool ran",
+      );
     }
     const onError = (error: unknown): void => lines().error({ error }, "a large result is lost");
     const { identity } = context;
@@ -258,7 +281,8 @@ export class CallHandler {
 const maxTimerMs = 2_147_483_647;
 
 const texts = {
-  changed: "the tool changed while the call waited for it; it was not run. Look at its description and call it again",
+  changed:
+    "the tool changed while the call waited for it; it was not run. Look at its description and call it again",
   late: "the call was not started before its deadline",
   closed: "the call was already answered",
   noIdentity: "the call was not started: no token came with the permission to begin",
@@ -396,7 +420,9 @@ export class RunningCalls {
   /** Stops the calls of a turn; without `turnId` all of the session. */
   cancel(session: string, turnId?: string): void {
     for (const [controller, job] of this.#calls) {
-      if (job.session === session && (turnId === undefined || job.turnId === turnId)) controller.abort(cancelled);
+      if (job.session === session && (turnId === undefined || job.turnId === turnId)) {
+        controller.abort(cancelled);
+      }
     }
   }
 
@@ -431,14 +457,19 @@ export interface CallWatch {
   failed(job: ToolJob, error: Error): void;
 }
 
-export function watchCalls({ telemetry, metrics, envelope: { runner } }: CallServices, clock: Clock): CallWatch {
+export function watchCalls(
+  { telemetry, metrics, envelope: { runner } }: CallServices,
+  clock: Clock,
+): CallWatch {
   const { tracer, events, samples } = telemetry;
   return {
     began: (job) => {
       const startedMs = clock.monotonic();
       const queuedMs = Math.max(0, clock.now() - job.queuedAtMs);
       const { name: tool } = job;
-      const run = tracer.startSpan("tool.run", { attributes: { ...tagsOf(job), runner, queuedMs } });
+      const run = tracer.startSpan("tool.run", {
+        attributes: { ...tagsOf(job), runner, queuedMs },
+      });
       samples["tool.queue_seconds"].record(queuedMs / 1_000, { tool });
       return (outcome) => {
         const ranMs = Math.round(clock.monotonic() - startedMs);
@@ -452,7 +483,10 @@ export function watchCalls({ telemetry, metrics, envelope: { runner } }: CallSer
     answered: (job, outcome, timing) => {
       const result = resultOf(outcome);
       samples["tool.calls"].add(1, { tool: job.name, outcome: result });
-      events.emit({ eventName: "call.outcome", attributes: { ...tagsOf(job), outcome: result, ...timing } });
+      events.emit({
+        eventName: "call.outcome",
+        attributes: { ...tagsOf(job), outcome: result, ...timing },
+      });
     },
     failed: (job, error) => events.emit({ exception: error, attributes: tagsOf(job) }),
   };
@@ -465,8 +499,22 @@ export function resultOf(outcome: ToolOutcome): string {
   return outcome.unknown === true ? "unknown" : "error";
 }
 
-function tagsOf({ session, turnId: turn, callId: call, attempt, name: tool, traceparent }: ToolJob): Tags {
-  return { session, turn, call, attempt, tool, ...(traceparent === undefined ? {} : { traceparent }) };
+function tagsOf({
+  session,
+  turnId: turn,
+  callId: call,
+  attempt,
+  name: tool,
+  traceparent,
+}: ToolJob): Tags {
+  return {
+    session,
+    turn,
+    call,
+    attempt,
+    tool,
+    ...(traceparent === undefined ? {} : { traceparent }),
+  };
 }
 
 /**
@@ -479,9 +527,12 @@ export function createFileStore({ blobs, onError }: FileStoreOptions): StoreFile
       return await blobs.put(bytes, facts);
     } catch (error) {
       onError(error);
-      throw new Error("the file could not be stored; call the tool again later, or answer without it", {
-        cause: error,
-      });
+      throw new Error(
+        "the file could not be stored; call the tool again later, or answer without it",
+        {
+          cause: error,
+        },
+      );
     }
   };
 }
@@ -512,12 +563,17 @@ async function withLargeResultKept(
   if (!outcome.ok || Buffer.byteLength(text) <= maxResultBytes) return { outcome };
   try {
     const { stored, blobId } = await putResult(blobs, text, random);
-    return { outcome: { ok: true, result: shortenedResult(text, stored, shownCharacters), stored }, blobId };
+    return {
+      outcome: { ok: true, result: shortenedResult(text, stored, shownCharacters), stored },
+      blobId,
+    };
   } catch (error) {
     onError(error);
     const left = text.length - shownCharacters;
     const mark = `[the last ${left} of ${text.length} characters could not be kept: ask for less]`;
-    return { outcome: { ok: true, result: `${text.slice(0, shownCharacters).toWellFormed()}\n${mark}` } };
+    return {
+      outcome: { ok: true, result: `${text.slice(0, shownCharacters).toWellFormed()}\n${mark}` },
+    };
   }
 }
 

@@ -1,6 +1,11 @@
 import { availableParallelism } from "node:os";
 import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
-import { createProcessPool, ProcessCallError, type ProcessCallOptions, type ProcessPool } from "@larkline/sandbox";
+import {
+  createProcessPool,
+  ProcessCallError,
+  type ProcessCallOptions,
+  type ProcessPool,
+} from "@larkline/sandbox";
 import type { LentPackages } from "./tool-modules.ts";
 import type { BeginCall } from "./level.ts";
 
@@ -84,7 +89,10 @@ export interface ChildSlots {
    * the modules; rejects with the reason why it could not.
    */
   warm(): Promise<void>;
-  call(call: SlotCall, options: ProcessCallOptions): Promise<{ answer: unknown } | { instead: ToolOutcome }>;
+  call(
+    call: SlotCall,
+    options: ProcessCallOptions,
+  ): Promise<{ answer: unknown } | { instead: ToolOutcome }>;
   /** Kills all; calls under way reject. Idempotent. */
   close(): Promise<void>;
 }
@@ -253,7 +261,9 @@ class Slots implements ChildSlots {
     this.#grow();
     signal.addEventListener("abort", leave, { once: true });
     const cancel =
-      withinMs === undefined ? undefined : this.#clock.after(Math.min(Math.max(0, withinMs), maxTimerMs), late);
+      withinMs === undefined
+        ? undefined
+        : this.#clock.after(Math.min(Math.max(0, withinMs), maxTimerMs), late);
     return await promise.finally(() => {
       cancel?.();
       this.#waiting.delete(waiter);
@@ -282,7 +292,11 @@ class Slots implements ChildSlots {
 
   /** Starts children for those that wait while no call ends: short ones make room sooner than a new child is there. */
   #grow(): void {
-    while (this.#isShort() && this.#clock.monotonic() - this.#endedMs >= stallMs && this.#options.room.take()) {
+    while (
+      this.#isShort() &&
+      this.#clock.monotonic() - this.#endedMs >= stallMs &&
+      this.#options.room.take()
+    ) {
       this.#start(true);
     }
     if (!this.#isShort() || this.#looksAgain) return;
@@ -295,7 +309,8 @@ class Slots implements ChildSlots {
 
   #isShort(): boolean {
     const { most } = this.#options;
-    const isAllowed = this.#closed === undefined && this.#usable < most && this.#starting < startsAtOnce;
+    const isAllowed =
+      this.#closed === undefined && this.#usable < most && this.#starting < startsAtOnce;
     return isAllowed && this.#waiting.size > this.#starting * this.#options.callsAtOnce;
   }
 
@@ -313,7 +328,14 @@ class Slots implements ChildSlots {
       clock: this.#clock,
       ...limits,
     });
-    const slot: Slot = { pool, free: 0, state: "open", loaded: Promise.resolve(undefined), idleSinceMs: 0, hasPlace };
+    const slot: Slot = {
+      pool,
+      free: 0,
+      state: "open",
+      loaded: Promise.resolve(undefined),
+      idleSinceMs: 0,
+      hasPlace,
+    };
     this.#all.add(slot);
     this.#usable += 1;
     this.#load(slot);
@@ -426,7 +448,9 @@ function lateError(): ProcessCallError {
 }
 
 function closedError(): ProcessCallError {
-  return new ProcessCallError("closed", "the runner was stopped during the call", { childFault: false });
+  return new ProcessCallError("closed", "the runner was stopped during the call", {
+    childFault: false,
+  });
 }
 
 /** Starts no child yet. */

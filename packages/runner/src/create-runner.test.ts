@@ -12,7 +12,9 @@ const tool = defineTool({
 
 describe("createRunner", () => {
   it("starts nothing where its file is loaded for the tools alone: it hands them over and says so", async () => {
-    const loaded = await collectTools(async () => await createRunner({ name: "echo", tools: [tool], env: {} }));
+    const loaded = await collectTools(
+      async () => await createRunner({ name: "echo", tools: [tool], env: {} }),
+    );
     expect(loaded).toEqual({ value: false, offered: [tool] });
   });
 });

@@ -37,11 +37,19 @@ function ownModule(): string {
  * this starts nothing and resolves at once. What should happen in the runner only comes after it, in
  * `if (await createRunner(...))`: it resolves to whether this is the runner.
  */
-export async function createRunner({ name, tools, concurrency, env }: RunnerOptions): Promise<boolean> {
+export async function createRunner({
+  name,
+  tools,
+  concurrency,
+  env,
+}: RunnerOptions): Promise<boolean> {
   if (offerTools(tools)) return false;
   // The parts of a runner are imported here only, so that processes of tools start quickly.
   const { runRunner, toolsFrom } = await import("./index.ts");
   const defaults = { runner: name, ...(concurrency === undefined ? {} : { concurrency }) };
-  await runRunner({ defaults, load: async () => await Promise.resolve(toolsFrom(tools, ownModule())) }, env);
+  await runRunner(
+    { defaults, load: async () => await Promise.resolve(toolsFrom(tools, ownModule())) },
+    env,
+  );
   return true;
 }

@@ -1,4 +1,11 @@
-import { argumentsHashOf, inputHashOf, runnerKeyOf, signCall, type CallClaims, type ToolJob } from "@larkline/protocol";
+import {
+  argumentsHashOf,
+  inputHashOf,
+  runnerKeyOf,
+  signCall,
+  type CallClaims,
+  type ToolJob,
+} from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { checkEnvelope } from "./call.ts";
 
@@ -44,7 +51,10 @@ function problemOf(job: ToolJob, runner = "alpha"): string | undefined {
 
 describe("the envelope of a call", () => {
   it("gives what the worker vouches for when it is genuine and about this very call", () => {
-    expect(checkEnvelope(jobWith({}), { runnerKey, runner: "alpha" }, nowMs)).toEqual({ ok: true, value: claims });
+    expect(checkEnvelope(jobWith({}), { runnerKey, runner: "alpha" }, nowMs)).toEqual({
+      ok: true,
+      value: claims,
+    });
   });
 
   const wrong: [string, Partial<ToolJob>, string][] = [
@@ -58,38 +68,55 @@ describe("the envelope of a call", () => {
     ["another attempt", { attempt: 2 }, "attempt"],
     ["another person", { actor: { ...actor, userId: "ou_9" } }, "actor"],
     ["another tenant", { actor: { ...actor, tenant: "t2" } }, "actor"],
-    ["a person with something added", { actor: { ...actor, role: "admin" } as typeof actor }, "actor"],
+    [
+      "a person with something added",
+      { actor: { ...actor, role: "admin" } as typeof actor },
+      "actor",
+    ],
   ];
   it.each(wrong)("is refused for %s", (_what, changes, name) => {
     expect(problemOf(jobWith(changes))).toBe(`it is for another ${name}`);
   });
 
   it("is refused for other answers of people than those that the worker has signed, or for none", () => {
-    const input = { responses: { k: { action: "accept", content: { city: "Rome" } } }, state: "s" } as const;
+    const input = {
+      responses: { k: { action: "accept", content: { city: "Rome" } } },
+      state: "s",
+    } as const;
     const signed = { ...claims, inputHash: inputHashOf(input) };
     expect(problemOf(jobWith({ input }, runnerKey, signed))).toBeUndefined();
     const others = [
       { ...input, state: "t" },
       { responses: { k: { action: "decline" as const } }, state: "s" },
     ];
-    for (const other of others) expect(problemOf(jobWith({ input: other }, runnerKey, signed))).toMatch(/inputHash/);
+    for (const other of others) {
+      expect(problemOf(jobWith({ input: other }, runnerKey, signed))).toMatch(/inputHash/);
+    }
     expect(problemOf(jobWith({}, runnerKey, signed))).toBe("it is for another inputHash");
   });
 
   it("is refused by another runner, with another runner's key, and without a key", () => {
     expect(problemOf(jobWith({}), "beta")).toBe("it is for another runner");
-    expect(problemOf(jobWith({}, runnerKeyOf("k".repeat(32), "beta")))).toBe("the signature is wrong");
+    expect(problemOf(jobWith({}, runnerKeyOf("k".repeat(32), "beta")))).toBe(
+      "the signature is wrong",
+    );
     for (const envelope of ["", ".", "a.b", "x".repeat(16_384)]) {
       expect(problemOf(jobWith({ envelope }))).toBe("the signature is wrong");
     }
   });
 
   it("is refused when it has expired, was changed or is of another version", () => {
-    expect(problemOf(jobWith({}, runnerKey, { ...claims, expiresAtMs: nowMs - 1 }))).toBe("it has expired");
+    expect(problemOf(jobWith({}, runnerKey, { ...claims, expiresAtMs: nowMs - 1 }))).toBe(
+      "it has expired",
+    );
     const [payload = "", signature = ""] = signCall(runnerKey, claims).split(".");
     const forged = Buffer.from(JSON.stringify({ ...claims, callId: "c2" })).toString("base64url");
-    expect(problemOf(jobWith({ callId: "c2", envelope: `${forged}.${signature}` }))).toBe("the signature is wrong");
-    expect(problemOf(jobWith({ envelope: `${payload}.${signature}.${signature}` }))).toBe("the signature is wrong");
+    expect(problemOf(jobWith({ callId: "c2", envelope: `${forged}.${signature}` }))).toBe(
+      "the signature is wrong",
+    );
+    expect(problemOf(jobWith({ envelope: `${payload}.${signature}.${signature}` }))).toBe(
+      "the signature is wrong",
+    );
     const later: object = { ...claims, v: 2 };
     expect(problemOf(jobWith({}, runnerKey, later as CallClaims))).toMatch(/v must be/);
   });

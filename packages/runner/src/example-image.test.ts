@@ -22,10 +22,16 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "larkline-image-"));
   const env = { ...process.env, PATH, CI: "1" };
   const pruned = join(folder, "out");
-  await run("turbo", ["prune", "@larkline/runner-example", "--docker", "--out-dir", pruned], { cwd: root, env });
+  await run("turbo", ["prune", "@larkline/runner-example", "--docker", "--out-dir", pruned], {
+    cwd: root,
+    env,
+  });
   image = join(folder, "app");
   await cp(join(pruned, "json"), image, { recursive: true });
-  await run("pnpm", ["install", "--prod", "--frozen-lockfile", "--prefer-offline"], { cwd: image, env });
+  await run("pnpm", ["install", "--prod", "--frozen-lockfile", "--prefer-offline"], {
+    cwd: image,
+    env,
+  });
   await cp(join(pruned, "full"), image, { recursive: true, force: true });
 });
 afterAll(async () => await rm(folder, { recursive: true, force: true }));
@@ -41,7 +47,12 @@ afterEach(async () => {
 
 function start(env: Record<string, string> = {}): RunnerProcess {
   const program = join(image, "infra/runner-example/weather.ts");
-  const all = { REDIS_URL: inject("redisUrl"), REDIS_NAMESPACE: bed.namespace, RUNNER_NAME: "weather", ...env };
+  const all = {
+    REDIS_URL: inject("redisUrl"),
+    REDIS_NAMESPACE: bed.namespace,
+    RUNNER_NAME: "weather",
+    ...env,
+  };
   const runner = spawnRunner(all, { program, cwd: image });
   runners.push(runner);
   return runner;
@@ -58,7 +69,10 @@ describe("the image of a runner of its own", () => {
     const files = await readdir(join(root, "infra/runner-example"));
     expect(files.filter((name) => name.endsWith(".ts"))).toEqual(["weather.ts"]);
     const dockerfile = await readFile(join(root, "infra/runner-example/Dockerfile"), "utf8");
-    for (const step of ["turbo prune @larkline/runner-example --docker", "pnpm install --prod --frozen-lockfile"]) {
+    for (const step of [
+      "turbo prune @larkline/runner-example --docker",
+      "pnpm install --prod --frozen-lockfile",
+    ]) {
       expect(dockerfile).toContain(step);
     }
   });
@@ -67,11 +81,17 @@ describe("the image of a runner of its own", () => {
     const runner = start();
     await runner.address();
     const tool = (await bed.directory.tools()).get("forecast");
-    expect(tool).toMatchObject({ runner: "weather", announcement: { risk: "low", subject: "city" } });
+    expect(tool).toMatchObject({
+      runner: "weather",
+      announcement: { risk: "low", subject: "city" },
+    });
     const options = { limitedTools: new Set(["forecast"]) };
     const call = { name: "forecast", effect: "pure", arguments: '{"city":"上海"}' } as const;
     const job = await bed.send("weather", call, options);
-    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { city: "上海", outlook: "cloudy", celsius: 16 } });
+    expect(await bed.outcomeOf(job)).toEqual({
+      ok: true,
+      result: { city: "上海", outlook: "cloudy", celsius: 16 },
+    });
     const events = await bed.events(job);
     expect(events).toContainEqual(
       expect.objectContaining({ type: "tool_progress", detail: "looking at the sky over 上海" }),
@@ -87,6 +107,8 @@ describe("the image of a runner of its own", () => {
     const noRedis = start({ REDIS_URL: "redis://127.0.0.1:1" });
     expect(await noRedis.exited).toBe(1);
     await until("its last word", () => (noRedis.output() === "" ? undefined : true));
-    expect(noRedis.output()).toMatch(/^Cannot start, is Redis at REDIS_URL running\? .*ECONNREFUSED.*\n$/);
+    expect(noRedis.output()).toMatch(
+      /^Cannot start, is Redis at REDIS_URL running\? .*ECONNREFUSED.*\n$/,
+    );
   });
 });

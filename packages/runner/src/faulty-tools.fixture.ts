@@ -93,7 +93,12 @@ export default [
   toolOf("echo", (input) => input),
   toolOf("count", () => (calls += 1)),
   toolOf("pid", () => process.pid),
-  toolOf("whoami", (_input, { callId, turnId, actor, authority }) => ({ callId, turnId, actor, authority })),
+  toolOf("whoami", (_input, { callId, turnId, actor, authority }) => ({
+    callId,
+    turnId,
+    actor,
+    authority,
+  })),
   toolOf("exit", () => process.exit(3)),
   toolOf("exit_once", () => process.exit(3), { effect: "once" }),
   toolOf("abort", () => process.abort()),
@@ -110,12 +115,18 @@ export default [
   toolOf("buffers", devourBuffers, { isolation: { level: "process", memoryMb: 64 } }),
   toolOf("deaf", async () => await delay(60_000)),
   toolOf("obedient", async (_input, { signal }) => await delay(60_000, undefined, { signal })),
-  toolOf("unsure", () => Promise.reject(new OutcomeUnknownError("the other side never answered")), { effect: "once" }),
+  toolOf("unsure", () => Promise.reject(new OutcomeUnknownError("the other side never answered")), {
+    effect: "once",
+  }),
   toolOf("variables", () => env),
-  toolOf("named_variable", () => env, { isolation: { level: "process", env: ["LARKLINE_GIVEN", "NOT_SET"] } }),
+  toolOf("named_variable", () => env, {
+    isolation: { level: "process", env: ["LARKLINE_GIVEN", "NOT_SET"] },
+  }),
   toolOf("start_of_process", () => ({
     codeCache: getCompileCacheDir(),
-    checkers: Object.keys(createRequire(import.meta.url).cache).filter((path) => path.includes("/ajv/")),
+    checkers: Object.keys(createRequire(import.meta.url).cache).filter((path) =>
+      path.includes("/ajv/"),
+    ),
   })),
   toolOf("arguments_of_process", () => [...process.argv, ...process.execArgv]),
   toolOf("talk", async (_input, { progress, log }) => {
@@ -149,7 +160,10 @@ export default [
   toolOf(
     "draw",
     async (_input, { saveFile }) =>
-      await saveFile(Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1"), { mediaType: "image/png", name: "p" }),
+      await saveFile(Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1"), {
+        mediaType: "image/png",
+        name: "p",
+      }),
     { savesFiles: true },
   ),
 ];

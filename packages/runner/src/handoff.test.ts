@@ -1,5 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { argumentsHashOf, handoffMac, systemClock, type HandoffEntry, type ToolJob } from "@larkline/protocol";
+import {
+  argumentsHashOf,
+  handoffMac,
+  systemClock,
+  type HandoffEntry,
+  type ToolJob,
+} from "@larkline/protocol";
 import { HandoffImport } from "@larkline/store/runners";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
@@ -21,7 +27,9 @@ afterEach(async () => {
 /** As docs/tool-protocol.md has it. */
 function cellOf(session: string): number {
   let hash = 0x811c9dc5;
-  for (let at = 0; at < session.length; at += 1) hash = Math.imul(hash ^ session.charCodeAt(at), 0x01000193);
+  for (let at = 0; at < session.length; at += 1) {
+    hash = Math.imul(hash ^ session.charCodeAt(at), 0x01000193);
+  }
   return (hash >>> 0) % 16;
 }
 
@@ -35,7 +43,11 @@ function entryOf(job: ToolJob, said: Record<string, unknown>): HandoffEntry {
   const { session, turnId, callId, attempt, name: tool } = job;
   const about = { v: 1, runner: "r", session, turnId, callId, attempt, tool };
   // Attackers and other languages write what they like.
-  return { ...about, argumentsHash: argumentsHashOf(job.arguments), ...said } as unknown as HandoffEntry;
+  return {
+    ...about,
+    argumentsHash: argumentsHashOf(job.arguments),
+    ...said,
+  } as unknown as HandoffEntry;
 }
 
 const fine = { kind: "outcome", outcome: { ok: true, result: "mine" } } as const;
@@ -47,7 +59,9 @@ function streamOf(job: ToolJob, runner: string): string {
 async function outcomes(job: ToolJob): Promise<unknown[]> {
   const { gen } = await bed.store.summary(job.session);
   const claim = await bed.store.claim(job.session, gen, "test");
-  return (claim?.control ?? []).flatMap((entry) => (entry.type === "outcome" ? [entry.outcome] : []));
+  return (claim?.control ?? []).flatMap((entry) =>
+    entry.type === "outcome" ? [entry.outcome] : [],
+  );
 }
 
 async function handedIn(entry: HandoffEntry, runner = "r"): Promise<void> {
@@ -70,7 +84,10 @@ describe("what a runner hands in", () => {
     // Another runner, with a good key of its own.
     await handedIn(entryOf(job, { ...fine, runner: "thief" }), "thief");
     await handedIn(entryOf(job, { kind: "begun", effect: "once", runner: "thief" }), "thief");
-    await handedIn(entryOf(job, { kind: "progress", fraction: 1, detail: "lie", runner: "thief" }), "thief");
+    await handedIn(
+      entryOf(job, { kind: "progress", fraction: 1, detail: "lie", runner: "thief" }),
+      "thief",
+    );
     expect(await outcomes(job)).toEqual([]);
     expect(await bed.events(job)).toEqual([]);
     expect(await bed.store.begin(job.session, job.callId, "once")).toBe("run");
@@ -113,7 +130,10 @@ describe("what a runner hands in", () => {
     await put({ ...good, runner: "thief" }, keyOf("r"));
     const foreign = sessionOutside(cellOf(job.session));
     await put({ ...good, session: foreign, turnId: `${foreign}-1` }, keyOf("r"));
-    await put(entryOf(job, { ...fine, outcome: { ok: true, result: "x".repeat(3_000_000) } }), keyOf("r"));
+    await put(
+      entryOf(job, { ...fine, outcome: { ok: true, result: "x".repeat(3_000_000) } }),
+      keyOf("r"),
+    );
     await put("no entry", keyOf("r"));
     await bed.redis.xadd(stream, "*", "something", "else");
     await bed.handoffs.sweep();
@@ -138,15 +158,27 @@ describe("what a runner hands in", () => {
 
   it("leaves a call that it has not run to the turn, which may hand it out again", async () => {
     const job = await bed.openCall({ name: "t", effect: "once" });
-    await handedIn(entryOf(job, { kind: "outcome", outcome: { ok: false, error: "late" }, notRun: true }));
+    await handedIn(
+      entryOf(job, { kind: "outcome", outcome: { ok: false, error: "late" }, notRun: true }),
+    );
     const { gen } = await bed.store.summary(job.session);
     const claim = await bed.store.claim(job.session, gen, "test");
-    expect(claim?.control).toMatchObject([{ type: "outcome", outcome: { error: "late" }, unstarted: true }]);
+    expect(claim?.control).toMatchObject([
+      { type: "outcome", outcome: { error: "late" }, unstarted: true },
+    ]);
   });
 
   it("says nothing to followers but progress and lines, in the words of the worker", async () => {
     const job = await bed.openCall({ name: "slow", effect: "pure", attempt: 2 });
-    await handedIn(entryOf(job, { kind: "progress", fraction: 0.5, detail: "half", type: "done", id: "c-other" }));
+    await handedIn(
+      entryOf(job, {
+        kind: "progress",
+        fraction: 0.5,
+        detail: "half",
+        type: "done",
+        id: "c-other",
+      }),
+    );
     await handedIn(entryOf(job, { kind: "log", text: "a line\n" }));
     expect(await bed.events(job)).toEqual([
       { type: "tool_progress", id: job.callId, toolName: "slow", progress: 0.5, detail: "half" },
@@ -167,7 +199,11 @@ describe("what a runner hands in", () => {
     );
     await bed.handoffs.expect("r");
     for (const job of jobs) {
-      const entries = [{ kind: "begun", effect: "once", ask: randomUUID() }, { kind: "log", text: "x" }, fine];
+      const entries = [
+        { kind: "begun", effect: "once", ask: randomUUID() },
+        { kind: "log", text: "x" },
+        fine,
+      ];
       for (const said of entries) {
         // Handed in twice: the runner could not know whether the first time counted.
         await bed.handoffOf("r").add(entryOf(job, said), "nobody");
@@ -179,7 +215,9 @@ describe("what a runner hands in", () => {
     for (const job of jobs) {
       expect(await outcomes(job)).toEqual([{ ok: true, result: "mine" }]);
       expect(
-        (await bed.audit(job.session)).filter(({ kind }) => kind !== "call_started").map(({ kind }) => kind),
+        (await bed.audit(job.session))
+          .filter(({ kind }) => kind !== "call_started")
+          .map(({ kind }) => kind),
       ).toEqual(["call_opened", "call_ended"]);
     }
     expect(bed.refused).toEqual([]);
@@ -190,7 +228,11 @@ describe("what a runner hands in", () => {
     const stream = streamOf(job, "r");
     // Stays there for as long as no worker reads the stream.
     await bed.redis.xadd(stream, "*", "something", "else");
-    const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
+    const handoff = new CallHandoff({
+      handoff: bed.handoffOf("r"),
+      runner: "r",
+      onError: () => undefined,
+    });
     await handoff.deliver(job, { ok: true, result: "quick" });
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "quick" });
     expect(await bed.redis.xlen(stream)).toBe(1);
@@ -251,7 +293,9 @@ describe("the list that others than workers append to", () => {
     await smuggle(job, forged);
     const { gen } = await bed.store.summary(job.session);
     const claim = await bed.store.claim(job.session, gen, "test");
-    expect(claim?.control.map((entry) => (entry.type === "outcome" ? entry.outcome : entry))).toEqual([
+    expect(
+      claim?.control.map((entry) => (entry.type === "outcome" ? entry.outcome : entry)),
+    ).toEqual([
       { ok: true, result: "mine" },
       { type: "cancel", reason: "stopped" },
     ]);
@@ -283,7 +327,11 @@ function workerOf(worker: string): HandoffImport {
 
 describe("a `once` call", () => {
   async function asking(): Promise<CallHandoff> {
-    const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
+    const handoff = new CallHandoff({
+      handoff: bed.handoffOf("r"),
+      runner: "r",
+      onError: () => undefined,
+    });
     await handoff.open(closing.signal);
     await bed.handoffs.expect("r");
     return handoff;
@@ -303,7 +351,11 @@ describe("a `once` call", () => {
   it("gets the same answer to the same question, also when the answer was lost", async () => {
     const handoff = await asking();
     const job = await bed.openCall({ name: "t", effect: "once" });
-    const deaf = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
+    const deaf = new CallHandoff({
+      handoff: bed.handoffOf("r"),
+      runner: "r",
+      onError: () => undefined,
+    });
     expect(await deaf.mayStart(job, "once", never)).toBe("run");
     expect(await handoff.mayStart(job, "once", never)).toBe("started_before");
   });
@@ -323,7 +375,9 @@ describe("a `once` call", () => {
       const alone = await other.openCall({ name: "t", effect: "once" });
       const stop = new AbortController();
       const silent = new CallHandoff({
-        handoff: Object.assign(other.handoffOf("r"), { notify: async () => await Promise.resolve() }),
+        handoff: Object.assign(other.handoffOf("r"), {
+          notify: async () => await Promise.resolve(),
+        }),
         runner: "r",
         onError: () => undefined,
       });
@@ -347,7 +401,9 @@ describe("a `once` call", () => {
     };
     const handoff = Object.assign(bed.handoffOf("r"), { answerTo });
     const cancelled = new CallHandoff({ handoff, runner: "r", onError: () => undefined });
-    expect(await cancelled.mayStart({ ...job, worker: "none" }, "once", stop.signal)).toBeUndefined();
+    expect(
+      await cancelled.mayStart({ ...job, worker: "none" }, "once", stop.signal),
+    ).toBeUndefined();
   });
 
   it("hands its outcome in as soon as Redis is back, up to its deadline", async () => {
@@ -355,14 +411,26 @@ describe("a `once` call", () => {
     let failures = 0;
     const add = async () => {
       failures += 1;
-      return await (failures <= 20 ? Promise.reject(new Error("Redis is away")) : Promise.resolve());
+      return await (failures <= 20
+        ? Promise.reject(new Error("Redis is away"))
+        : Promise.resolve());
     };
     const handoff = Object.assign(bed.handoffOf("r"), { add });
-    const patient = new CallHandoff({ handoff, runner: "r", onError: () => undefined, backoffMs: [1] });
-    await patient.deliver({ ...job, deadlineMs: systemClock.now() + 600_000 }, { ok: true, result: 1 });
+    const patient = new CallHandoff({
+      handoff,
+      runner: "r",
+      onError: () => undefined,
+      backoffMs: [1],
+    });
+    await patient.deliver(
+      { ...job, deadlineMs: systemClock.now() + 600_000 },
+      { ok: true, result: 1 },
+    );
     expect(failures).toBe(21);
     failures = 0;
-    await expect(patient.deliver({ ...job, deadlineMs: 0 }, { ok: true, result: 1 })).rejects.toThrow("away");
+    await expect(
+      patient.deliver({ ...job, deadlineMs: 0 }, { ok: true, result: 1 }),
+    ).rejects.toThrow("away");
     expect(failures).toBe(2);
   });
 
@@ -379,8 +447,12 @@ describe("a `once` call", () => {
     await handedIn(entryOf(job, { kind: "returned", ask: first }));
     await handedIn(entryOf(job, { kind: "begun", effect: "once", ask: first }));
     expect(await bed.store.begin(job.session, job.callId, "once")).toBe("started_before");
-    expect(await bed.handoffOf("r").answerTo(job.session, first)).toMatchObject({ answer: "closed" });
+    expect(await bed.handoffOf("r").answerTo(job.session, first)).toMatchObject({
+      answer: "closed",
+    });
     expect(await bed.handoffOf("r").answerTo(job.session, second)).toMatchObject({ answer: "run" });
-    expect(await bed.handoffOf("r").answerTo(job.session, early)).toMatchObject({ answer: "closed" });
+    expect(await bed.handoffOf("r").answerTo(job.session, early)).toMatchObject({
+      answer: "closed",
+    });
   });
 });

@@ -6,7 +6,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
-import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool-kit";
+import {
+  defineProgramTool,
+  defineTool,
+  type RunToolRequest,
+  type StoreFile,
+  type Tool,
+} from "@larkline/tool-kit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
@@ -18,7 +24,11 @@ const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
 const fixture = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
 const manifest = fileURLToPath(new URL("../package.json", import.meta.url));
 const repository = fileURLToPath(new URL("../../..", import.meta.url));
-const environment = { REDIS_URL: "redis://:geheim@host", RUNNER_KEY: "geheim", LARKLINE_GIVEN: "given" };
+const environment = {
+  REDIS_URL: "redis://:geheim@host",
+  RUNNER_KEY: "geheim",
+  LARKLINE_GIVEN: "given",
+};
 const actor = { app: "app", userId: "ou_1", chatId: "oc_1" };
 
 let loaded: LoadedTools;
@@ -33,7 +43,8 @@ function optionsFor(tools: LoadedTools, changes: Partial<LevelsOptions> = {}): L
     onLine: () => {},
     onDropped: () => {},
     onSandboxEvent: () => {},
-    onFinding: ({ tier, holds }) => void findings.push(`${tier} ${holds ? "holds" : "does not hold"}`),
+    onFinding: ({ tier, holds }) =>
+      void findings.push(`${tier} ${holds ? "holds" : "does not hold"}`),
     ...changes,
   };
 }
@@ -59,7 +70,10 @@ interface Changes {
   printed?: string[];
 }
 
-function requestOf(args: object, { signal, storeFile, told = [], printed = [] }: Changes = {}): RunToolRequest {
+function requestOf(
+  args: object,
+  { signal, storeFile, told = [], printed = [] }: Changes = {},
+): RunToolRequest {
   return {
     argumentsText: JSON.stringify(args),
     onOutput: (text) => void printed.push(text),
@@ -85,7 +99,14 @@ describe("a handler in a sandbox", () => {
     const listening = createServer((socket) => socket.destroy()).listen(0, "127.0.0.1");
     await once(listening, "listening");
     const { port } = listening.address() as AddressInfo; // it listens on a port
-    const paths = [manifest, "/etc/shadow", `${repository}.git`, `${repository}README.md`, "/proc/1/environ", "/root"];
+    const paths = [
+      manifest,
+      "/etc/shadow",
+      `${repository}.git`,
+      `${repository}README.md`,
+      "/proc/1/environ",
+      "/root",
+    ];
     const told: unknown[] = [];
     const outcome = await call("look", { paths, port }, { told });
     listening.close();
@@ -133,7 +154,8 @@ describe("a handler in a sandbox", () => {
     if (!tools.ok) throw new Error(tools.error);
     const lend = { names: ["@larkline/tool-kit", "typebox"], lender: import.meta.url };
     const own = await openLevels(optionsFor({ ...tools.value, lend }));
-    const seen = async (path: string): Promise<ToolOutcome> => await own.run(tool, requestOf({ path }), begin);
+    const seen = async (path: string): Promise<ToolOutcome> =>
+      await own.run(tool, requestOf({ path }), begin);
     // Twice: the second may have loaded its module ahead.
     for (let n = 0; n < 2; n += 1) {
       expect(await seen(file)).toEqual({ ok: true, result: true });
@@ -171,7 +193,10 @@ describe("a program in a sandbox", () => {
         result: { answer: 42 },
         stdout: "hello\n",
         stderr: "oh\n",
-        files: expect.arrayContaining([`![plot.png](blob:blob_${"x".repeat(43)})`, "rows.csv (3 bytes, not kept)"]),
+        files: expect.arrayContaining([
+          `![plot.png](blob:blob_${"x".repeat(43)})`,
+          "rows.csv (3 bytes, not kept)",
+        ]),
       },
     });
     expect(kept).toEqual([{ mediaType: "image/png", name: "plot.png" }]);
@@ -187,10 +212,16 @@ describe("a program in a sandbox", () => {
   });
 
   it("AT-26: that fails gives its exit code, what it printed, and where it failed", async () => {
-    const thrown = await call("javascript", { code: 'console.log("before"); throw new Error("oops")' });
+    const thrown = await call("javascript", {
+      code: 'console.log("before"); throw new Error("oops")',
+    });
     expect(thrown).toEqual({
       ok: true,
-      result: { exitCode: 1, stdout: "before\n", stderr: expect.stringMatching(/^Error: oops\n.*program\.js/) },
+      result: {
+        exitCode: 1,
+        stdout: "before\n",
+        stderr: expect.stringMatching(/^Error: oops\n.*program\.js/),
+      },
     });
     const left = await call("javascript", { code: 'console.error("bye"); process.exit(3)' });
     expect(left).toEqual({ ok: true, result: { exitCode: 3, stderr: "bye\n" } });
@@ -206,10 +237,21 @@ describe("a program in a sandbox", () => {
 
 describe("what a host cannot give is refused when tools are registered", () => {
   const run = (): string => "";
-  const base = { description: "d", input: { type: "object" } as Record<string, unknown>, effect: "pure" as const };
-  const program = defineProgramTool({ ...base, name: "code", program: () => ({ runtime: "node", code: "" }) });
+  const base = {
+    description: "d",
+    input: { type: "object" } as Record<string, unknown>,
+    effect: "pure" as const,
+  };
+  const program = defineProgramTool({
+    ...base,
+    name: "code",
+    program: () => ({ runtime: "node", code: "" }),
+  });
 
-  async function refusalOf(tools: LoadedTools, changes: Partial<LevelsOptions> = {}): Promise<string> {
+  async function refusalOf(
+    tools: LoadedTools,
+    changes: Partial<LevelsOptions> = {},
+  ): Promise<string> {
     const opening = openLevels(optionsFor(tools, changes));
     const error: unknown = await opening.then(
       () => "nothing was refused",
@@ -235,19 +277,23 @@ describe("what a host cannot give is refused when tools are registered", () => {
   });
 
   it("a tier that the operator does not accept", async () => {
-    expect(await refusalOf(toolsOf(program), { tiers: [] })).toMatch(/^tool "code" .* no sandbox holds/);
+    expect(await refusalOf(toolsOf(program), { tiers: [] })).toMatch(
+      /^tool "code" .* no sandbox holds/,
+    );
   });
 
   it("a process for a tool that only the runner's memory holds", async () => {
     const found = toolsFrom([defineTool({ ...base, name: "here", run })]);
-    expect(await refusalOf(found.ok ? found.value : loaded)).toMatch(/^tool "here" .*no other process finds it/);
+    expect(await refusalOf(found.ok ? found.value : loaded)).toMatch(
+      /^tool "here" .*no other process finds it/,
+    );
   });
 
   it("a path to be read that does not exist", async () => {
     const isolation = { level: "sandbox", readable: ["/nonexistent"] } as const;
-    expect(await refusalOf(toolsOf(defineTool({ ...base, name: "reader", isolation, run })))).toMatch(
-      /^tool "reader" .*"\/nonexistent" in its readable/,
-    );
+    expect(
+      await refusalOf(toolsOf(defineTool({ ...base, name: "reader", isolation, run }))),
+    ).toMatch(/^tool "reader" .*"\/nonexistent" in its readable/);
   });
 
   it("reports the sandbox in use, at the start and whenever it is looked at again", async () => {

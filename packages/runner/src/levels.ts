@@ -80,7 +80,10 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
     // Only the needed parts of this package and the lender: each path is a mount, which costs time at every start.
     const lent = Object.fromEntries((lend?.names ?? []).map((name) => [name, "whole"] as const));
     const paths = [
-      ...readablePaths(sandboxEntry, lend === undefined ? sandboxNeeds : { ...sandboxNeeds, ...lendingNeeds }),
+      ...readablePaths(
+        sandboxEntry,
+        lend === undefined ? sandboxNeeds : { ...sandboxNeeds, ...lendingNeeds },
+      ),
       ...fileOf(modules.get(tool.name)).flatMap((file) => readablePaths(file)),
       ...fileOf(lend?.lender).flatMap((file) => readablePaths(file, lent)),
     ];
@@ -93,7 +96,10 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
 /** The message of its error says what was found, and what can be done. */
 async function openLocal(options: LevelsOptions): Promise<Sandbox> {
   const { tiers, allowUnboundedMemory, clock, random, onSandboxEvent, onFinding } = options;
-  const accepted = { ...(tiers === undefined ? {} : { tiers }), allowUnboundedMemory: allowUnboundedMemory === true };
+  const accepted = {
+    ...(tiers === undefined ? {} : { tiers }),
+    allowUnboundedMemory: allowUnboundedMemory === true,
+  };
   const opening = await openSandbox({ ...accepted, clock, random, onEvent: onSandboxEvent });
   if (!opening.ok) {
     const found = opening.findings.map(({ tier, reason }) => `${tier}: ${reason}`).join("; ");
@@ -141,7 +147,9 @@ class OpenLevels implements Levels {
 
   async run(...[tool, request, begin]: Parameters<ToolLevel["run"]>): ReturnType<ToolLevel["run"]> {
     const level = this.#levels.get(tool.isolation.level);
-    if (level === undefined) return { ok: false, error: `this runner has no isolation ${tool.isolation.level}` };
+    if (level === undefined) {
+      return { ok: false, error: `this runner has no isolation ${tool.isolation.level}` };
+    }
     return await level.run(tool, request, begin);
   }
 
@@ -156,7 +164,9 @@ class OpenLevels implements Levels {
   }
 
   sandbox(): { tier: string; holds: boolean } | undefined {
-    return this.#tier === undefined ? undefined : { tier: this.#tier, holds: this.#problem === undefined };
+    return this.#tier === undefined
+      ? undefined
+      : { tier: this.#tier, holds: this.#problem === undefined };
   }
 
   async recheck(): Promise<void> {
@@ -164,8 +174,17 @@ class OpenLevels implements Levels {
     if (tier === undefined) return;
     const { clock, random } = this.#options;
     const allowUnboundedMemory = this.#options.allowUnboundedMemory === true;
-    const findings = await probeTiers({ tiers: [tier as SandboxTier], allowUnboundedMemory, clock, random }); // it came from openSandbox
-    const finding = findings.find((each) => each.tier === tier) ?? { tier, holds: false, reason: "it is gone" };
+    const findings = await probeTiers({
+      tiers: [tier as SandboxTier],
+      allowUnboundedMemory,
+      clock,
+      random,
+    }); // it came from openSandbox
+    const finding = findings.find((each) => each.tier === tier) ?? {
+      tier,
+      holds: false,
+      reason: "it is gone",
+    };
     this.#problem = finding.holds ? undefined : finding.reason;
     this.#options.onFinding(finding);
   }
@@ -205,9 +224,19 @@ class OpenLevels implements Levels {
       .find(({ isolation }) => isolation.level === "sandbox" && isolation.network !== "none");
     if (networked !== undefined && sandbox.tier !== tierWithNetwork) {
       await sandbox.close();
-      throw refused(networked, `the sandbox of this host (${sandbox.tier}) has no network to give. ${waysOut}`);
+      throw refused(
+        networked,
+        `the sandbox of this host (${sandbox.tier}) has no network to give. ${waysOut}`,
+      );
     }
-    return createSandboxLevel({ sandbox, refusal: () => this.#refusal(), loaded, environment, readable, clock });
+    return createSandboxLevel({
+      sandbox,
+      refusal: () => this.#refusal(),
+      loaded,
+      environment,
+      readable,
+      clock,
+    });
   }
 
   async #localSandbox(): Promise<Sandbox> {
@@ -253,7 +282,10 @@ export function createInlineLevel(clock: Clock = systemClock): ToolLevel {
         const calledMs = clock.monotonic();
         const instead = await begin();
         const leftMs = endsWithinMs - (clock.monotonic() - calledMs);
-        return instead ?? (await runTool(tool, { ...request, timeoutMs: Math.min(timeoutMs, leftMs) }, clock));
+        return (
+          instead ??
+          (await runTool(tool, { ...request, timeoutMs: Math.min(timeoutMs, leftMs) }, clock))
+        );
       }
       return { ok: false, error: `tool ${tool.name} runs programs, which need a sandbox` };
     },

@@ -15,9 +15,15 @@ import { createTestBed, keyOf, until } from "./test-bed.fixture.ts";
 import { toolsFrom } from "./tool-modules.ts";
 
 const require = createRequire(import.meta.url);
-const dependencies = realpathSync(fileURLToPath(new URL("../../../node_modules/.pnpm", import.meta.url)));
-const everything = realpathSync(require.resolve("@modelcontextprotocol/server-everything/dist/index.js"));
-const filesystem = realpathSync(require.resolve("@modelcontextprotocol/server-filesystem/dist/index.js"));
+const dependencies = realpathSync(
+  fileURLToPath(new URL("../../../node_modules/.pnpm", import.meta.url)),
+);
+const everything = realpathSync(
+  require.resolve("@modelcontextprotocol/server-everything/dist/index.js"),
+);
+const filesystem = realpathSync(
+  require.resolve("@modelcontextprotocol/server-filesystem/dist/index.js"),
+);
 
 let bed: ReturnType<typeof createTestBed>;
 let runners: ToolRunner[] = [];
@@ -39,7 +45,10 @@ function serversOf(servers: Record<string, object>): readonly McpServerConfig[] 
   return resolved.value.mcp.servers;
 }
 
-async function start(servers: Record<string, object>, changes: Partial<RunnerSetup> = {}): Promise<ToolRunner> {
+async function start(
+  servers: Record<string, object>,
+  changes: Partial<RunnerSetup> = {},
+): Promise<ToolRunner> {
   const loaded = toolsFrom([]);
   if (!loaded.ok) throw new Error(loaded.error);
   const runner = await startRunner({
@@ -66,7 +75,11 @@ async function start(servers: Record<string, object>, changes: Partial<RunnerSet
 }
 
 async function untilOffered(name: string): Promise<void> {
-  await until(name, async () => ((await bed.directory.tools()).has(name) ? true : undefined), 240_000);
+  await until(
+    name,
+    async () => ((await bed.directory.tools()).has(name) ? true : undefined),
+    240_000,
+  );
 }
 
 async function call(name: string, given: object): Promise<string> {
@@ -103,7 +116,10 @@ it("a runner says which servers it does not mount, and which runner has to", asy
   onTestFinished(() => rmSync(directory, { recursive: true }));
   const url = "http://127.0.0.1:1/mcp";
   const config = { mcp: { servers: { wiki: { url }, crm: { url, runner: "crm" } } } };
-  writeFileSync(join(directory, "larkline.config.mjs"), `export default ${JSON.stringify(config)};`);
+  writeFileSync(
+    join(directory, "larkline.config.mjs"),
+    `export default ${JSON.stringify(config)};`,
+  );
   const lines: string[] = [];
   const app = await startRunnerApp(
     { load: async () => await Promise.resolve(toolsFrom([])) },
@@ -120,7 +136,9 @@ it("a runner says which servers it does not mount, and which runner has to", asy
   );
   await app.close();
   const said = lines.map((line) => JSON.parse(line) as Record<string, unknown>); // as our logger writes
-  expect(said.filter(({ msg }) => msg === "an MCP server of another runner is not mounted here")).toMatchObject([
+  expect(
+    said.filter(({ msg }) => msg === "an MCP server of another runner is not mounted here"),
+  ).toMatchObject([
     { server: "wiki", runner: "default" },
     { server: "crm", runner: "crm" },
   ]);
@@ -131,7 +149,10 @@ describe("a runner mounts MCP servers", () => {
     const shared = realpathSync(mkdtempSync(join(tmpdir(), "larkline-shared-")));
     chmodSync(shared, 0o755); // the server runs as another user
     writeFileSync(join(shared, "hello.txt"), "from the shared folder");
-    const secret = join(realpathSync(mkdtempSync(join(tmpdir(), "larkline-hidden-"))), "secret.txt");
+    const secret = join(
+      realpathSync(mkdtempSync(join(tmpdir(), "larkline-hidden-"))),
+      "secret.txt",
+    );
     writeFileSync(secret, "hidden");
     await start({
       files: {
@@ -142,7 +163,9 @@ describe("a runner mounts MCP servers", () => {
       },
     });
     await untilOffered("files_read_text_file");
-    expect(await call("files_read_text_file", { path: join(shared, "hello.txt") })).toContain("from the shared folder");
+    expect(await call("files_read_text_file", { path: join(shared, "hello.txt") })).toContain(
+      "from the shared folder",
+    );
     expect(await call("files_read_text_file", { path: secret })).toMatch(/^failed: /);
     expect((await bed.directory.tools()).has("files_write_file")).toBe(false);
     expect((await bed.directory.tools()).get("files_edit_file")?.announcement).toMatchObject({
@@ -161,7 +184,10 @@ describe("a runner mounts MCP servers", () => {
         readable: [dependencies],
         env: ["GIVEN"],
       };
-      await start({ all: { ...server, tools: { "*": { effect: "pure", requiresApproval: false } } } }, { environment });
+      await start(
+        { all: { ...server, tools: { "*": { effect: "pure", requiresApproval: false } } } },
+        { environment },
+      );
       await untilOffered("all_get-env");
       const variables = await call("all_get-env", {});
       expect(variables).toContain("for the server");
@@ -193,7 +219,9 @@ describe("a runner mounts MCP servers", () => {
       await start({ closed: { url }, open: { url, allowPrivate: true } }, { logger });
       await untilOffered("open_echo");
       expect(await call("open_echo", { message: "hi" })).toContain("hi");
-      await until("the refusal", () => reasons.find((reason) => /private|not public|denied|refused/i.test(reason)));
+      await until("the refusal", () =>
+        reasons.find((reason) => /private|not public|denied|refused/i.test(reason)),
+      );
       expect((await bed.directory.tools()).has("closed_echo")).toBe(false);
     },
   );
@@ -217,23 +245,34 @@ describe("a runner mounts MCP servers", () => {
     // The server named first may be reached last: until then its names are the other one's.
     const isOfFirst = async () =>
       (await bed.directory.tools()).get("a_b_d")?.announcement.spec.description.startsWith("b_d ");
-    await until("the first server", async () => ((await isOfFirst()) === true ? true : undefined), 240_000);
+    await until(
+      "the first server",
+      async () => ((await isOfFirst()) === true ? true : undefined),
+      240_000,
+    );
     await untilOffered("a_b_e");
-    expect(await Promise.all(["a_b_c", "a_b_d", "a_b_e"].map(async (name) => await call(name, {})))).toEqual([
-      "the runner's own",
-      "the first",
-      "the second",
-    ]);
+    expect(
+      await Promise.all(["a_b_c", "a_b_d", "a_b_e"].map(async (name) => await call(name, {}))),
+    ).toEqual(["the runner's own", "the first", "the second"]);
     const [announced] = await bed.directory.runners();
-    expect(announced?.tools.map(({ spec }) => spec.name).sort()).toEqual(["a_b_c", "a_b_d", "a_b_e"]);
+    expect(announced?.tools.map(({ spec }) => spec.name).sort()).toEqual([
+      "a_b_c",
+      "a_b_d",
+      "a_b_e",
+    ]);
   });
 
-  it.runIf(isLongRun)("and leaves a tool out that another runner offers already, instead of stopping", async () => {
-    const spec = { name: "all_echo", description: "d", inputSchema: { type: "object" } };
-    const taken = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
-    await bed.directory.announce({ runner: "other", instance: "1", tools: [taken] }, 600_000);
-    await start({ all: { command: process.execPath, args: [everything, "stdio"], readable: [dependencies] } });
-    await untilOffered("all_get-sum");
-    expect((await bed.directory.tools()).get("all_echo")?.runner).toBe("other");
-  });
+  it.runIf(isLongRun)(
+    "and leaves a tool out that another runner offers already, instead of stopping",
+    async () => {
+      const spec = { name: "all_echo", description: "d", inputSchema: { type: "object" } };
+      const taken = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+      await bed.directory.announce({ runner: "other", instance: "1", tools: [taken] }, 600_000);
+      await start({
+        all: { command: process.execPath, args: [everything, "stdio"], readable: [dependencies] },
+      });
+      await untilOffered("all_get-sum");
+      expect((await bed.directory.tools()).get("all_echo")?.runner).toBe("other");
+    },
+  );
 });

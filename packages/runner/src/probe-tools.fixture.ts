@@ -58,5 +58,11 @@ export default [
       return "unblocked";
     },
   }),
-  defineTool({ name: "echo", description: "echoes", input: Type.Object({}), effect: "pure", run: (given) => given }),
+  defineTool({
+    name: "echo",
+    description: "echoes",
+    input: Type.Object({}),
+    effect: "pure",
+    run: (given) => given,
+  }),
 ];

@@ -63,7 +63,11 @@ interface Changes {
   callId?: string;
 }
 
-function requestOf({ signal = new AbortController().signal, callId = "c1", ...changes }: Changes): RunToolRequest {
+function requestOf({
+  signal = new AbortController().signal,
+  callId = "c1",
+  ...changes
+}: Changes): RunToolRequest {
   return {
     argumentsText: "{}",
     maxOutputBytes: 4_000_000,
@@ -86,7 +90,10 @@ async function call(name: string, changes: Changes = {}): Promise<ToolOutcome> {
 
 /** Of a call whose tool did something bad: the next one finds everything as it was. */
 async function expectContained(): Promise<void> {
-  expect(await call("echo", { argumentsText: '{"城":"上海"}' })).toEqual({ ok: true, result: { 城: "上海" } });
+  expect(await call("echo", { argumentsText: '{"城":"上海"}' })).toEqual({
+    ok: true,
+    result: { 城: "上海" },
+  });
 }
 
 describe("a tool in a process of its own", () => {
@@ -97,12 +104,20 @@ describe("a tool in a process of its own", () => {
     });
     expect(await call("whoami")).toEqual({
       ok: true,
-      result: { callId: "c1", turnId: "t1", actor, authority: { by: "approval", id: "a1", people: ["ou_2"] } },
+      result: {
+        callId: "c1",
+        turnId: "t1",
+        actor,
+        authority: { by: "approval", id: "a1", people: ["ou_2"] },
+      },
     });
   });
 
   it("is not run with arguments that do not fit", async () => {
-    expect(await call("echo", { argumentsText: "[1]" })).toMatchObject({ ok: false, error: /arguments/ });
+    expect(await call("echo", { argumentsText: "[1]" })).toMatchObject({
+      ok: false,
+      error: /arguments/,
+    });
   });
 
   it("stays warm: its module is loaded once, and 1,000 calls later it is the same process with no more memory", async () => {
@@ -122,24 +137,29 @@ describe("a tool in a process of its own", () => {
     expect(patient.every(({ ok }) => !ok)).toBe(true);
   });
 
-  it.runIf(isLongRun)("shares a few processes with other short calls, however many come at once", async () => {
-    const own = await openProcessLevel({
-      loaded,
-      environment,
-      concurrency: 64,
-      onLine: () => {},
-      onDropped: () => {},
-    });
-    const tool = loaded.registry.get("pid");
-    const outcomes = await Promise.all(
-      Array.from({ length: 200 }, async () => await own.run(tool, requestOf({}), begin)),
-    );
-    await own.close();
-    const processes = new Set(outcomes.map((outcome) => (outcome.ok ? outcome.result : outcome.error)));
-    // The warm one, and those that are started while it answers no call: how many depends on the machine's load. With
-    // one for each call that may run, there would be 64.
-    expect(processes.size).toBeLessThan(64);
-  });
+  it.runIf(isLongRun)(
+    "shares a few processes with other short calls, however many come at once",
+    async () => {
+      const own = await openProcessLevel({
+        loaded,
+        environment,
+        concurrency: 64,
+        onLine: () => {},
+        onDropped: () => {},
+      });
+      const tool = loaded.registry.get("pid");
+      const outcomes = await Promise.all(
+        Array.from({ length: 200 }, async () => await own.run(tool, requestOf({}), begin)),
+      );
+      await own.close();
+      const processes = new Set(
+        outcomes.map((outcome) => (outcome.ok ? outcome.result : outcome.error)),
+      );
+      // The warm one, and those that are started while it answers no call: how many depends on the machine's load. With
+      // one for each call that may run, there would be 64.
+      expect(processes.size).toBeLessThan(64);
+    },
+  );
 
   it.runIf(isLongRun)(
     "waits for a process no longer than its deadline, and does not begin then; no more are started than fit",
@@ -161,9 +181,13 @@ describe("a tool in a process of its own", () => {
       };
       // Longer than the two processes that there is room for can need for more than one call each.
       const request = { ...requestOf({ timeoutMs: 6_000 }), endsWithinMs: 3_000 };
-      const outcomes = await Promise.all(Array.from({ length: 8 }, async () => await own.run(tool, request, counted)));
+      const outcomes = await Promise.all(
+        Array.from({ length: 8 }, async () => await own.run(tool, request, counted)),
+      );
       await own.close();
-      const waited = outcomes.filter((outcome) => !outcome.ok && outcome.error.includes("it was not run"));
+      const waited = outcomes.filter(
+        (outcome) => !outcome.ok && outcome.error.includes("it was not run"),
+      );
       expect(begun).toBeGreaterThan(0);
       expect(begun).toBeLessThanOrEqual(2);
       expect(waited).toHaveLength(outcomes.length - begun);
@@ -179,8 +203,15 @@ describe("a tool in a process of its own", () => {
 
   it("sees none of the runner's variables but those that it names", async () => {
     const [bare, given] = [await call("variables"), await call("named_variable")];
-    expect(JSON.stringify([bare, given, await call("arguments_of_process")])).not.toContain("geheim");
-    expect(Object.keys(bare.ok ? Object(bare.result) : {}).sort()).toEqual(["LANG", "PATH", "PWD", "TZ"]);
+    expect(JSON.stringify([bare, given, await call("arguments_of_process")])).not.toContain(
+      "geheim",
+    );
+    expect(Object.keys(bare.ok ? Object(bare.result) : {}).sort()).toEqual([
+      "LANG",
+      "PATH",
+      "PWD",
+      "TZ",
+    ]);
     expect(given).toMatchObject({ ok: true, result: { LARKLINE_GIVEN: "given" } });
     expect(given).not.toMatchObject({ result: { NOT_SET: expect.anything() } });
   });
@@ -188,7 +219,10 @@ describe("a tool in a process of its own", () => {
   it("starts from code that was compiled before, and without what checks definitions: its runner has done that", async () => {
     expect(await call("start_of_process")).toEqual({
       ok: true,
-      result: { codeCache: expect.stringContaining(join(tmpdir(), "larkline-code-")), checkers: [] },
+      result: {
+        codeCache: expect.stringContaining(join(tmpdir(), "larkline-code-")),
+        checkers: [],
+      },
     });
   });
 
@@ -211,8 +245,15 @@ describe("a tool in a process of its own", () => {
 
   it("EE-44: messages of an unknown kind are dropped and reported, without what they say", async () => {
     const dropped: string[] = [];
-    const onDropped = (tool: string, reason: string): void => void dropped.push(`${tool}: ${reason}`);
-    const own = await openProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped });
+    const onDropped = (tool: string, reason: string): void =>
+      void dropped.push(`${tool}: ${reason}`);
+    const own = await openProcessLevel({
+      loaded,
+      environment,
+      concurrency: 1,
+      onLine: () => {},
+      onDropped,
+    });
     const outcome = await own.run(loaded.registry.get("gossip"), requestOf({}), begin);
     expect(outcome).toEqual({ ok: true, result: "said" });
     expect(told).toEqual([]);
@@ -226,9 +267,15 @@ describe("a tool in a process of its own", () => {
       kept.push(bytes.byteLength);
       return await Promise.resolve(`blob_${"x".repeat(43)}`);
     };
-    expect(await call("draw", { storeFile })).toEqual({ ok: true, result: `![p](blob:blob_${"x".repeat(43)})` });
+    expect(await call("draw", { storeFile })).toEqual({
+      ok: true,
+      result: `![p](blob:blob_${"x".repeat(43)})`,
+    });
     expect(kept).toEqual([12]);
-    expect(await call("draw")).toMatchObject({ ok: false, error: expect.stringContaining("cannot be saved") });
+    expect(await call("draw")).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("cannot be saved"),
+    });
   });
 
   it("hands over large results", async () => {
@@ -284,7 +331,13 @@ describe("the fault of a tool stays in its process", () => {
   });
 
   it("what a tool started ends with its process", async () => {
-    const own = await openProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped: () => {} });
+    const own = await openProcessLevel({
+      loaded,
+      environment,
+      concurrency: 1,
+      onLine: () => {},
+      onDropped: () => {},
+    });
     const outcome = await own.run(loaded.registry.get("leave_behind"), requestOf({}), begin);
     const pid = outcome.ok ? Number(outcome.result) : 0;
     expect(() => process.kill(pid, 0)).not.toThrow();
@@ -314,13 +367,20 @@ describe("tools that share a process", () => {
     await rm(directory, { recursive: true });
   });
 
-  async function run(name: string, input: object = {}, changes: Changes = {}): Promise<ToolOutcome> {
+  async function run(
+    name: string,
+    input: object = {},
+    changes: Changes = {},
+  ): Promise<ToolOutcome> {
     const request = requestOf({ ...changes, argumentsText: JSON.stringify(input) });
     return await own.run(loaded.registry.get(name), request, begin);
   }
 
   /** Starts a call of `hold`, and gives its file when it runs. */
-  async function holding(tool: string, runs: number): Promise<{ notes: string; outcome: Promise<ToolOutcome> }> {
+  async function holding(
+    tool: string,
+    runs: number,
+  ): Promise<{ notes: string; outcome: Promise<ToolOutcome> }> {
     const notes = join(directory, `${tool}-${runs}`);
     const outcome = run(tool, { notes, until: runs });
     await vi.waitUntil(() => existsSync(notes), { timeout: 60_000, interval: 10 });
@@ -328,14 +388,19 @@ describe("tools that share a process", () => {
   }
 
   it("run in it at once, as many calls as they say", async () => {
-    const outcomes = await Promise.all(Array.from({ length: 10 }, async () => await run("meet", { calls: 10 })));
+    const outcomes = await Promise.all(
+      Array.from({ length: 10 }, async () => await run("meet", { calls: 10 })),
+    );
     expect(new Set(outcomes.map((outcome) => JSON.stringify(outcome))).size).toBe(1);
     expect(outcomes[0]).toMatchObject({ ok: true, result: expect.any(Number) });
   });
 
   it("lose it together: repeatable calls run once more in one that they do not share, outcomes of `once` calls are unknown", async () => {
     const [pure, once] = [await holding("hold", 2), await holding("hold_once", 2)];
-    expect(await run("shared_exit")).toEqual({ ok: false, error: expect.stringMatching(/exit code 3/) });
+    expect(await run("shared_exit")).toEqual({
+      ok: false,
+      error: expect.stringMatching(/exit code 3/),
+    });
     expect(await once.outcome).toMatchObject({ ok: false, unknown: true });
     expect(await pure.outcome).toMatchObject({ ok: true, result: expect.stringMatching(/^2 /) });
     expect(await readFile(once.notes, "utf8")).toBe("run\n");
@@ -385,7 +450,14 @@ it.runIf(isLongRun)(
         };
       },
     };
-    const options = { loaded, environment, concurrency: 64, clock, onLine: () => {}, onDropped: () => {} };
+    const options = {
+      loaded,
+      environment,
+      concurrency: 64,
+      clock,
+      onLine: () => {},
+      onDropped: () => {},
+    };
     const own = await openProcessLevel(options);
     const hold = async (count: number) => {
       const request = requestOf({ argumentsText: JSON.stringify({ notes, until: 20 }) });
@@ -394,7 +466,9 @@ it.runIf(isLongRun)(
         async () => await own.run(loaded.registry.get("hold"), request, begin),
       );
       const outcomes = await Promise.all(calls);
-      return new Set(outcomes.map((outcome) => (outcome.ok ? Number(String(outcome.result).split(" ")[1]) : 0)));
+      return new Set(
+        outcomes.map((outcome) => (outcome.ok ? Number(String(outcome.result).split(" ")[1]) : 0)),
+      );
     };
     const lives = (pid: number): boolean => {
       try {
@@ -408,7 +482,10 @@ it.runIf(isLongRun)(
     expect(pids.size).toBe(2);
     laterMs = 61_000;
     for (const look of looks) look();
-    await vi.waitUntil(() => [...pids].filter(lives).length === 1, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(() => [...pids].filter(lives).length === 1, {
+      timeout: 60_000,
+      interval: 10,
+    });
     expect([...(await hold(1))]).toEqual([...pids].filter(lives));
     await own.close();
     await rm(dirname(notes), { recursive: true });
@@ -417,15 +494,25 @@ it.runIf(isLongRun)(
 
 describe("a runner without a call", () => {
   it("starts no process; the first call does", async () => {
-    const own = createProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped: () => {} });
-    expect(await own.run(loaded.registry.get("pid"), requestOf({}), begin)).toMatchObject({ ok: true });
+    const own = createProcessLevel({
+      loaded,
+      environment,
+      concurrency: 1,
+      onLine: () => {},
+      onDropped: () => {},
+    });
+    expect(await own.run(loaded.registry.get("pid"), requestOf({}), begin)).toMatchObject({
+      ok: true,
+    });
     await own.close();
   });
 });
 
 describe("a module that cannot be loaded in a process of its own", () => {
   it("is refused when the first one starts, with the reason", async () => {
-    const modules = new Map([...loaded.modules.keys()].map((name) => [name, "file:///nowhere/tools.ts"]));
+    const modules = new Map(
+      [...loaded.modules.keys()].map((name) => [name, "file:///nowhere/tools.ts"]),
+    );
     const opening = openProcessLevel({
       loaded: { ...loaded, modules },
       environment,
@@ -433,6 +520,8 @@ describe("a module that cannot be loaded in a process of its own", () => {
       onLine: () => {},
       onDropped: () => {},
     });
-    await expect(opening).rejects.toThrow(/file:\/\/\/nowhere\/tools\.ts cannot be loaded in a process of its own/);
+    await expect(opening).rejects.toThrow(
+      /file:\/\/\/nowhere\/tools\.ts cannot be loaded in a process of its own/,
+    );
   });
 });

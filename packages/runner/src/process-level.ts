@@ -11,7 +11,13 @@ import {
   type ToolIdentity,
 } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
-import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
+import {
+  errorText,
+  inputOf,
+  interruptedOutcome,
+  type RunToolRequest,
+  type Tool,
+} from "@larkline/tool-kit";
 import { Type, type Static } from "@larkline/protocol/type";
 import { ChildRoom, createChildSlots, type ChildSlots, type SlotCall } from "./child-slots.ts";
 import type { BeginCall, ToolLevel } from "./level.ts";
@@ -56,11 +62,16 @@ function failed(tool: Tool, error: unknown, request: RunToolRequest): ToolOutcom
     case "cancelled":
       return interruptedOutcome(tool, context.signal.reason ?? error);
     case "timeout":
-      return interruptedOutcome(tool, `tool ${tool.name} did not answer within ${timeoutMs} ms and was stopped`);
+      return interruptedOutcome(
+        tool,
+        `tool ${tool.name} did not answer within ${timeoutMs} ms and was stopped`,
+      );
     case "closed":
       return interruptedOutcome(tool, "the runner was stopped during the call");
     default:
-      return neverRan(error) ? { ok: false, error: errorText(error) } : interruptedOutcome(tool, error);
+      return neverRan(error)
+        ? { ok: false, error: errorText(error) }
+        : interruptedOutcome(tool, error);
   }
 }
 
@@ -81,7 +92,9 @@ function neverRan({ failure, exitCode, signal }: ProcessCallError): boolean {
 function mayRepeat(tool: Tool, error: unknown): boolean {
   if (tool.effect === "once" || !(error instanceof ProcessCallError)) return false;
   const { failure, childFault } = error;
-  if (callsPerChild(tool) > 1) return failure === "crashed" || failure === "oom" || failure === "protocol";
+  if (callsPerChild(tool) > 1) {
+    return failure === "crashed" || failure === "oom" || failure === "protocol";
+  }
   return failure === "crashed" && !childFault;
 }
 
@@ -106,7 +119,9 @@ function codeCacheOfUser(): string | undefined {
   try {
     mkdirSync(path, { recursive: true, mode: 0o700 });
     const facts = lstatSync(path);
-    return facts.isDirectory() && facts.uid === user && (facts.mode & 0o077) === 0 ? path : undefined;
+    return facts.isDirectory() && facts.uid === user && (facts.mode & 0o077) === 0
+      ? path
+      : undefined;
   } catch {
     return undefined; // children compile what they load, each for itself
   }
@@ -141,16 +156,25 @@ class ProcessLevel implements ToolLevel {
       return instead;
     };
     try {
-      return await this.#call(tool, input.value, { ...request, begin: beginNow, callsAtOnce: callsPerChild(tool) });
+      return await this.#call(tool, input.value, {
+        ...request,
+        begin: beginNow,
+        callsAtOnce: callsPerChild(tool),
+      });
     } catch (error) {
       if (!hasBegun) return neverBegan(error, signal);
       if (!mayRepeat(tool, error) || signal.aborted) return failed(tool, error, request);
     }
     const { endsWithinMs = Infinity } = request;
-    const again = { ...request, endsWithinMs: Math.max(1, endsWithinMs - (clock.monotonic() - calledMs)) };
-    return await this.#call(tool, input.value, { ...again, begin: hasBegunBefore, callsAtOnce: 1 }).catch(
-      (error: unknown) => failed(tool, error, request),
-    );
+    const again = {
+      ...request,
+      endsWithinMs: Math.max(1, endsWithinMs - (clock.monotonic() - calledMs)),
+    };
+    return await this.#call(tool, input.value, {
+      ...again,
+      begin: hasBegunBefore,
+      callsAtOnce: 1,
+    }).catch((error: unknown) => failed(tool, error, request));
   }
 
   async warm(): Promise<void> {
@@ -189,14 +213,17 @@ class ProcessLevel implements ToolLevel {
       onEvent: (message) => {
         const event = parseHostEvent(message);
         if (!event.ok) onDropped(tool.name, event.error);
-        else if (event.value.kind === "progress") progress(event.value.fraction, event.value.detail);
-        else log(event.value.message, event.value.fields);
+        else if (event.value.kind === "progress") {
+          progress(event.value.fraction, event.value.detail);
+        } else log(event.value.message, event.value.fields);
       },
       onRequest: async (message) => await this.#answer(tool, message, request),
     });
     if ("instead" in answer) return answer.instead;
     const outcome = parseHostOutcome(answer.answer);
-    return outcome.ok ? outcome.value : { ok: false, error: `the process of tool ${tool.name} gave no outcome` };
+    return outcome.ok
+      ? outcome.value
+      : { ok: false, error: `the process of tool ${tool.name} gave no outcome` };
   }
 
   async #answer(tool: Tool, message: unknown, { storeFile }: RunToolRequest): Promise<string> {
@@ -205,9 +232,14 @@ class ProcessLevel implements ToolLevel {
       this.#options.onDropped(tool.name, asked.error);
       throw new Error("the runner does not know that request");
     }
-    if (storeFile === undefined) throw new Error("files cannot be saved here: the runner keeps none");
+    if (storeFile === undefined) {
+      throw new Error("files cannot be saved here: the runner keeps none");
+    }
     const { base64, mediaType, name } = asked.value;
-    return await storeFile(Buffer.from(base64, "base64"), { mediaType, ...(name === undefined ? {} : { name }) });
+    return await storeFile(Buffer.from(base64, "base64"), {
+      mediaType,
+      ...(name === undefined ? {} : { name }),
+    });
   }
 
   #slotsOf(tool: Tool, callsAtOnce: number): ChildSlots {
@@ -237,7 +269,9 @@ class ProcessLevel implements ToolLevel {
     const { registry, modules } = this.#options.loaded;
     const tools = registry
       .tools()
-      .filter((tool) => tool.isolation.level === "process" && keyOf(tool, callsPerChild(tool)) === key);
+      .filter(
+        (tool) => tool.isolation.level === "process" && keyOf(tool, callsPerChild(tool)) === key,
+      );
     return [...new Set(tools.flatMap(({ name }) => modules.get(name) ?? []))];
   }
 }
@@ -255,7 +289,13 @@ export interface HostCall {
   module: string;
   tool: string;
   input: Record<string, unknown>;
-  facts: { callId: string; turnId: string; actor: Actor; authority: CallAuthority; identity?: ToolIdentity };
+  facts: {
+    callId: string;
+    turnId: string;
+    actor: Actor;
+    authority: CallAuthority;
+    identity?: ToolIdentity;
+  };
   maxOutputBytes: number;
   lend?: LentPackages | undefined;
   /** Other calls may run in the process. */
@@ -297,11 +337,16 @@ function kindOf(body: unknown): unknown {
 }
 
 /** Reads a message of a tool's process; an error value says what was wrong with it. */
-export function parseHostEvent(body: unknown): ReturnType<typeof parseProgress> | ReturnType<typeof parseLog> {
+export function parseHostEvent(
+  body: unknown,
+): ReturnType<typeof parseProgress> | ReturnType<typeof parseLog> {
   const kind = kindOf(body);
   if (kind === "progress") return parseProgress(body);
   if (kind === "log") return parseLog(body);
-  return { ok: false, error: `messages of kind ${String(JSON.stringify(kind)).slice(0, 80)} do not exist` };
+  return {
+    ok: false,
+    error: `messages of kind ${String(JSON.stringify(kind)).slice(0, 80)} do not exist`,
+  };
 }
 
 export const parseHostRequest = parserOf(SaveFile);

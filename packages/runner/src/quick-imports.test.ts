@@ -40,7 +40,9 @@ async function told(script: string): Promise<unknown> {
 let scripts = 0;
 
 beforeAll(() => {
-  for (const [name, source] of Object.entries(modules)) writeFileSync(join(directory, name), source);
+  for (const [name, source] of Object.entries(modules)) {
+    writeFileSync(join(directory, name), source);
+  }
   const packages = fileURLToPath(new URL("../node_modules", import.meta.url));
   symlinkSync(packages, join(directory, "node_modules"));
 });
@@ -52,7 +54,10 @@ describe("a module that imports nothing but Type of TypeBox", () => {
 
   it("has the schemas of TypeBox, which are made when they are first read", async () => {
     const { Type, IsOptional } = await import("typebox");
-    const made = Type.Object({ n: Type.Optional(Type.Integer({ minimum: 1 })), kind: Type.Enum(["a", "b"]) });
+    const made = Type.Object({
+      n: Type.Optional(Type.Integer({ minimum: 1 })),
+      kind: Type.Enum(["a", "b"]),
+    });
     const script = `
       const { input, Type } = await load("plain.ts");
       const { Check } = await import(import.meta.resolve("typebox/value", "file://${directory}/x.js"));

@@ -16,11 +16,21 @@ export function quickenImports(): void {
     resolve(specifier, context, nextResolve) {
       const { parentURL = "", conditions } = context;
       // Files of TypeBox stand where they say: Node need not look for links and packages on the way to each.
-      if (specifier.startsWith(".") && specifier.endsWith(".mjs") && parentURL.includes("/node_modules/typebox/")) {
+      if (
+        specifier.startsWith(".") &&
+        specifier.endsWith(".mjs") &&
+        parentURL.includes("/node_modules/typebox/")
+      ) {
         return { url: new URL(specifier, parentURL).href, format: "module", shortCircuit: true };
       }
       const resolved = nextResolve(specifier, context);
-      if (specifier !== "typebox" || conditions.includes("require") || !importsOnlyType(parentURL)) return resolved;
+      if (
+        specifier !== "typebox" ||
+        conditions.includes("require") ||
+        !importsOnlyType(parentURL)
+      ) {
+        return resolved;
+      }
       return { url: `${laterScheme}${resolved.url}`, format: "module", shortCircuit: true };
     },
     load(url, context, nextLoad) {
@@ -89,16 +99,21 @@ const plainMakers = new Set([
 function typeLater(url: string): object {
   let loaded: Readonly<Record<string, unknown>> | undefined;
   const real = (): Readonly<Record<string, unknown>> =>
-    (loaded ??= (createRequire(import.meta.url)(fileURLToPath(url)) as { Type: Readonly<Record<string, unknown>> })
-      .Type);
+    (loaded ??= (
+      createRequire(import.meta.url)(fileURLToPath(url)) as {
+        Type: Readonly<Record<string, unknown>>;
+      }
+    ).Type);
   const kept = new Map<string, Maker>();
   const makerOf = (name: string): Maker => {
-    const maker = kept.get(name) ?? ((...args) => schemaLater(() => (real()[name] as Maker)(...args)));
+    const maker =
+      kept.get(name) ?? ((...args) => schemaLater(() => (real()[name] as Maker)(...args)));
     kept.set(name, maker);
     return maker;
   };
   return new Proxy(Object.create(null) as object, {
-    get: (_, name) => (typeof name === "string" && plainMakers.has(name) ? makerOf(name) : Reflect.get(real(), name)),
+    get: (_, name) =>
+      typeof name === "string" && plainMakers.has(name) ? makerOf(name) : Reflect.get(real(), name),
     has: (_, name) => Reflect.has(real(), name),
   });
 }
@@ -121,7 +136,8 @@ function schemaLater(make: () => object): object {
       has: (target, name) => Reflect.has(made(target), name),
       deleteProperty: (target, name) => Reflect.deleteProperty(made(target), name),
       defineProperty: (target, name, facts) => Reflect.defineProperty(made(target), name, facts),
-      getOwnPropertyDescriptor: (target, name) => Reflect.getOwnPropertyDescriptor(made(target), name),
+      getOwnPropertyDescriptor: (target, name) =>
+        Reflect.getOwnPropertyDescriptor(made(target), name),
       ownKeys: (target) => Reflect.ownKeys(made(target)),
       getPrototypeOf: (target) => Reflect.getPrototypeOf(made(target)),
       setPrototypeOf: (target, prototype) => Reflect.setPrototypeOf(made(target), prototype),

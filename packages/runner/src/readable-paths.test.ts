@@ -16,7 +16,9 @@ function tree(files: Record<string, string>): string {
 }
 
 function packageWith(...dependencies: string[]): string {
-  return JSON.stringify({ dependencies: Object.fromEntries(dependencies.map((name) => [name, "*"])) });
+  return JSON.stringify({
+    dependencies: Object.fromEntries(dependencies.map((name) => [name, "*"])),
+  });
 }
 
 /** Whether what is there at a path can be read where only `paths` can. */
@@ -43,12 +45,17 @@ describe("what a module needs elsewhere", () => {
     for (const name of [".env", ".git/config", "src/deep/.env.local"]) {
       expect(covers(paths, join(root, name))).toBe(false);
     }
-    for (const name of ["src/tool.ts", "src/deep/data.json", "package.json", "node_modules/left/node_modules/below"]) {
+    for (const name of [
+      "src/tool.ts",
+      "src/deep/data.json",
+      "package.json",
+      "node_modules/left/node_modules/below",
+    ]) {
       expect(covers(paths, join(root, name))).toBe(true);
     }
     expect(paths).toEqual(
-      ["node_modules", "package.json", "src/deep/data.json", "src/plain", "src/tool.ts"].map((name) =>
-        join(root, name),
+      ["node_modules", "package.json", "src/deep/data.json", "src/plain", "src/tool.ts"].map(
+        (name) => join(root, name),
       ),
     );
   });
@@ -71,7 +78,11 @@ describe("what a module needs elsewhere", () => {
       symlinkSync(join(root, to ?? ""), join(root, from ?? ""));
     }
     const paths = readablePaths(join(root, "apps/runner/tool.ts"));
-    for (const name of ["packages/mine/index.ts", "packages/mine/node_modules", "store/.pnpm/far@1/node_modules/far"]) {
+    for (const name of [
+      "packages/mine/index.ts",
+      "packages/mine/node_modules",
+      "store/.pnpm/far@1/node_modules/far",
+    ]) {
       expect(covers(paths, join(root, name))).toBe(true);
     }
     for (const name of ["packages/mine/.env", "other", "apps/other"]) {
@@ -106,11 +117,21 @@ describe("what a module needs elsewhere", () => {
       mkdirSync(dirname(join(root, from)), { recursive: true });
       symlinkSync(join(root, to), join(root, from));
     }
-    const paths = readablePaths(join(root, "apps/runner/tool.ts"), { mine: "whole", yours: "alone" });
-    for (const name of ["apps/runner/tool.ts", "packages/mine/index.ts", "store/far", "packages/yours/index.ts"]) {
+    const paths = readablePaths(join(root, "apps/runner/tool.ts"), {
+      mine: "whole",
+      yours: "alone",
+    });
+    for (const name of [
+      "apps/runner/tool.ts",
+      "packages/mine/index.ts",
+      "store/far",
+      "packages/yours/index.ts",
+    ]) {
       expect(covers(paths, join(root, name))).toBe(true);
     }
-    for (const name of ["store/further", "packages/unneeded"]) expect(covers(paths, join(root, name))).toBe(false);
+    for (const name of ["store/further", "packages/unneeded"]) {
+      expect(covers(paths, join(root, name))).toBe(false);
+    }
   });
 
   it("of this package itself is found, the tool's door and its dependencies among it", () => {
@@ -121,7 +142,9 @@ describe("what a module needs elsewhere", () => {
     expect(paths.filter((path) => /bullmq|ioredis|fastify/.test(path))).toEqual([]);
     expect(covers(paths, file)).toBe(true);
     expect(covers(paths, join(root, "packages/tool-kit/src/index.ts"))).toBe(true);
-    expect(paths.filter((path) => path.includes("/."))).toEqual(paths.filter((path) => path.includes("/.pnpm/")));
+    expect(paths.filter((path) => path.includes("/."))).toEqual(
+      paths.filter((path) => path.includes("/.pnpm/")),
+    );
   });
 
   it("is pnpm's store as a whole, in one path, when packages in it are needed", () => {
@@ -133,12 +156,21 @@ describe("what a module needs elsewhere", () => {
     });
     for (const [from, to] of [
       ["node_modules/left", "node_modules/.pnpm/left@1/node_modules/left"],
-      ["node_modules/.pnpm/left@1/node_modules/right", "node_modules/.pnpm/right@1/node_modules/right"],
+      [
+        "node_modules/.pnpm/left@1/node_modules/right",
+        "node_modules/.pnpm/right@1/node_modules/right",
+      ],
     ] as const) {
       symlinkSync(join(root, to), join(root, from));
     }
-    const alone = tree({ "package.json": packageWith("left"), "tool.ts": "", "node_modules/.keep": "" });
+    const alone = tree({
+      "package.json": packageWith("left"),
+      "tool.ts": "",
+      "node_modules/.keep": "",
+    });
     symlinkSync(join(root, "node_modules/left"), join(alone, "node_modules/left"));
-    expect(readablePaths(join(alone, "tool.ts")).sort()).toEqual([alone, join(root, "node_modules/.pnpm")].sort());
+    expect(readablePaths(join(alone, "tool.ts")).sort()).toEqual(
+      [alone, join(root, "node_modules/.pnpm")].sort(),
+    );
   });
 });

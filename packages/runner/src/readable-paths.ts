@@ -36,7 +36,9 @@ function packageOf(file: string): string | undefined {
  * What packages need of their dependencies inside a sandbox, where that is less than they name: tool-kit checks
  * definitions and input with TypeBox and ajv, which the runner has done by then.
  */
-const neededInside: Readonly<Record<string, Needed>> = { "@larkline/tool-kit": { "@larkline/protocol": "alone" } };
+const neededInside: Readonly<Record<string, Needed>> = {
+  "@larkline/tool-kit": { "@larkline/protocol": "alone" },
+};
 
 const names = Type.Optional(Type.Record(Type.String(), Type.Unknown()));
 
@@ -71,7 +73,11 @@ class Closure {
   paths(): string[] {
     for (const directory of this.#whole) {
       if (this.#paths.has(join(directory, "node_modules"))) this.#paths.add(directory);
-      else for (const path of sourcesIn(directory, { entries: maxEntries }) ?? [directory]) this.#paths.add(path);
+      else {
+        for (const path of sourcesIn(directory, { entries: maxEntries }) ?? [directory]) {
+          this.#paths.add(path);
+        }
+      }
     }
     return outermost([...this.#paths].map(storeOf));
   }
@@ -92,7 +98,9 @@ class Closure {
   }
 
   addDependencies(needed: Needed, from: string): void {
-    for (const [name, how] of Object.entries(needed)) this.addDependency(name, from, how === "alone");
+    for (const [name, how] of Object.entries(needed)) {
+      this.addDependency(name, from, how === "alone");
+    }
   }
 
   addDependency(name: string, from: string, isAlone: boolean): void {
@@ -108,7 +116,9 @@ class Closure {
 /** The paths that no other one contains, each once, sorted. */
 export function outermost(paths: readonly string[]): string[] {
   const sorted = [...new Set(paths)].sort();
-  return sorted.filter((path, index) => !sorted.slice(0, index).some((other) => path.startsWith(`${other}/`)));
+  return sorted.filter(
+    (path, index) => !sorted.slice(0, index).some((other) => path.startsWith(`${other}/`)),
+  );
 }
 
 /** In place of a package in pnpm's store the store, as others have one `node_modules` for all: each path is a mount. */
@@ -119,7 +129,8 @@ function storeOf(path: string): string {
 /** The directory called `node_modules` in which Node finds a dependency of the package, as it looks for it. */
 function modulesWith(name: string, from: string): string | undefined {
   for (let directory = from; ; directory = dirname(directory)) {
-    const modules = basename(directory) === "node_modules" ? directory : join(directory, "node_modules");
+    const modules =
+      basename(directory) === "node_modules" ? directory : join(directory, "node_modules");
     if (existsSync(join(modules, name, "package.json"))) return modules;
     if (directory === dirname(directory)) return undefined;
   }

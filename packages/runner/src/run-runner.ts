@@ -34,10 +34,13 @@ export interface RunnerApp extends RunningApp {
  * `env` it takes that of the process, which is left clean.
  */
 export async function runRunner(program: RunnerProgram, env?: Env): Promise<void> {
-  const app = await runApp(async (taken, options) => await startRunnerApp(program, taken, options), {
-    givesWay: true,
-    env,
-  });
+  const app = await runApp(
+    async (taken, options) => await startRunnerApp(program, taken, options),
+    {
+      givesWay: true,
+      env,
+    },
+  );
   process.on("SIGHUP", () => void app.recheck());
 }
 
@@ -58,15 +61,36 @@ export async function startRunnerApp(
   const missing = mcpServers.flatMap((server) => missingVariables(server, env));
   if (missing.length > 0) throw new StartError(missing.join("\n"));
   return await openApp(async (opened) => {
-    const logger = createLogger({ service: "tool-runner", level: config.logLevel, destination, clock });
+    const logger = createLogger({
+      service: "tool-runner",
+      level: config.logLevel,
+      destination,
+      clock,
+    });
     for (const server of settings.mcp.servers.filter((each) => !mcpServers.includes(each))) {
       const mountedBy = server.runner ?? "default";
-      logger.info({ server: server.name, runner: mountedBy }, "an MCP server of another runner is not mounted here");
+      logger.info(
+        { server: server.name, runner: mountedBy },
+        "an MCP server of another runner is not mounted here",
+      );
     }
     const metrics = new Metrics({ service: "tool-runner" });
-    const traceLog = TraceLog.connect({ ...config, clock, random, ttlMs: settings.retention.traceDays * 86_400_000 });
-    const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.observers } as const;
-    const { telemetry, close: closeTelemetry } = accept(await openTelemetry({ ...watch, ...config, clock, random }));
+    const traceLog = TraceLog.connect({
+      ...config,
+      clock,
+      random,
+      ttlMs: settings.retention.traceDays * 86_400_000,
+    });
+    const watch = {
+      service: "tool-runner",
+      logger,
+      metrics,
+      traceLog,
+      modules: settings.observers,
+    } as const;
+    const { telemetry, close: closeTelemetry } = accept(
+      await openTelemetry({ ...watch, ...config, clock, random }),
+    );
     opened.defer(closeTelemetry);
     const runner = await startRunner({
       config,
@@ -83,15 +107,24 @@ export async function startRunnerApp(
       clock,
       random,
     }).catch((error: unknown) => {
-      throw error instanceof StartError ? error : new StartError(problemOf(error), { cause: error });
+      throw error instanceof StartError
+        ? error
+        : new StartError(problemOf(error), { cause: error });
     });
     opened.defer(runner.close);
-    const tools = loaded.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
+    const tools = loaded.registry
+      .tools()
+      .map(({ name, isolation }) => `${name} (${isolation.level})`);
     logger.info({ tools }, "tools");
     const { host, port } = config;
-    const ops = await startOpsServer({ host, port, metrics, logger, ready: runner.ready, clock }).catch(
-      startError(`Cannot listen on ${host}:${port} (HOST, PORT)`),
-    );
+    const ops = await startOpsServer({
+      host,
+      port,
+      metrics,
+      logger,
+      ready: runner.ready,
+      clock,
+    }).catch(startError(`Cannot listen on ${host}:${port} (HOST, PORT)`));
     opened.defer(ops.close);
     logger.info({ port: ops.port, runner: config.runner }, "tool-runner ready");
     const { ready, recheck }: ToolRunner = runner;

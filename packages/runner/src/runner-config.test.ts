@@ -26,7 +26,9 @@ describe("the environment of a runner", () => {
   it("takes what a program says where it says nothing itself", () => {
     const defaults = { runner: "weather", concurrency: 4 };
     expect(loadRunnerConfig({ RUNNER_KEY }, defaults)).toMatchObject({ value: defaults });
-    expect(loadRunnerConfig({ RUNNER_KEY, RUNNER_NAME: "rain", RUNNER_CONCURRENCY: "5" }, defaults)).toMatchObject({
+    expect(
+      loadRunnerConfig({ RUNNER_KEY, RUNNER_NAME: "rain", RUNNER_CONCURRENCY: "5" }, defaults),
+    ).toMatchObject({
       value: { runner: "rain", concurrency: 5 },
     });
   });
@@ -50,7 +52,9 @@ describe("the environment of a runner", () => {
     });
     const problems = loaded.ok ? [] : loaded.error.split("\n");
     const runner = "RUNNER_NAME RUNNER_KEY RUNNER_CONCURRENCY RUNNER_DRAIN_MS SANDBOX_TIERS";
-    for (const name of `REDIS_URL PORT LOG_LEVEL ${runner}`.split(" ")) expect(problems.join("\n")).toContain(name);
+    for (const name of `REDIS_URL PORT LOG_LEVEL ${runner}`.split(" ")) {
+      expect(problems.join("\n")).toContain(name);
+    }
     expect(problems).toHaveLength(8);
     expect(problems.join("\n")).not.toContain("geheim");
   });

@@ -53,14 +53,18 @@ function redisUrlFrom(reader: Reader): string {
 function runnerKeyFrom(reader: Reader): string {
   const key = reader.secret("RUNNER_KEY", { required: true });
   if (key !== "" && !/^[0-9a-f]{64}$/.test(key)) {
-    reader.problem("RUNNER_KEY must be the 64 hex digits that are made of CALL_SIGNING_KEY and RUNNER_NAME.");
+    reader.problem(
+      "RUNNER_KEY must be the 64 hex digits that are made of CALL_SIGNING_KEY and RUNNER_NAME.",
+    );
   }
   return key;
 }
 
 function runnerNameFrom(reader: Reader, fallback: string): string {
   const runner = reader.text("RUNNER_NAME", { default: fallback });
-  if (!parseRunnerName(runner).ok) reader.problem("RUNNER_NAME must be 1 to 64 letters, digits, '_' or '-'.");
+  if (!parseRunnerName(runner).ok) {
+    reader.problem("RUNNER_NAME must be 1 to 64 letters, digits, '_' or '-'.");
+  }
   return runner;
 }
 
@@ -68,19 +72,28 @@ function tiersFrom(reader: Reader): SandboxTier[] | undefined {
   const names = reader.list("SANDBOX_TIERS");
   if (names.length === 0) return undefined;
   const tiers = sandboxTiers.filter((tier) => names.includes(tier));
-  if (tiers.length !== names.length) reader.problem(`SANDBOX_TIERS may name ${sandboxTiers.join(", ")}.`);
+  if (tiers.length !== names.length) {
+    reader.problem(`SANDBOX_TIERS may name ${sandboxTiers.join(", ")}.`);
+  }
   return tiers;
 }
 
 /** Reads the environment of a runner; every problem is reported at once, one per line, naming the variable. */
-export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): ParseResult<RunnerConfig> {
+export function loadRunnerConfig(
+  env: Env,
+  defaults: RunnerDefaults = {},
+): ParseResult<RunnerConfig> {
   const reader = createEnvReader(env);
   return reader.finish({
     redisUrl: redisUrlFrom(reader),
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     runner: runnerNameFrom(reader, defaults.runner ?? "default"),
     runnerKey: runnerKeyFrom(reader),
-    concurrency: reader.integer("RUNNER_CONCURRENCY", { default: defaults.concurrency ?? 32, min: 1, max: 1_000 }),
+    concurrency: reader.integer("RUNNER_CONCURRENCY", {
+      default: defaults.concurrency ?? 32,
+      min: 1,
+      max: 1_000,
+    }),
     childMb: reader.integer("RUNNER_CHILD_MB", { default: 80, min: 16, max: 65_536 }),
     drainMs: reader.integer("RUNNER_DRAIN_MS", { default: 8_000, min: 0, max: 3_600_000 }),
     blobDirectory: reader.text("BLOB_DIR"),

@@ -120,7 +120,9 @@ describe("a runner answers calls", () => {
   });
 
   it("tells the tool for whom it acts", async () => {
-    await start([toolOf("who", (_input, { actor, callId, turnId }) => ({ actor, callId, turnId }))]);
+    await start([
+      toolOf("who", (_input, { actor, callId, turnId }) => ({ actor, callId, turnId })),
+    ]);
     const job = await bed.send("r", { name: "who", effect: "pure" });
     const { actor, callId, turnId } = job;
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { actor, callId, turnId } });
@@ -129,9 +131,13 @@ describe("a runner answers calls", () => {
   it("keeps what a tool saves in the folder that workers share, where there is one", async () => {
     const directory = mkdtempSync(join(tmpdir(), "larkline-blobs-"));
     const png = Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1");
-    const draw = toolOf("draw", (_input, context) => context.saveFile(png, { mediaType: "image/png" }), {
-      savesFiles: true,
-    });
+    const draw = toolOf(
+      "draw",
+      (_input, context) => context.saveFile(png, { mediaType: "image/png" }),
+      {
+        savesFiles: true,
+      },
+    );
     await start([draw], { config: { ...configOf("r"), blobDirectory: directory } });
     const outcome = await bed.outcomeOf(await bed.send("r", { name: "draw", effect: "pure" }));
     const id = blobIdOf(png);
@@ -144,7 +150,9 @@ describe("a runner answers calls", () => {
   it("keeps what a tool saves where workers find it, and puts its Markdown into the outcome", async () => {
     const png = Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1");
     const facts = { mediaType: "image/png", name: "bars" };
-    await start([toolOf("draw", (_input, context) => context.saveFile(png, facts), { savesFiles: true })]);
+    await start([
+      toolOf("draw", (_input, context) => context.saveFile(png, facts), { savesFiles: true }),
+    ]);
     const outcome = await bed.outcomeOf(await bed.send("r", { name: "draw", effect: "pure" }));
     const id = blobIdOf(png);
     expect(outcome).toEqual({ ok: true, result: `![bars](blob:${id})` });
@@ -152,7 +160,9 @@ describe("a runner answers calls", () => {
   });
 
   it("tells the tool who allowed the call, and keeps its id through every attempt", async () => {
-    await start([toolOf("who", (_input, { callId, authority }) => ({ callId, authority }), { effect: "once" })]);
+    await start([
+      toolOf("who", (_input, { callId, authority }) => ({ callId, authority }), { effect: "once" }),
+    ]);
     const authority: CallAuthority = { by: "approval", id: "a1", people: ["ou_2"] };
     const attempt = { attempt: 2, callId: "c1", claims: { authority } };
     const job = await bed.send("r", { name: "who", effect: "once", ...attempt });
@@ -166,7 +176,11 @@ describe("a runner answers calls", () => {
     // Of the clock of Redis a process knows no more than half of a round trip allows: both times are of one clock here.
     const clock: Clock = { ...systemClock, now: () => Date.now() };
     await start([toolOf("wait", async () => await delay(60), { effect: "once" })], { clock });
-    const job = await bed.send("r", { name: "wait", effect: "once", queuedAtMs: Date.now() - 5_000 });
+    const job = await bed.send("r", {
+      name: "wait",
+      effect: "once",
+      queuedAtMs: Date.now() - 5_000,
+    });
     const { timing } = await bed.answerOf(job);
     expect(timing?.queuedMs).toBeGreaterThanOrEqual(5_000);
     expect(timing?.ranMs).toBeGreaterThanOrEqual(50);
@@ -181,7 +195,10 @@ describe("a runner answers calls", () => {
   it("refuses a call that is not signed for it, runs nothing, and logs why without what was sent", async () => {
     let runs = 0;
     const lines: string[] = [];
-    const logger = createLogger({ service: "t", destination: { write: (line) => void lines.push(line) } });
+    const logger = createLogger({
+      service: "t",
+      destination: { write: (line) => void lines.push(line) },
+    });
     await start([toolOf("count", () => (runs += 1))], { logger });
     const call = { name: "count", effect: "pure", arguments: '{"n":7}' } as const;
     const forged = [
@@ -191,10 +208,18 @@ describe("a runner answers calls", () => {
       await bed.send("r", { ...call, claims: { runner: "other" } }),
     ];
     for (const job of forged) {
-      expect(await bed.outcomeOf(job)).toEqual({ ok: false, error: expect.stringMatching(/refused .* was not run$/) });
+      expect(await bed.outcomeOf(job)).toEqual({
+        ok: false,
+        error: expect.stringMatching(/refused .* was not run$/),
+      });
     }
     expect(runs).toBe(0);
-    for (const reason of ["the signature is wrong", "another argumentsHash", "it has expired", "another runner"]) {
+    for (const reason of [
+      "the signature is wrong",
+      "another argumentsHash",
+      "it has expired",
+      "another runner",
+    ]) {
       expect(lines.join("")).toContain(reason);
     }
     expect(lines.join("")).not.toContain("made.up");
@@ -206,16 +231,26 @@ describe("a runner answers calls", () => {
     await start([toolOf("list", () => whole), toolOf("short", () => "x".repeat(262_144))]);
     const job = await bed.send("r", { name: "list", effect: "pure" });
     const outcome = await bed.outcomeOf(job);
-    if (!outcome.ok || outcome.stored === undefined) throw new Error(JSON.stringify(outcome).slice(0, 200));
+    if (!outcome.ok || outcome.stored === undefined) {
+      throw new Error(JSON.stringify(outcome).slice(0, 200));
+    }
     const { handle, characters } = outcome.stored;
     expect(characters).toBe(whole.length);
     expect(outcome.result).toMatch(/^row 0 长\n/);
     expect(outcome.result).toMatch(/row 39999 长$/);
     expect(String(outcome.result).length).toBeLessThan(51_000);
     const page = await resultPage(bed, job.session, { handle, offset: 100_000, characters: 50 });
-    expect(page).toEqual({ text: whole.slice(100_000, 100_050), characters: whole.length, nextOffset: 100_050 });
-    expect(await resultPage(bed, "app.other", { handle, offset: 0, characters: 50 })).toBeUndefined();
-    expect(await bed.outcomeOf(await bed.send("r", { name: "short", effect: "pure" }))).not.toHaveProperty("stored");
+    expect(page).toEqual({
+      text: whole.slice(100_000, 100_050),
+      characters: whole.length,
+      nextOffset: 100_050,
+    });
+    expect(
+      await resultPage(bed, "app.other", { handle, offset: 0, characters: 50 }),
+    ).toBeUndefined();
+    expect(
+      await bed.outcomeOf(await bed.send("r", { name: "short", effect: "pure" })),
+    ).not.toHaveProperty("stored");
   });
 
   it("EE-44: publishes what a tool says while it runs, as messages of kind log", async () => {
@@ -249,7 +284,10 @@ describe("a runner answers calls", () => {
     await Promise.all([start([narrow, wide]), start([narrow, wide])]);
     const options = { limitedTools: new Set(["narrow"]) };
     const jobs = await Promise.all(
-      Array.from({ length: 6 }, async () => await bed.send("r", { name: "narrow", effect: "pure" }, options)),
+      Array.from(
+        { length: 6 },
+        async () => await bed.send("r", { name: "narrow", effect: "pure" }, options),
+      ),
     );
     await until("two at work", () => (gates.length === 2 ? true : undefined));
     expect(await bed.outcomeOf(await bed.send("r", { name: "wide", effect: "pure" }))).toEqual({
@@ -274,15 +312,24 @@ describe("a runner answers calls", () => {
         await gate.promise;
       }),
     ]);
-    const jobs = await Promise.all([1, 2, 3, 4].map(async () => await bed.send("r", { name: "meet", effect: "pure" })));
+    const jobs = await Promise.all(
+      [1, 2, 3, 4].map(async () => await bed.send("r", { name: "meet", effect: "pure" })),
+    );
     for (const job of jobs) expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: null });
   });
 
   it("does not start a call whose deadline has passed", async () => {
     let runs = 0;
     await start([toolOf("count", () => (runs += 1))]);
-    const job = await bed.send("r", { name: "count", effect: "pure", deadlineMs: Date.now() - 10_000 });
-    expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringContaining("deadline") });
+    const job = await bed.send("r", {
+      name: "count",
+      effect: "pure",
+      deadlineMs: Date.now() - 10_000,
+    });
+    expect(await bed.outcomeOf(job)).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("deadline"),
+    });
     expect(runs).toBe(0);
   });
 
@@ -298,10 +345,17 @@ describe("a runner answers calls", () => {
       setImmediate(() => deadlines.forEach((ring) => ring()));
       return await never();
     };
-    const tools = [toolOf("short", never, { timeoutMs: 50 }), toolOf("long", run, { timeoutMs: 600_000 })];
+    const tools = [
+      toolOf("short", never, { timeoutMs: 50 }),
+      toolOf("long", run, { timeoutMs: 600_000 }),
+    ];
     await start(tools, { clock: { ...systemClock, after } });
     const short = await bed.send("r", { name: "short", effect: "pure" });
-    const long = await bed.send("r", { name: "long", effect: "pure", deadlineMs: Date.now() + 100_000 });
+    const long = await bed.send("r", {
+      name: "long",
+      effect: "pure",
+      deadlineMs: Date.now() + 100_000,
+    });
     for (const job of [short, long]) {
       expect(await bed.outcomeOf(job)).toMatchObject({
         ok: false,
@@ -327,9 +381,14 @@ describe("a runner answers calls", () => {
     const pure = await bed.openCall({ name: "pure", effect: "pure" });
     // A stale worker calls the tool pure; the runner's own definition is stricter and wins.
     const mislabelled = await bed.openCall({ name: "once", effect: "pure" });
-    for (const job of [once, pure, mislabelled]) await bed.store.begin(job.session, job.callId, job.effect);
+    for (const job of [once, pure, mislabelled]) {
+      await bed.store.begin(job.session, job.callId, job.effect);
+    }
     await bed.queues.dispatch("r", [once, pure, mislabelled]);
-    await start([toolOf("once", () => (runs += 1), { effect: "once" }), toolOf("pure", () => "ran")]);
+    await start([
+      toolOf("once", () => (runs += 1), { effect: "once" }),
+      toolOf("pure", () => "ran"),
+    ]);
     expect(await bed.outcomeOf(once)).toMatchObject({ ok: false, unknown: true });
     expect(await bed.outcomeOf(mislabelled)).toMatchObject({ ok: false, unknown: true });
     expect(await bed.outcomeOf(pure)).toEqual({ ok: true, result: "ran" });
@@ -365,7 +424,11 @@ describe("a runner answers calls", () => {
       destination: { write: (line) => void lines.push(line) },
     });
     await start([toolOf("echo", (input) => input)], { logger });
-    const job = await bed.send("r", { name: "echo", effect: "pure", arguments: '{"secret":"geheim"}' });
+    const job = await bed.send("r", {
+      name: "echo",
+      effect: "pure",
+      arguments: '{"secret":"geheim"}',
+    });
     await bed.outcomeOf(job);
     expect(lines.join("")).toContain(job.callId);
     expect(lines.join("")).not.toContain("geheim");
@@ -375,7 +438,10 @@ describe("a runner answers calls", () => {
 describe("a runner in the directory", () => {
   it("is found while it runs and away when it is closed", async () => {
     const runner = await start([toolOf("one", () => 1)]);
-    expect((await bed.directory.tools()).get("one")).toMatchObject({ runner: "r", announcement: { effect: "pure" } });
+    expect((await bed.directory.tools()).get("one")).toMatchObject({
+      runner: "r",
+      announcement: { effect: "pure" },
+    });
     await runner.close();
     expect(await bed.directory.runners()).toEqual([]);
     expect((await bed.directory.tools()).get("one")?.awayForMs).toBeGreaterThan(0);
@@ -383,7 +449,9 @@ describe("a runner in the directory", () => {
 
   it("is refused when another living runner offers the tool, and accepted once that one is away", async () => {
     const first = await start([toolOf("one", () => 1)]);
-    await expect(start([toolOf("one", () => 1)], { runner: "r2" })).rejects.toThrow(/belongs to runner 'r'/);
+    await expect(start([toolOf("one", () => 1)], { runner: "r2" })).rejects.toThrow(
+      /belongs to runner 'r'/,
+    );
     await first.close();
     await start([toolOf("one", () => 2)], { runner: "r2" });
     expect((await bed.directory.tools()).get("one")?.runner).toBe("r2");
@@ -400,7 +468,9 @@ describe("a runner in the directory", () => {
     });
     await start([toolOf("one", () => "old")]);
     const newer = await start([changed]);
-    expect((await bed.directory.tools()).get("one")?.announcement.spec.description).toBe("now with another schema");
+    expect((await bed.directory.tools()).get("one")?.announcement.spec.description).toBe(
+      "now with another schema",
+    );
     const superseded = async (): Promise<boolean> =>
       (await bed.directory.runners()).some(({ isCurrent }) => !isCurrent);
     expect(await superseded()).toBe(true);
@@ -414,12 +484,23 @@ describe("a runner in the directory", () => {
   });
 
   it("answers a call that waited for a tool that is another one by now, and does not run it", async () => {
-    const job = await bed.send("r", { name: "one", effect: "pure", toolDigest: "of another schema" });
+    const job = await bed.send("r", {
+      name: "one",
+      effect: "pure",
+      toolDigest: "of another schema",
+    });
     let ran = 0;
     await start([toolOf("one", () => (ran += 1))]);
-    expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringMatching(/^tool_changed: /) });
+    expect(await bed.outcomeOf(job)).toMatchObject({
+      ok: false,
+      error: expect.stringMatching(/^tool_changed: /),
+    });
     const announced = (await bed.directory.tools()).get("one")?.announcement.digest;
-    const fitting = await bed.send("r", { name: "one", effect: "pure", toolDigest: announced ?? "" });
+    const fitting = await bed.send("r", {
+      name: "one",
+      effect: "pure",
+      toolDigest: announced ?? "",
+    });
     expect(await bed.outcomeOf(fitting)).toEqual({ ok: true, result: 1 });
   });
 
@@ -431,6 +512,8 @@ describe("a runner in the directory", () => {
     await one.close();
     for (const job of jobs) expect((await bed.store.summary(job.session)).state).toBe("suspended");
     await start([toolOf("hang", () => "the next one")]);
-    for (const job of jobs) expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "the next one" });
+    for (const job of jobs) {
+      expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "the next one" });
+    }
   });
 });

@@ -3,7 +3,13 @@ import { createHash } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import { StartError } from "@larkline/process/app";
 import type { Env, McpServerConfig } from "@larkline/process/config";
-import { cancelChannelOf, createCancelBus, ToolQueues, createToolWorker, type JobWorker } from "@larkline/store/queues";
+import {
+  cancelChannelOf,
+  createCancelBus,
+  ToolQueues,
+  createToolWorker,
+  type JobWorker,
+} from "@larkline/store/queues";
 import { type BlobStore, defaultBlobTtlMs, RedisBlobStore } from "@larkline/store";
 import {
   closeRedis,
@@ -26,7 +32,13 @@ import {
   type ToolAnnouncement,
   type ToolJob,
 } from "@larkline/protocol";
-import { createClockLog, scrubText, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
+import {
+  createClockLog,
+  scrubText,
+  type Logger,
+  type Metrics,
+  type Telemetry,
+} from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
 import {
   CallHandler,
@@ -42,7 +54,10 @@ import { openMcpMounts, type McpMounts } from "./mcp/mounts.ts";
 import type { RunnerConfig } from "./runner-config.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
-export type RunnerSettings = Omit<RunnerConfig, "drainMs" | "configFile" | "host" | "port" | "logLevel">;
+export type RunnerSettings = Omit<
+  RunnerConfig,
+  "drainMs" | "configFile" | "host" | "port" | "logLevel"
+>;
 
 export interface RunnerSetup {
   config: RunnerSettings;
@@ -90,7 +105,11 @@ export interface ToolRunner {
  * IsolationRefusedError, an AnnouncementRefusedError, or why Redis cannot be reached.
  */
 export async function startRunner(given: RunnerSetup): Promise<ToolRunner> {
-  const setup = { ...given, clock: given.clock ?? systemClock, random: given.random ?? systemRandom };
+  const setup = {
+    ...given,
+    clock: given.clock ?? systemClock,
+    random: given.random ?? systemRandom,
+  };
   const { logger } = setup;
   const calls = new RunningCalls();
   const metrics = createRunnerMetrics(setup.metrics, () => calls.count);
@@ -109,7 +128,10 @@ export async function startRunner(given: RunnerSetup): Promise<ToolRunner> {
     levels = await openRunnerLevels(setup, metrics);
     opened = openMounts(setup, levels);
     const announced = await announceTools(setup, connections, opened);
-    const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announced);
+    const working = await work(
+      { setup, connections, levels, mounts: opened.mounts, metrics, calls },
+      announced,
+    );
     started = true;
     const stop = prepareSoon(setup, levels, opened.mounts);
     return {
@@ -122,7 +144,8 @@ export async function startRunner(given: RunnerSetup): Promise<ToolRunner> {
   } catch (error) {
     await opened?.mounts.close();
     await Promise.all([connections.close(), levels?.close()]);
-    const isRefused = error instanceof AnnouncementRefusedError || error instanceof IsolationRefusedError;
+    const isRefused =
+      error instanceof AnnouncementRefusedError || error instanceof IsolationRefusedError;
     throw isRefused ? error : (problem ?? error);
   }
 }
@@ -258,7 +281,10 @@ interface OpenedMounts {
   follow(listener: () => void): void;
 }
 
-function openMounts({ mcpServers = [], environment = {}, logger, clock, random }: Setup, levels: Levels): OpenedMounts {
+function openMounts(
+  { mcpServers = [], environment = {}, logger, clock, random }: Setup,
+  levels: Levels,
+): OpenedMounts {
   let announce: (() => void) | undefined;
   const mounts = openMcpMounts({
     servers: mcpServers,
@@ -269,7 +295,12 @@ function openMounts({ mcpServers = [], environment = {}, logger, clock, random }
     onChange: () => announce?.(),
     onEvent: ({ type, ...facts }) => {
       if (type === "connected") logger.info(facts, "MCP server connected");
-      else logger.warn(facts, type === "disconnected" ? "MCP server is away" : "MCP tool is not mounted");
+      else {
+        logger.warn(
+          facts,
+          type === "disconnected" ? "MCP server is away" : "MCP tool is not mounted",
+        );
+      }
     },
   });
   return { mounts, follow: (listener) => (announce = listener) };
@@ -307,7 +338,12 @@ async function announceTools(
     onCurrent: (isCurrent) => {
       generation.set(isCurrent);
       if (isCurrent) logger.info({}, "this runner takes calls again: the newer generation is gone");
-      else logger.warn({}, "a newer generation of this runner has started: this one takes no more calls");
+      else {
+        logger.warn(
+          {},
+          "a newer generation of this runner has started: this one takes no more calls",
+        );
+      }
     },
     onRefused: (conflict, tool) => {
       if (!mounts.exclude(tool)) return onRefused(conflict);
@@ -319,7 +355,9 @@ async function announceTools(
   // A new generation of this runner is learned of at once, not with the next renewal.
   await directory.watch(announcement.changed, closing);
   const isOffered = async ({ name, toolDigest }: ToolJob): Promise<boolean> => {
-    const others = (await directory.runners()).filter((each) => each.runner === runner && each.instance !== instance);
+    const others = (await directory.runners()).filter(
+      (each) => each.runner === runner && each.instance !== instance,
+    );
     const offers = others.flatMap(({ tools }) => tools.filter(({ spec }) => spec.name === name));
     return offers.some(({ digest }) => toolDigest === undefined || digest === toolDigest);
   };
@@ -333,7 +371,11 @@ function offered({ loaded }: Setup, mounts: McpMounts): ToolAnnouncement[] {
   const tools = [...own, ...mounts.tools().filter(({ name }) => !names.has(name))];
   return tools.map((tool) => {
     const mcp = names.has(tool.name) ? undefined : mounts.serverOf(tool.name);
-    return { ...announcementOf(tool), ...(mcp === undefined ? {} : { mcp }), digest: digestOf(tool) };
+    return {
+      ...announcementOf(tool),
+      ...(mcp === undefined ? {} : { mcp }),
+      digest: digestOf(tool),
+    };
   });
 }
 
@@ -341,7 +383,14 @@ function offered({ loaded }: Setup, mounts: McpMounts): ToolAnnouncement[] {
 function generationOf({ loaded }: Setup): string {
   const tools = loaded.registry.tools().map((tool) => {
     const { spec, effect, requiresApproval, limits = {}, identity } = announcementOf(tool);
-    return [spec.name, spec.inputSchema, effect, requiresApproval, limits, ...(identity ? [identity] : [])];
+    return [
+      spec.name,
+      spec.inputSchema,
+      effect,
+      requiresApproval,
+      limits,
+      ...(identity ? [identity] : []),
+    ];
   });
   const inOrder = tools.toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
   return createHash("sha256").update(JSON.stringify(inOrder)).digest("base64url").slice(0, 22);
@@ -406,7 +455,14 @@ export class AnnouncementRefusedError extends Error {
 
 /** Announces an instance and keeps renewing. Throws {@link AnnouncementRefusedError}. */
 export async function startAnnouncement(options: AnnouncementOptions): Promise<Announcement> {
-  const { directory, instance, tools, serverClock, intervalMs = 2_000, ttlMs = heartbeatMs } = options;
+  const {
+    directory,
+    instance,
+    tools,
+    serverClock,
+    intervalMs = 2_000,
+    ttlMs = heartbeatMs,
+  } = options;
   const { onError, onCurrent, onRefused } = options;
   const announce = async () =>
     await directory.announce({ ...instance, tools: tools(), clock: serverClock?.problem }, ttlMs);
@@ -468,7 +524,10 @@ async function work(parts: Parts, announced: Announced): Promise<ToolRunner> {
   const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
   const { redis, serverClock, closing, onError } = connections;
-  const bus = createCancelBus({ connection: redis, channel: cancelChannelOf(config.namespace, config.runner) });
+  const bus = createCancelBus({
+    connection: redis,
+    channel: cancelChannelOf(config.namespace, config.runner),
+  });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
   const workers = await startWorkers(parts, await openHandler(parts, announced));
   const takesCalls = generation.follow((isCurrent) => void workers.take(isCurrent).catch(onError));
@@ -544,7 +603,9 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
   for (const tool of setup.loaded.registry.tools()) {
     if (tool.limits === undefined) continue;
     await queues.limit(runner, tool.name, tool.limits);
-    workers.push(worker({ limitedTool: tool.name, concurrency: limitedConcurrency(tool, concurrency) }));
+    workers.push(
+      worker({ limitedTool: tool.name, concurrency: limitedConcurrency(tool, concurrency) }),
+    );
   }
   connections.presence.onEnded(() => {
     for (const each of workers) void each.recover().catch(onError);
@@ -555,13 +616,18 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
       await Promise.all(workers.map(async (each) => await each.take(jobs)));
     },
     close: async (deadlineMs) => {
-      await Promise.all(workers.map(async (each) => await each.close({ deadlineMs, abort: false })));
+      await Promise.all(
+        workers.map(async (each) => await each.close({ deadlineMs, abort: false })),
+      );
       await queues.close();
     },
   };
 }
 
-async function openHandler(parts: Parts, { isOffered }: Pick<Announced, "isOffered">): Promise<CallHandler> {
+async function openHandler(
+  parts: Parts,
+  { isOffered }: Pick<Announced, "isOffered">,
+): Promise<CallHandler> {
   const { setup, connections, levels, metrics, calls } = parts;
   const { config, loaded, telemetry, logger } = setup;
   const { namespace, runner, runnerKey } = config;
@@ -594,7 +660,10 @@ async function openHandler(parts: Parts, { isOffered }: Pick<Announced, "isOffer
 }
 
 /** Where workers look for what tools save. */
-function blobsOf({ config, random, blobTtlMs = defaultBlobTtlMs }: Setup, redis: RedisConnection): BlobStore {
+function blobsOf(
+  { config, random, blobTtlMs = defaultBlobTtlMs }: Setup,
+  redis: RedisConnection,
+): BlobStore {
   const { blobDirectory: directory, namespace } = config;
   const ttlMs = blobTtlMs;
   return directory === undefined
@@ -603,7 +672,10 @@ function blobsOf({ config, random, blobTtlMs = defaultBlobTtlMs }: Setup, redis:
 }
 
 /** The runner's own tools come first, so that no server receives their calls through a tool of the same name. */
-function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mounts">): Tool | undefined {
+function mountedTool(
+  name: string,
+  { setup, mounts }: Pick<Parts, "setup" | "mounts">,
+): Tool | undefined {
   const isOwn = setup.loaded.registry.tools().some((tool) => tool.name === name);
   return isOwn ? undefined : mounts.find(name);
 }
@@ -641,6 +713,9 @@ function sandboxCheck(levels: Levels): Record<string, boolean> {
   return sandbox === undefined ? {} : { [`sandbox (${sandbox.tier})`]: sandbox.holds };
 }
 
-async function withdrawQuietly(announcement: Announcement, onError: (error: unknown) => void): Promise<void> {
+async function withdrawQuietly(
+  announcement: Announcement,
+  onError: (error: unknown) => void,
+): Promise<void> {
   await announcement.withdraw().catch(onError); // it expires by itself
 }

@@ -17,12 +17,19 @@ export async function prepare({ module, tool: name, lend }: SandboxPreparation):
   quickenImports();
   const { runToEnd, toolsOfModule, trustDefinitions } = await import("@larkline/tool-kit");
   trustDefinitions();
-  if (lend !== undefined) (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
+  if (lend !== undefined) {
+    (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
+  }
   const tool = (await toolsOfModule(module)).find((each) => each.name === name);
-  if (tool?.kind !== "handler") throw new Error(`tool ${JSON.stringify(name)} is not in its module`);
+  if (tool?.kind !== "handler") {
+    throw new Error(`tool ${JSON.stringify(name)} is not in its module`);
+  }
   run = async ({ input, facts, maxOutputBytes }, { progress }) => {
     const { signal } = new AbortController(); // nothing aborts it: the sandbox is killed
-    return await runToEnd(tool, input, { context: { ...facts, signal, progress, log }, maxOutputBytes });
+    return await runToEnd(tool, input, {
+      context: { ...facts, signal, progress, log },
+      maxOutputBytes,
+    });
   };
 }
 

@@ -7,7 +7,10 @@ import { toolsFrom } from "./tool-modules.ts";
 
 const online = { allow: ["api.example.com"] };
 
-function toolWith(effect: "pure" | "once", isolation: Partial<IsolationSettings> = {}): ProgramTool {
+function toolWith(
+  effect: "pure" | "once",
+  isolation: Partial<IsolationSettings> = {},
+): ProgramTool {
   return defineProgramTool({
     name: "code",
     description: "d",
@@ -62,7 +65,9 @@ async function runWith(
       context: {
         callId: "c1",
         turnId: "t1",
-        signal: cancelled ? AbortSignal.abort(new Error("cancelled")) : new AbortController().signal,
+        signal: cancelled
+          ? AbortSignal.abort(new Error("cancelled"))
+          : new AbortController().signal,
         actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
         authority: { by: "policy" },
         progress: () => {},
@@ -77,21 +82,32 @@ async function runWith(
 const interrupted: SandboxStatus[] = ["timeout", "oom", "output_limit", "disk_limit", "protocol"];
 
 describe("how a run in a sandbox ended", () => {
-  it.each(interrupted)("%s: an exit code without a network, unknown of a `once` call that had one", async (status) => {
-    const ended = [{ status, error: `ended by ${status}`, stdout: "one" }];
-    const error = expect.stringContaining(`ended by ${status}`);
-    const exitCode = { timeout: 124, protocol: 1 }[String(status)] ?? 137;
-    expect((await runWith(toolWith("once"), ended)).outcome).toEqual({
-      ok: true,
-      result: { exitCode, stdout: "one", stderr: `ended by ${status}` },
-    });
-    expect((await runWith(toolWith("pure", { network: online }), ended)).outcome).toEqual({ ok: false, error });
-    const unknown = await runWith(toolWith("once", { network: online }), ended);
-    expect(unknown).toMatchObject({ outcome: { ok: false, error, unknown: true }, requests: [{ network: online }] });
-  });
+  it.each(interrupted)(
+    "%s: an exit code without a network, unknown of a `once` call that had one",
+    async (status) => {
+      const ended = [{ status, error: `ended by ${status}`, stdout: "one" }];
+      const error = expect.stringContaining(`ended by ${status}`);
+      const exitCode = { timeout: 124, protocol: 1 }[String(status)] ?? 137;
+      expect((await runWith(toolWith("once"), ended)).outcome).toEqual({
+        ok: true,
+        result: { exitCode, stdout: "one", stderr: `ended by ${status}` },
+      });
+      expect((await runWith(toolWith("pure", { network: online }), ended)).outcome).toEqual({
+        ok: false,
+        error,
+      });
+      const unknown = await runWith(toolWith("once", { network: online }), ended);
+      expect(unknown).toMatchObject({
+        outcome: { ok: false, error, unknown: true },
+        requests: [{ network: online }],
+      });
+    },
+  );
 
   it("refused: an error, never unknown", async () => {
-    const { outcome } = await runWith(toolWith("once", { network: online }), [{ status: "refused", error: "why" }]);
+    const { outcome } = await runWith(toolWith("once", { network: online }), [
+      { status: "refused", error: "why" },
+    ]);
     expect(outcome).toEqual({ ok: false, error: "why" });
   });
 
@@ -119,17 +135,24 @@ describe("how a run in a sandbox ended", () => {
 
   it("crashed: tried once more where that does no harm", async () => {
     const results: Partial<SandboxResult>[] = [{ status: "crashed", error: "gone" }, { value: 7 }];
-    expect(await runWith(toolWith("once"), results)).toMatchObject({ outcome: { ok: true, result: { result: 7 } } });
+    expect(await runWith(toolWith("once"), results)).toMatchObject({
+      outcome: { ok: true, result: { result: 7 } },
+    });
     const online2 = await runWith(toolWith("once", { network: online }), results);
     expect(online2.requests).toHaveLength(1);
     expect(online2.outcome).toMatchObject({ ok: false, unknown: true });
-    const twice = await runWith(toolWith("pure"), [...results.slice(0, 1), { status: "crashed", error: "again" }]);
+    const twice = await runWith(toolWith("pure"), [
+      ...results.slice(0, 1),
+      { status: "crashed", error: "again" },
+    ]);
     expect(twice.requests).toHaveLength(2);
     expect(twice.outcome).toEqual({ ok: false, error: "again" });
   });
 
   it("cancelled: with the reason of the caller that cancelled", async () => {
-    const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled" }], { cancelled: true });
+    const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled" }], {
+      cancelled: true,
+    });
     expect(outcome).toEqual({ ok: false, error: "cancelled" });
   });
 
@@ -139,13 +162,18 @@ describe("how a run in a sandbox ended", () => {
         { status, error: "no place", begins: false },
         { status, error: "no place", begins: false },
       ]);
-      expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/it was not run|no place/) });
+      expect(outcome).toEqual({
+        ok: false,
+        error: expect.stringMatching(/it was not run|no place/),
+      });
     }
   });
 
   it("as its outcome says, where the call may not begin any more", async () => {
     const closed: ToolOutcome = { ok: false, error: "the call was already answered" };
-    const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled", begins: true }], { instead: closed });
+    const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled", begins: true }], {
+      instead: closed,
+    });
     expect(outcome).toEqual(closed);
   });
 

@@ -1,6 +1,12 @@
 import { fileURLToPath } from "node:url";
 import { type Clock, deadline, imageTypeOf, type ToolOutcome } from "@larkline/protocol";
-import type { Sandbox, SandboxFile, SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
+import type {
+  Sandbox,
+  SandboxFile,
+  SandboxRequest,
+  SandboxResult,
+  SandboxStatus,
+} from "@larkline/sandbox";
 import {
   errorText,
   fileSaver,
@@ -62,7 +68,9 @@ function failed(tool: Tool, result: SandboxResult, { context, hasBegun }: RunFac
       ? errorText(context.signal.reason)
       : `${status === "cancelled" ? late(hasBegun) : error}${printed(result)}`;
   const ended = status === "error" || status === "refused" || isHarmless(tool) || !hasBegun;
-  return ended ? { ok: false, error: errorText(new Error(reason)) } : interruptedOutcome(tool, new Error(reason));
+  return ended
+    ? { ok: false, error: errorText(new Error(reason)) }
+    : interruptedOutcome(tool, new Error(reason));
 }
 
 function late(hasBegun: boolean): string {
@@ -83,7 +91,11 @@ function signalOf(
 }
 
 /** Images are kept and named by their Markdown; of other files the model gets to know that they exist. */
-async function filesOf(tool: Tool, result: SandboxResult, { context, storeFile }: RunToolRequest): Promise<string[]> {
+async function filesOf(
+  tool: Tool,
+  result: SandboxResult,
+  { context, storeFile }: RunToolRequest,
+): Promise<string[]> {
   const save = fileSaver({ name: tool.name, savesFiles: true }, storeFile, {
     signal: context.signal,
     answered: () => false,
@@ -91,7 +103,9 @@ async function filesOf(tool: Tool, result: SandboxResult, { context, storeFile }
   const described = async ({ name, bytes }: SandboxFile): Promise<string> => {
     const mediaType = imageTypeOf(bytes);
     if (mediaType === undefined) return `${name} (${bytes.byteLength} bytes, not kept)`;
-    return await save(bytes, { mediaType, name }).catch((error: unknown) => `${name} (${errorText(error)})`);
+    return await save(bytes, { mediaType, name }).catch(
+      (error: unknown) => `${name} (${errorText(error)})`,
+    );
   };
   const files: string[] = [];
   for (const file of result.files) files.push(await described(file));
@@ -117,7 +131,10 @@ const stoppedCodes: Partial<Record<SandboxStatus, number>> = {
 };
 
 /** Undefined where the program did not run, was cancelled, broke with its sandbox, or may have changed something outside. */
-function exitCodeOf({ tool, runtime, result }: ProgramRun, { hasBegun }: RunFacts): number | undefined {
+function exitCodeOf(
+  { tool, runtime, result }: ProgramRun,
+  { hasBegun }: RunFacts,
+): number | undefined {
   const { status, value, exitCode } = result;
   if (exitCode !== undefined) return exitCode;
   // A sandbox host of the version before returns no exit codes.
@@ -155,7 +172,9 @@ async function programOutcome(run: ProgramRun, request: RunFacts): Promise<ToolO
 function handlerOutcome(tool: Tool, result: SandboxResult, request: RunFacts): ToolOutcome {
   if (result.status !== "ok") return failed(tool, result, request);
   const outcome = parseHostOutcome(result.value);
-  return outcome.ok ? outcome.value : { ok: false, error: `the sandbox of tool ${tool.name} gave no outcome` };
+  return outcome.ok
+    ? outcome.value
+    : { ok: false, error: `the sandbox of tool ${tool.name} gave no outcome` };
 }
 
 /** Asks once whether the call may begin, however often the sandbox asks. */
@@ -215,18 +234,27 @@ class SandboxLevel implements ToolLevel {
   async #execute(tool: Tool, asked: SandboxRequest, beginning: Beginning): Promise<SandboxResult> {
     const { sandbox } = this.#options;
     const result = await sandbox.run(asked);
-    const hasCrashed = result.status === "crashed" && (tool.kind !== "program" || result.exitCode === undefined);
+    const hasCrashed =
+      result.status === "crashed" && (tool.kind !== "program" || result.exitCode === undefined);
     const again = hasCrashed && (tool.effect !== "once" || isHarmless(tool) || !beginning.hasBegun);
     return again && !asked.signal.aborted ? await sandbox.run(asked) : result;
   }
 
-  #requestOf(tool: Tool, program: SandboxRequest["program"], request: RunToolRequest): SandboxRequest {
+  #requestOf(
+    tool: Tool,
+    program: SandboxRequest["program"],
+    request: RunToolRequest,
+  ): SandboxRequest {
     const { env, memoryMb, limits, network } = tool.isolation;
     const { context, onOutput } = request;
     return {
       program,
       // The same for every call of a tool: sandboxes are booted ahead with their limits.
-      limits: { ...limits, ...(memoryMb === undefined ? {} : { memoryMb }), wallMs: tool.timeoutMs },
+      limits: {
+        ...limits,
+        ...(memoryMb === undefined ? {} : { memoryMb }),
+        wallMs: tool.timeoutMs,
+      },
       env: pickedEnv(this.#options.environment, env),
       network,
       signal: signalOf(this.#options.clock, tool, request),
@@ -235,7 +263,11 @@ class SandboxLevel implements ToolLevel {
     };
   }
 
-  #programOf(tool: Tool, input: Record<string, unknown>, request: RunToolRequest): SandboxRequest["program"] {
+  #programOf(
+    tool: Tool,
+    input: Record<string, unknown>,
+    request: RunToolRequest,
+  ): SandboxRequest["program"] {
     if (tool.kind === "program") return tool.program(input);
     const { loaded, readable } = this.#options;
     const { callId, turnId, actor, authority } = request.context;

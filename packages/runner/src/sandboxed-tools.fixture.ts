@@ -1,14 +1,21 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { env } from "node:process";
-import { defineProgramTool, defineTool, type ToolContext, type ToolProgram } from "@larkline/tool-kit";
+import {
+  defineProgramTool,
+  defineTool,
+  type ToolContext,
+  type ToolProgram,
+} from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 function seen(path: string): string {
   try {
     return readFileSync(path, "utf8").slice(0, 200);
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EISDIR") return readdirSync(path).join(" ");
+    if (error instanceof Error && "code" in error && error.code === "EISDIR") {
+      return readdirSync(path).join(" ");
+    }
     return error instanceof Error && "code" in error ? String(error.code) : String(error);
   }
 }
@@ -35,7 +42,10 @@ async function look(
   };
 }
 
-const input = Type.Object({ paths: Type.Array(Type.String()), port: Type.Optional(Type.Integer()) });
+const input = Type.Object({
+  paths: Type.Array(Type.String()),
+  port: Type.Optional(Type.Integer()),
+});
 const isolation = { level: "sandbox", env: ["LARKLINE_GIVEN"], memoryMb: 256 } as const;
 
 /** A tool for programs of one language. */

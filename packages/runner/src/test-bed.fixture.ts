@@ -20,7 +20,12 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { codeCache } from "@larkline/testkit";
-import { cancelChannelOf, createCancelBus, ToolQueues, type DispatchOptions } from "@larkline/store/queues";
+import {
+  cancelChannelOf,
+  createCancelBus,
+  ToolQueues,
+  type DispatchOptions,
+} from "@larkline/store/queues";
 import { AuditLog, EventLog, RedisBlobStore, SessionStore, type OpenCall } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import {
@@ -63,7 +68,11 @@ function messageOf(session: string): InboundMessage {
 
 /** A call of a test; `claims` are what its envelope says otherwise than the job, `facts` what the ledger says besides. */
 type Call = Pick<ToolJob, "name" | "effect"> &
-  Partial<ToolJob> & { claims?: Partial<CallClaims>; runner?: string; facts?: Partial<OpenCall["facts"]> };
+  Partial<ToolJob> & {
+    claims?: Partial<CallClaims>;
+    runner?: string;
+    facts?: Partial<OpenCall["facts"]>;
+  };
 
 const signingKey = randomBytes(32).toString("hex");
 
@@ -127,7 +136,14 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: Date.now(),
   };
-  const written = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0, turn };
+  const written = {
+    session,
+    epoch: claim?.epoch ?? "",
+    history: [],
+    events: [],
+    consumed: 0,
+    turn,
+  };
   const { turnId, name: tool } = job;
   const facts = {
     turnId,
@@ -150,7 +166,9 @@ async function answerOf(
 ): Promise<ControlEntry & { type: "outcome" }> {
   const gen = await until(`wake-up after ${job.name}`, () => wakes.get(job.session), ms);
   const claim = await store.claim(job.session, gen, "test");
-  const entries = (claim?.control ?? []).flatMap((entry) => (entry.type === "outcome" ? [entry] : []));
+  const entries = (claim?.control ?? []).flatMap((entry) =>
+    entry.type === "outcome" ? [entry] : [],
+  );
   const [first] = entries;
   if (entries.length !== 1 || first?.callId !== attemptIdOf(job)) {
     throw new Error(`outcomes: ${JSON.stringify(entries)}`);
@@ -214,7 +232,8 @@ export function createTestBed(redisUrl: string, identities: CallIdentities = noI
     /** What was handed in and not believed. */
     refused,
     /** A way of runner `r` to hand something in. */
-    handoffOf: (runner: string) => new RunnerHandoff({ redis, namespace, runner, runnerKey: keyOf(runner) }),
+    handoffOf: (runner: string) =>
+      new RunnerHandoff({ redis, namespace, runner, runnerKey: keyOf(runner) }),
     /** Resolves when workers receive notifications. */
     listening,
     namespace,
@@ -223,7 +242,8 @@ export function createTestBed(redisUrl: string, identities: CallIdentities = noI
     lookups,
     queues,
     directory: new RunnerDirectory({ redis, namespace }),
-    busOf: (runner: string) => createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }),
+    busOf: (runner: string) =>
+      createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }),
     openCall: async (call: Call) => await openCall(store, call),
     send: async (runner: string, call: Call, options?: DispatchOptions) => {
       const job = await openCall(store, { runner, ...call });
@@ -232,7 +252,8 @@ export function createTestBed(redisUrl: string, identities: CallIdentities = noI
       return job;
     },
     answerOf: async (job: ToolJob, ms?: number) => await answerOf({ store, wakes }, job, ms),
-    outcomeOf: async (job: ToolJob, ms?: number) => (await answerOf({ store, wakes }, job, ms)).outcome,
+    outcomeOf: async (job: ToolJob, ms?: number) =>
+      (await answerOf({ store, wakes }, job, ms)).outcome,
     events: async (job: ToolJob): Promise<EngineEvent[]> =>
       (await log.read(job.session, 0, 1_000)).map((record) => record.event),
     audit: async (session: string): Promise<AuditRecord[]> => {
@@ -297,7 +318,14 @@ export function spawnRunner(
 ): RunnerProcess {
   const RUNNER_KEY = keyOf(env["RUNNER_NAME"] ?? "default");
   const child = spawn(process.execPath, [program], {
-    env: { HOST: "127.0.0.1", PORT: "0", NODE_COMPILE_CACHE: codeCache, RUNNER_TOOLS: probes, RUNNER_KEY, ...env },
+    env: {
+      HOST: "127.0.0.1",
+      PORT: "0",
+      NODE_COMPILE_CACHE: codeCache,
+      RUNNER_TOOLS: probes,
+      RUNNER_KEY,
+      ...env,
+    },
     stdio: ["ignore", "pipe", "pipe"],
     cwd,
   });

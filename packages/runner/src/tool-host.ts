@@ -21,11 +21,16 @@ const maxLines = 1_000;
 
 async function load(module: string): Promise<Map<string, HandlerTool>> {
   const tools = await toolsOfModule(module);
-  return new Map(tools.flatMap((tool) => (tool.kind === "handler" ? [[tool.name, tool] as const] : [])));
+  return new Map(
+    tools.flatMap((tool) => (tool.kind === "handler" ? [[tool.name, tool] as const] : [])),
+  );
 }
 
 /** Loaded once: what a module keeps in memory lives as long as this process. */
-async function loadedModule(module: string, lend: LentPackages | undefined): Promise<Map<string, HandlerTool>> {
+async function loadedModule(
+  module: string,
+  lend: LentPackages | undefined,
+): Promise<Map<string, HandlerTool>> {
   if (lend !== undefined && modules.size === 0) {
     (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
   }
@@ -37,7 +42,9 @@ async function loadedModule(module: string, lend: LentPackages | undefined): Pro
 async function loadAll({ load: all, lend }: HostLoad): Promise<null> {
   for (const module of all) {
     await loadedModule(module, lend).catch((error: unknown) => {
-      throw new Error(`${module} cannot be loaded in a process of its own: ${errorText(error)}`, { cause: error });
+      throw new Error(`${module} cannot be loaded in a process of its own: ${errorText(error)}`, {
+        cause: error,
+      });
     });
   }
   flushCompileCache(); // for those that start after this one, which may be killed
@@ -45,7 +52,10 @@ async function loadAll({ load: all, lend }: HostLoad): Promise<null> {
 }
 
 /** Passes on the newest report, at most one every 50 ms. */
-function createProgress(emit: (event: HostEvent) => void): { report: ToolCallContext["progress"]; flush(): void } {
+function createProgress(emit: (event: HostEvent) => void): {
+  report: ToolCallContext["progress"];
+  flush(): void;
+} {
   let sentMs = 0;
   let waiting: HostEvent | undefined;
   let timer: NodeJS.Timeout | undefined;
@@ -60,7 +70,11 @@ function createProgress(emit: (event: HostEvent) => void): { report: ToolCallCon
   return {
     flush,
     report: (fraction, detail) => {
-      waiting = { kind: "progress", fraction, ...(detail === undefined ? {} : { detail: String(detail) }) };
+      waiting = {
+        kind: "progress",
+        fraction,
+        ...(detail === undefined ? {} : { detail: String(detail) }),
+      };
       const restMs = sentMs + leastProgressMs - performance.now();
       if (restMs <= 0) flush();
       else timer ??= setTimeout(flush, restMs);
@@ -83,14 +97,21 @@ function createLog(emit: (event: HostEvent) => void): ToolCallContext["log"] {
 
 async function run(call: HostCall, { signal, emit, request }: CallContext): Promise<unknown> {
   const tool = (await loadedModule(call.module, call.lend)).get(call.tool);
-  if (tool === undefined) throw new Error(`tool ${JSON.stringify(call.tool)} is not in its module any more`);
+  if (tool === undefined) {
+    throw new Error(`tool ${JSON.stringify(call.tool)} is not in its module any more`);
+  }
   const progress = createProgress(emit);
   const ended = runToEnd(tool, call.input, {
     context: { ...call.facts, signal, progress: progress.report, log: createLog(emit) },
     maxOutputBytes: call.maxOutputBytes,
     storeFile: async (bytes, { mediaType, name }) => {
       const base64 = Buffer.from(bytes).toString("base64");
-      const file: HostRequest = { kind: "saveFile", base64, mediaType, ...(name === undefined ? {} : { name }) };
+      const file: HostRequest = {
+        kind: "saveFile",
+        base64,
+        mediaType,
+        ...(name === undefined ? {} : { name }),
+      };
       return String(await request(file));
     },
   });

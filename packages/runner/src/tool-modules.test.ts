@@ -13,7 +13,10 @@ function errorsInNode(specifiers: string[], directory: string): string {
   const program = `import { loadTools } from ${JSON.stringify(join(here, "tool-modules.ts"))};
     const loaded = await loadTools(${JSON.stringify(specifiers)}, { directory: ${JSON.stringify(directory)} });
     process.stdout.write(loaded.ok ? "" : loaded.error);`;
-  return execFileSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", stdio: "pipe" });
+  return execFileSync(process.execPath, ["--input-type=module", "-e", program], {
+    encoding: "utf8",
+    stdio: "pipe",
+  });
 }
 
 describe("loadTools", () => {
@@ -21,27 +24,30 @@ describe("loadTools", () => {
     const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
     const installed = join(directory, "node_modules", "greetings");
     mkdirSync(installed, { recursive: true });
-    writeFileSync(join(installed, "package.json"), '{"name":"greetings","type":"module","exports":"./index.js"}');
+    writeFileSync(
+      join(installed, "package.json"),
+      '{"name":"greetings","type":"module","exports":"./index.js"}',
+    );
     writeFileSync(
       join(installed, "index.js"),
       `export { default } from ${JSON.stringify(join(here, "greet-tools.fixture.ts"))};`,
     );
-    const loaded = await loadTools(["greetings", relative(directory, join(here, "probe-tools.fixture.ts"))], {
-      directory,
-    });
-    expect(loaded.ok ? loaded.value.registry.specs().map((spec) => spec.name) : loaded.error).toEqual([
-      "greet",
-      "hold_once",
-      "hold_pure",
-      "slow",
-      "block",
-      "echo",
-    ]);
+    const loaded = await loadTools(
+      ["greetings", relative(directory, join(here, "probe-tools.fixture.ts"))],
+      {
+        directory,
+      },
+    );
+    expect(
+      loaded.ok ? loaded.value.registry.specs().map((spec) => spec.name) : loaded.error,
+    ).toEqual(["greet", "hold_once", "hold_pure", "slow", "block", "echo"]);
   });
 
   it("loads the tools of a file that makes a runner of itself, and starts none", async () => {
     const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
-    const [kit, greet] = ["create-runner.ts", "greet-tools.fixture.ts"].map((path) => join(here, path));
+    const [kit, greet] = ["create-runner.ts", "greet-tools.fixture.ts"].map((path) =>
+      join(here, path),
+    );
     const file = join(directory, "runner.mjs");
     writeFileSync(
       file,
@@ -49,20 +55,34 @@ describe("loadTools", () => {
        await createRunner({ name: "r", tools: [greet], env: {} });`,
     );
     const loaded = await loadTools(["runner.mjs"], { directory });
-    expect(loaded.ok ? [...loaded.value.modules] : loaded.error).toEqual([["greet", pathToFileURL(file).href]]);
+    expect(loaded.ok ? [...loaded.value.modules] : loaded.error).toEqual([
+      ["greet", pathToFileURL(file).href],
+    ]);
   });
 
   it("shows the line of a syntax error, and the calls that led to a throw", async () => {
     const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
-    writeFileSync(join(directory, "typed.ts"), "const a: number = 1;\nexport default [a,, b: 2];\n");
+    writeFileSync(
+      join(directory, "typed.ts"),
+      "const a: number = 1;\nexport default [a,, b: 2];\n",
+    );
     writeFileSync(join(directory, "plain.mjs"), "const a = 1;\nexport default = a;\n");
-    writeFileSync(join(directory, "throws.mjs"), "function open() {\n  throw new Error('no table');\n}\nopen();\n");
+    writeFileSync(
+      join(directory, "throws.mjs"),
+      "function open() {\n  throw new Error('no table');\n}\nopen();\n",
+    );
     const problems = errorsInNode(["typed.ts", "plain.mjs", "throws.mjs"], directory)
       .split(/^plugin_load_error/m)
       .slice(1);
-    expect(problems[0]).toContain(`\n    ${join(directory, "typed.ts")}:2\n    export default [a,, b: 2];\n`);
-    expect(problems[1]).toContain(`\n    ${join(directory, "plain.mjs")}:2\n    export default = a;\n`);
-    expect(problems[2]).toMatch(/no table\.\n    at open \(.*throws\.mjs:2:9\)\n    at .*throws\.mjs:4:1/);
+    expect(problems[0]).toContain(
+      `\n    ${join(directory, "typed.ts")}:2\n    export default [a,, b: 2];\n`,
+    );
+    expect(problems[1]).toContain(
+      `\n    ${join(directory, "plain.mjs")}:2\n    export default = a;\n`,
+    );
+    expect(problems[2]).toMatch(
+      /no table\.\n    at open \(.*throws\.mjs:2:9\)\n    at .*throws\.mjs:4:1/,
+    );
   });
 
   it("reports every module that is missing, broken, exports something else or repeats a name", async () => {
@@ -76,7 +96,9 @@ describe("loadTools", () => {
       ["./nowhere.mjs", "./broken.mjs", "./other.mjs", "none.mjs", "empty.mjs", probes, probes],
       { directory },
     );
-    const problems = loaded.ok ? [] : loaded.error.split("\n").filter((line) => !line.startsWith(" "));
+    const problems = loaded.ok
+      ? []
+      : loaded.error.split("\n").filter((line) => !line.startsWith(" "));
     expect(problems.map((problem) => problem.slice(0, 46))).toEqual(
       Array(6).fill('plugin_load_error: RUNNER_TOOLS: cannot load "'),
     );

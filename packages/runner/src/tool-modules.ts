@@ -4,7 +4,12 @@ import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { placeOfError } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
-import { createToolRegistry, toolsOfModule, type Tool, type ToolRegistry } from "@larkline/tool-kit";
+import {
+  createToolRegistry,
+  toolsOfModule,
+  type Tool,
+  type ToolRegistry,
+} from "@larkline/tool-kit";
 
 /** Packages that a module without any of its own gets from the module `lender` (a URL). */
 export interface LentPackages {
@@ -85,7 +90,8 @@ export async function loadTools(
       }
     } catch (error) {
       const what = `cannot load ${JSON.stringify(specifier)}: ${messageOf(error)}.`;
-      const path = error instanceof SyntaxError ? pathOfModule(locate(specifier, options)) : undefined;
+      const path =
+        error instanceof SyntaxError ? pathOfModule(locate(specifier, options)) : undefined;
       problems.push(`plugin_load_error: RUNNER_TOOLS: ${what}${placeOfError(error, path)}`);
     }
   }

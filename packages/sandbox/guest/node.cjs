@@ -64,7 +64,9 @@ async function runCode(code, input, progress) {
 /** The function `main` of a module that has made its preparations. */
 async function preparedModule({ module, preparation }) {
   const exported = await import(pathToFileURL(module).href);
-  if (typeof exported.main !== "function") throw new TypeError("the module exports no function main");
+  if (typeof exported.main !== "function") {
+    throw new TypeError("the module exports no function main");
+  }
   if (preparation !== null) await exported.prepare(preparation);
   return exported.main;
 }

@@ -12,7 +12,10 @@ export function isContained(level: AttackedPlace["level"]): boolean {
 }
 
 /** What the runner says. */
-export type Message = AttackReply | { ready: boolean; reason?: string } | { mark: string; threw: string };
+export type Message =
+  | AttackReply
+  | { ready: boolean; reason?: string }
+  | { mark: string; threw: string };
 
 export interface AttackedRunnerOptions {
   place: AttackedPlace;
@@ -34,18 +37,32 @@ export class AttackedRunner {
     // A program in the runner itself gets a small heap, so that it and not the machine is what breaks.
     const flags = contained ? [] : ["--max-old-space-size=1000"];
     const script = fileURLToPath(new URL("./attack-runner.fixture.ts", import.meta.url));
-    this.#process = spawn(process.execPath, [...flags, "--no-warnings", script, JSON.stringify(place)], {
-      stdio: ["pipe", "ignore", "pipe", "ignore", "pipe"],
-      env: { PATH: env["PATH"], TMPDIR: directory, HOME: directory, API_KEY: `ENV-SECRET-${process.pid}abc` },
-      cwd: directory,
-      ...identity,
-    });
+    this.#process = spawn(
+      process.execPath,
+      [...flags, "--no-warnings", script, JSON.stringify(place)],
+      {
+        stdio: ["pipe", "ignore", "pipe", "ignore", "pipe"],
+        env: {
+          PATH: env["PATH"],
+          TMPDIR: directory,
+          HOME: directory,
+          API_KEY: `ENV-SECRET-${process.pid}abc`,
+        },
+        cwd: directory,
+        ...identity,
+      },
+    );
     this.#process.stdin?.on("error", () => {});
-    this.#process.stderr?.on("data", (text: Buffer) => (this.#stderr = (this.#stderr + text.toString()).slice(-600)));
+    this.#process.stderr?.on(
+      "data",
+      (text: Buffer) => (this.#stderr = (this.#stderr + text.toString()).slice(-600)),
+    );
     this.#died = new Promise((resolve) => {
       this.#process.on("exit", (code, signal) => {
         this.dead = true;
-        resolve(`the runner died: ${signal ?? `exit code ${code}`} ${contained ? this.#stderr : ""}`.trim());
+        resolve(
+          `the runner died: ${signal ?? `exit code ${code}`} ${contained ? this.#stderr : ""}`.trim(),
+        );
       });
     });
     const reports = this.#process.stdio[4] as Readable; // a pipe, as asked for above
@@ -66,7 +83,10 @@ export class AttackedRunner {
   async answer(key: string, withinMs: number): Promise<Message | string> {
     const reply = new Promise<Message>((resolve) => this.#waiting.set(key, resolve));
     const { promise, resolve } = Promise.withResolvers<string>();
-    const timer = setTimeout(() => resolve(`the runner gave no answer within ${withinMs} ms`), withinMs);
+    const timer = setTimeout(
+      () => resolve(`the runner gave no answer within ${withinMs} ms`),
+      withinMs,
+    );
     try {
       return await Promise.race([reply, this.#died, promise]);
     } finally {

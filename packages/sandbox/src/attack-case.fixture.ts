@@ -129,7 +129,10 @@ export function valueOf(evidence: AttackEvidence, index = 0): unknown {
 /** A number in the value of the first program, 0 when it gave none. */
 export function numberOf(evidence: AttackEvidence, name: string): number {
   const value = valueOf(evidence);
-  const found = typeof value === "object" && value !== null ? Object.entries(value).find(([key]) => key === name) : [];
+  const found =
+    typeof value === "object" && value !== null
+      ? Object.entries(value).find(([key]) => key === name)
+      : [];
   return Number(found?.[1] ?? 0);
 }
 
@@ -147,8 +150,13 @@ export function firstOf(...findings: (string | false | undefined)[]): string | u
 /** What has no end of its own never comes back; how long a contained one takes to boot and to end is up to the machine. */
 export const bootMs = 100_000;
 
-export function overTime({ elapsedMs, runner }: AttackEvidence, wallMs: number): string | undefined {
-  if (elapsedMs > wallMs + bootMs) return `took ${Math.round(elapsedMs)} ms, the limit was ${wallMs}`;
+export function overTime(
+  { elapsedMs, runner }: AttackEvidence,
+  wallMs: number,
+): string | undefined {
+  if (elapsedMs > wallMs + bootMs) {
+    return `took ${Math.round(elapsedMs)} ms, the limit was ${wallMs}`;
+  }
   return blocked(runner);
 }
 
@@ -164,7 +172,9 @@ export function overMemory(evidence: AttackEvidence): string | undefined {
   // An interpreter and what V8 keeps beside its heap come on top where a process is bounded, not a group.
   const most = evidence.limits.memoryMb + 200;
   const reached = Math.max(evidence.peakMb, claimedMb(evidence));
-  return reached > most ? `${Math.round(reached)} MB of memory, the limit was ${evidence.limits.memoryMb}` : undefined;
+  return reached > most
+    ? `${Math.round(reached)} MB of memory, the limit was ${evidence.limits.memoryMb}`
+    : undefined;
 }
 
 export function overTasks({ peakTasks, remaining, limits }: AttackEvidence): string | undefined {

@@ -108,7 +108,9 @@ for name, family, kind in [("AF_VSOCK", 40, 1), ("AF_PACKET", 17, 3), ("AF_NETLI
       },
     ],
     gotOut: (evidence) =>
-      delivered(evidence).includes("ENV-SECRET-") ? "a secret of the environment was read" : undefined,
+      delivered(evidence).includes("ENV-SECRET-")
+        ? "a secret of the environment was read"
+        : undefined,
   },
   {
     id: "X5",
@@ -121,7 +123,9 @@ for name, family, kind in [("AF_VSOCK", 40, 1), ("AF_PACKET", 17, 3), ("AF_NETLI
       { runtime: "python", code: queueLeft, ends: ["ok"] },
     ],
     gotOut: ({ results }) =>
-      results.slice(1).some(({ value }) => value === "QUEUE") ? "a later call found the queue" : undefined,
+      results.slice(1).some(({ value }) => value === "QUEUE")
+        ? "a later call found the queue"
+        : undefined,
   },
   {
     id: "X6",

@@ -7,7 +7,10 @@ import {
   type AttackTarget,
 } from "./attack-case.fixture.ts";
 
-function touched(target: AttackTarget, what: string): (evidence: AttackEvidence) => string | undefined {
+function touched(
+  target: AttackTarget,
+  what: string,
+): (evidence: AttackEvidence) => string | undefined {
   return ({ hits }) => (hits[target] > 0 ? `${what} was reached` : undefined);
 }
 
@@ -27,7 +30,13 @@ export const networkAttacks: readonly AttackCase[] = [
     id: "N1",
     threat: "network",
     title: "TCP to a service on loopback, such as Redis",
-    programs: [{ runtime: "node", code: connecting("{ port: input.tcpPort, host: '127.0.0.1' }"), ends: ["ok"] }],
+    programs: [
+      {
+        runtime: "node",
+        code: connecting("{ port: input.tcpPort, host: '127.0.0.1' }"),
+        ends: ["ok"],
+      },
+    ],
     lingerMs,
     gotOut: touched("tcp", "the service"),
   },
@@ -172,7 +181,8 @@ export const writeAttacks: readonly AttackCase[] = [
         ends: ["ok"],
       },
     ],
-    gotOut: ({ results }) => (JSON.stringify(results).includes("OPENED") ? "code is open for writing" : undefined),
+    gotOut: ({ results }) =>
+      JSON.stringify(results).includes("OPENED") ? "code is open for writing" : undefined,
   },
   {
     id: "W3",
@@ -193,8 +203,12 @@ export const writeAttacks: readonly AttackCase[] = [
       },
     ],
     gotOut: ({ results, aim }) => {
-      const texts = results.flatMap(({ files }) => files.map(({ bytes }) => Buffer.from(bytes).toString("latin1")));
-      return texts.some((text) => text.includes(aim.mark)) ? "what a link leads to was delivered" : undefined;
+      const texts = results.flatMap(({ files }) =>
+        files.map(({ bytes }) => Buffer.from(bytes).toString("latin1")),
+      );
+      return texts.some((text) => text.includes(aim.mark))
+        ? "what a link leads to was delivered"
+        : undefined;
     },
   },
   {
@@ -219,8 +233,9 @@ export const writeAttacks: readonly AttackCase[] = [
     gotOut: ({ results, aim, elapsedMs }) =>
       firstOf(
         elapsedMs > bootMs && "the collection hung",
-        results.some(({ files }) => files.some(({ bytes }) => Buffer.from(bytes).includes(`WORLD-${aim.mark}`))) &&
-          "the hard link was delivered",
+        results.some(({ files }) =>
+          files.some(({ bytes }) => Buffer.from(bytes).includes(`WORLD-${aim.mark}`)),
+        ) && "the hard link was delivered",
       ),
   },
 ];

@@ -1,4 +1,12 @@
-import { attackPrelude, bootMs, firstOf, leftOver, overTime, valueOf, type AttackCase } from "./attack-case.fixture.ts";
+import {
+  attackPrelude,
+  bootMs,
+  firstOf,
+  leftOver,
+  overTime,
+  valueOf,
+  type AttackCase,
+} from "./attack-case.fixture.ts";
 
 const loopMs = 600;
 
@@ -116,7 +124,8 @@ export const processAttacks: readonly AttackCase[] = [
         ends: ["ok"],
       },
     ],
-    gotOut: ({ results }) => (JSON.stringify(results).includes('"NAMESPACE') ? "a namespace was made" : undefined),
+    gotOut: ({ results }) =>
+      JSON.stringify(results).includes('"NAMESPACE') ? "a namespace was made" : undefined,
   },
 ];
 
@@ -137,7 +146,8 @@ export const integrityAttacks: readonly AttackCase[] = [
         ends: ["ok", "protocol"],
       },
     ],
-    gotOut: ({ runner }) => (runner.polluted.length > 0 ? `all objects have ${runner.polluted.join(", ")}` : undefined),
+    gotOut: ({ runner }) =>
+      runner.polluted.length > 0 ? `all objects have ${runner.polluted.join(", ")}` : undefined,
   },
   {
     id: "H2",
@@ -151,7 +161,9 @@ export const integrityAttacks: readonly AttackCase[] = [
       },
     ],
     gotOut: ({ runner }) =>
-      runner.polluted.length > 0 ? `merging gave all objects ${runner.polluted.join(", ")}` : undefined,
+      runner.polluted.length > 0
+        ? `merging gave all objects ${runner.polluted.join(", ")}`
+        : undefined,
   },
   {
     id: "H3",
@@ -164,7 +176,8 @@ export const integrityAttacks: readonly AttackCase[] = [
         ends: ["ok", "protocol"],
       },
     ],
-    gotOut: ({ runner }) => (runner.intact ? undefined : "the runner's own functions were replaced"),
+    gotOut: ({ runner }) =>
+      runner.intact ? undefined : "the runner's own functions were replaced",
   },
   {
     id: "H4",

@@ -26,7 +26,9 @@ const loops: AttackCase[] = [
     id: "R2",
     threat: "endless loop",
     title: "microtasks without end",
-    programs: [{ runtime: "node", code: "while (true) await null", wallMs: loopMs, ends: ["timeout"] }],
+    programs: [
+      { runtime: "node", code: "while (true) await null", wallMs: loopMs, ends: ["timeout"] },
+    ],
     gotOut: (evidence) => overTime(evidence, loopMs),
   },
   {
@@ -34,7 +36,12 @@ const loops: AttackCase[] = [
     threat: "endless loop",
     title: "a regular expression that backtracks without end",
     programs: [
-      { runtime: "node", code: "return /^(a+)+$/.test('a'.repeat(40) + 'b')", wallMs: loopMs, ends: ["timeout"] },
+      {
+        runtime: "node",
+        code: "return /^(a+)+$/.test('a'.repeat(40) + 'b')",
+        wallMs: loopMs,
+        ends: ["timeout"],
+      },
     ],
     gotOut: (evidence) => overTime(evidence, loopMs),
   },
@@ -228,7 +235,11 @@ const floods: AttackCase[] = [
       },
     ],
     gotOut: ({ runner, progress }) =>
-      firstOf(grown(runner, 100), blocked(runner), progress > 5_000 && `${progress} messages were handled`),
+      firstOf(
+        grown(runner, 100),
+        blocked(runner),
+        progress > 5_000 && `${progress} messages were handled`,
+      ),
   },
 ];
 
@@ -279,7 +290,8 @@ const files: AttackCase[] = [
         ends: ["ok", "disk_limit"],
       },
     ],
-    gotOut: (evidence) => (numberOf(evidence, "files") > 10_000 ? `${numberOf(evidence, "files")} files` : undefined),
+    gotOut: (evidence) =>
+      numberOf(evidence, "files") > 10_000 ? `${numberOf(evidence, "files")} files` : undefined,
   },
   {
     id: "R15",
@@ -302,4 +314,10 @@ const files: AttackCase[] = [
 ];
 
 /** Attacks on what the machine has: time, memory, processes, disk. */
-export const resourceAttacks: readonly AttackCase[] = [...loops, ...memory, ...processes, ...floods, ...files];
+export const resourceAttacks: readonly AttackCase[] = [
+  ...loops,
+  ...memory,
+  ...processes,
+  ...floods,
+  ...files,
+];

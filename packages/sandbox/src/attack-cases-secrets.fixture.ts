@@ -14,7 +14,9 @@ function thenThreeTimes(first: AttackProgram, next: AttackProgram): AttackProgra
 }
 
 function laterSees(evidence: AttackEvidence, secret: string): boolean {
-  return JSON.stringify(evidence.results.slice(1).map(({ value }) => value ?? null)).includes(secret);
+  return JSON.stringify(evidence.results.slice(1).map(({ value }) => value ?? null)).includes(
+    secret,
+  );
 }
 
 /** Lines that a made-up list of accounts does not have. */
@@ -39,7 +41,8 @@ export const secretAttacks: readonly AttackCase[] = [
     ],
     gotOut: (evidence) =>
       firstOf(
-        hostAccounts.some((line) => delivered(evidence).includes(line)) && "accounts of the host were read",
+        hostAccounts.some((line) => delivered(evidence).includes(line)) &&
+          "accounts of the host were read",
         /root:[*!$]/.test(delivered(evidence)) && "passwords of the host were read",
       ),
   },
@@ -57,7 +60,8 @@ export const secretAttacks: readonly AttackCase[] = [
     gotOut: (evidence) =>
       firstOf(
         delivered(evidence).includes(`PRIVATE-${evidence.aim.mark}`) && "the private file was read",
-        delivered(evidence).includes(`WORLD-${evidence.aim.mark}`) && "the world-readable file was read",
+        delivered(evidence).includes(`WORLD-${evidence.aim.mark}`) &&
+          "the world-readable file was read",
       ),
   },
   {
@@ -79,7 +83,9 @@ export const secretAttacks: readonly AttackCase[] = [
       },
     ],
     gotOut: (evidence) =>
-      delivered(evidence).includes("ENV-SECRET-") ? "a secret of the environment was read" : undefined,
+      delivered(evidence).includes("ENV-SECRET-")
+        ? "a secret of the environment was read"
+        : undefined,
   },
   {
     id: "S4",
@@ -109,7 +115,8 @@ export const secretAttacks: readonly AttackCase[] = [
         ends: ["error"],
       },
     ],
-    gotOut: (evidence) => (delivered(evidence).includes("MEM-SECRET-") ? "the runner's memory was read" : undefined),
+    gotOut: (evidence) =>
+      delivered(evidence).includes("MEM-SECRET-") ? "the runner's memory was read" : undefined,
   },
   {
     id: "S5",
@@ -138,7 +145,9 @@ export const secretAttacks: readonly AttackCase[] = [
       },
     ],
     gotOut: (evidence) =>
-      laterSees(evidence, `CALL-A-${evidence.aim.mark}`) ? "the other call's file was read" : undefined,
+      laterSees(evidence, `CALL-A-${evidence.aim.mark}`)
+        ? "the other call's file was read"
+        : undefined,
   },
   {
     id: "S6",
@@ -170,6 +179,8 @@ export const secretAttacks: readonly AttackCase[] = [
       { runtime: "node", code: "return { leak: globalThis.leak ?? null }", ends: ["ok"] },
     ),
     gotOut: (evidence) =>
-      laterSees(evidence, `GLOBAL-${evidence.aim.mark}`) ? "a later call found the global" : undefined,
+      laterSees(evidence, `GLOBAL-${evidence.aim.mark}`)
+        ? "a later call found the global"
+        : undefined,
   },
 ];

@@ -1,4 +1,10 @@
-import { claimedMb, firstOf, leftOver, type AttackCase, type AttackEvidence } from "./attack-case.fixture.ts";
+import {
+  claimedMb,
+  firstOf,
+  leftOver,
+  type AttackCase,
+  type AttackEvidence,
+} from "./attack-case.fixture.ts";
 import { manyFiles, memoryAttacks, userAttacks, type UserAttack } from "./probe-attacks.ts";
 
 /** What a program says it got. */
@@ -8,10 +14,16 @@ function gained({ results }: AttackEvidence): string | undefined {
 }
 
 function changed(evidence: AttackEvidence): string | undefined {
-  return evidence.changes.length > 0 ? `changed outside: ${evidence.changes.join(", ")}` : undefined;
+  return evidence.changes.length > 0
+    ? `changed outside: ${evidence.changes.join(", ")}`
+    : undefined;
 }
 
-function userAttack(id: string, name: UserAttack, facts: Pick<AttackCase, "threat" | "title">): AttackCase {
+function userAttack(
+  id: string,
+  name: UserAttack,
+  facts: Pick<AttackCase, "threat" | "title">,
+): AttackCase {
   return {
     id,
     ...facts,
@@ -24,7 +36,9 @@ function userAttack(id: string, name: UserAttack, facts: Pick<AttackCase, "threa
 function overTwice(evidence: AttackEvidence): string | undefined {
   const most = 2 * evidence.limits.memoryMb;
   const reached = Math.round(Math.max(evidence.peakMb, claimedMb(evidence)));
-  return reached > most ? `${reached} MB of memory, the limit was ${evidence.limits.memoryMb}` : undefined;
+  return reached > most
+    ? `${reached} MB of memory, the limit was ${evidence.limits.memoryMb}`
+    : undefined;
 }
 
 function memoryAttack(id: string, name: keyof typeof memoryAttacks, title: string): AttackCase {
@@ -33,7 +47,9 @@ function memoryAttack(id: string, name: keyof typeof memoryAttacks, title: strin
     threat: "memory",
     title,
     alone: true,
-    programs: [{ runtime: "python", code: memoryAttacks[name], wallMs: 60_000, ends: ["ok", "oom"] }],
+    programs: [
+      { runtime: "python", code: memoryAttacks[name], wallMs: 60_000, ends: ["ok", "oom"] },
+    ],
     gotOut: overTwice,
   };
 }
@@ -44,7 +60,10 @@ export const userCases: readonly AttackCase[] = [
     threat: "limits of others",
     title: "CPU time of the runner, descriptors of its supervisor, then a daemon forked twice",
   }),
-  userAttack("U2", "scheduling", { threat: "limits of others", title: "affinity, policy and priorities" }),
+  userAttack("U2", "scheduling", {
+    threat: "limits of others",
+    title: "affinity, policy and priorities",
+  }),
   userAttack("U3", "fileFacts", {
     threat: "files of the host",
     title: "mode, times, attributes, facts and news of a file of the same user",
@@ -53,12 +72,18 @@ export const userCases: readonly AttackCase[] = [
     threat: "kernel",
     title: "places in tables of the whole machine: io_setup, io_uring, inotify, mlock",
   }),
-  userAttack("U5", "signals", { threat: "the runner's end", title: "signals by every call that sends one" }),
+  userAttack("U5", "signals", {
+    threat: "the runner's end",
+    title: "signals by every call that sends one",
+  }),
   userAttack("U6", "memories", {
     threat: "secrets of the runner",
     title: "memory of others, and what its own memory file opens",
   }),
-  userAttack("U7", "abstractNames", { threat: "network", title: "taking an abstract name of the host" }),
+  userAttack("U7", "abstractNames", {
+    threat: "network",
+    title: "taking an abstract name of the host",
+  }),
   userAttack("U8", "coreDump", { threat: "disk", title: "a core dump" }),
   memoryAttack("U9", "together", "600 MB in twenty processes"),
   memoryAttack("U10", "channels", "buffers of 4,400 sockets"),
@@ -77,8 +102,12 @@ export const userCases: readonly AttackCase[] = [
       },
     ],
     gotOut: ({ results }) => {
-      const counts = Object.entries(results[0]?.value ?? {}).filter(([, made]) => Number(made) > 10_000);
-      return counts.length > 0 ? counts.map(([place, made]) => `${made} files in ${place}`).join(", ") : undefined;
+      const counts = Object.entries(results[0]?.value ?? {}).filter(
+        ([, made]) => Number(made) > 10_000,
+      );
+      return counts.length > 0
+        ? counts.map(([place, made]) => `${made} files in ${place}`).join(", ")
+        : undefined;
     },
   },
 ];

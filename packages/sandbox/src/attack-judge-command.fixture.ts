@@ -50,7 +50,14 @@ export function judgeCommand(
   const there = (path: string): string => join(place, relative(checkout, path));
   const node = process.execPath.startsWith(checkout) ? there(process.execPath) : process.execPath;
   return {
-    command: [...network, ...withOpenCheckout(place), node, "--no-warnings", there(judgeScript), JSON.stringify(order)],
+    command: [
+      ...network,
+      ...withOpenCheckout(place),
+      node,
+      "--no-warnings",
+      there(judgeScript),
+      JSON.stringify(order),
+    ],
     cleanUp: () => rmdirSync(place),
   };
 }

@@ -61,11 +61,16 @@ async function startRunner(): Promise<AttackedRunner> {
   const directory = join(root, `runner-${runnerCount}`);
   mkdirSync(directory, { mode: 0o711 });
   if (order.uid !== undefined) chownSync(directory, order.uid, order.uid);
-  const runner = new AttackedRunner({ place: { ...order.place, directory, launcherPath }, uid: order.uid });
+  const runner = new AttackedRunner({
+    place: { ...order.place, directory, launcherPath },
+    uid: order.uid,
+  });
   const ready = await runner.answer("ready", 60_000);
   if (typeof ready !== "string" && "ready" in ready && ready.ready) return runner;
   await runner.end(true);
-  throw new Error(typeof ready === "string" ? ready : "reason" in ready ? ready.reason : "it did not start");
+  throw new Error(
+    typeof ready === "string" ? ready : "reason" in ready ? ready.reason : "it did not start",
+  );
 }
 
 function killMarked(mark: string, except: number): void {
@@ -96,8 +101,12 @@ function verdictOf(attack: AttackCase, evidence: AttackEvidence): AttackVerdict 
   const { results, elapsedMs } = evidence;
   const finding = attack.gotOut(evidence);
   const statuses = results.map(({ status }) => status);
-  const expected = attack.programs.every(({ ends }, index) => ends.some((status) => status === statuses[index]));
-  const details = results.map(({ status, error = "", stderr }) => `${status}: ${error} ${stderr}`.trim().slice(0, 300));
+  const expected = attack.programs.every(({ ends }, index) =>
+    ends.some((status) => status === statuses[index]),
+  );
+  const details = results.map(({ status, error = "", stderr }) =>
+    `${status}: ${error} ${stderr}`.trim().slice(0, 300),
+  );
   return {
     id: attack.id,
     verdict: finding === undefined ? "held" : "out",
@@ -108,14 +117,21 @@ function verdictOf(attack: AttackCase, evidence: AttackEvidence): AttackVerdict 
   };
 }
 
-async function observe(attack: AttackCase, runner: AttackedRunner, targets: AttackTargets): Promise<AttackVerdict> {
+async function observe(
+  attack: AttackCase,
+  runner: AttackedRunner,
+  targets: AttackTargets,
+): Promise<AttackVerdict> {
   const { aim, hits, changes } = targets;
   const { programs } = attack;
   const seen = watch.follow(aim);
   const startedMs = performance.now();
   const wallMs = programs.reduce((total, program) => total + (program.wallMs ?? limits.wallMs), 0);
   // Where nothing holds, many attacks never end.
-  const answer = runner.answer(aim.mark, contained ? wallMs + 120_000 : Math.min(wallMs, 15_000) + 2_500);
+  const answer = runner.answer(
+    aim.mark,
+    contained ? wallMs + 120_000 : Math.min(wallMs, 15_000) + 2_500,
+  );
   runner.send({ aim, programs, parallel: attack.parallel === true, limits });
   const reply = await answer;
   const elapsedMs = performance.now() - startedMs;
@@ -141,12 +157,24 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
       runner: report,
     });
   }
-  const finding = typeof reply === "string" ? reply : "threw" in reply ? reply.threw : "the runner died";
-  return { id: attack.id, verdict: "out", finding, statuses: [], expected: false, ms: Math.round(elapsedMs) };
+  const finding =
+    typeof reply === "string" ? reply : "threw" in reply ? reply.threw : "the runner died";
+  return {
+    id: attack.id,
+    verdict: "out",
+    finding,
+    statuses: [],
+    expected: false,
+    ms: Math.round(elapsedMs),
+  };
 }
 
 async function judge(attack: AttackCase, runner: AttackedRunner): Promise<AttackVerdict> {
-  const targets = await placeTargets(attack, { runner: runner.pid, directory: root, owner: order.uid });
+  const targets = await placeTargets(attack, {
+    runner: runner.pid,
+    directory: root,
+    owner: order.uid,
+  });
   try {
     return await observe(attack, runner, targets);
   } finally {
@@ -163,7 +191,11 @@ function notRun(attack: AttackCase, finding: string): void {
 }
 
 /** Works a list off, `width` attacks at a time. */
-async function inLanes<T>(list: readonly T[], width: number, work: (item: T) => Promise<void>): Promise<void> {
+async function inLanes<T>(
+  list: readonly T[],
+  width: number,
+  work: (item: T) => Promise<void>,
+): Promise<void> {
   const rest = [...list];
   const lane = async (): Promise<void> => {
     for (let item = rest.shift(); item !== undefined; item = rest.shift()) await work(item);
@@ -192,7 +224,9 @@ async function judgeContained(attacks: readonly AttackCase[]): Promise<void> {
 /** Each attack has a runner of its own: most of them kill or spoil it. */
 async function judgeUncontained(attacks: readonly AttackCase[]): Promise<void> {
   await inLanes(attacks, order.concurrency, async (attack) => {
-    if (attack.neverUncontained === true) return notRun(attack, "it would end more than the runner");
+    if (attack.neverUncontained === true) {
+      return notRun(attack, "it would end more than the runner");
+    }
     const runner = await startRunner();
     say(await judge(attack, runner));
     await runner.end(false);
@@ -220,7 +254,9 @@ const attacks = attackCases.filter(({ id }) => order.only?.includes(id) ?? true)
 try {
   await (contained ? judgeContained(attacks) : judgeUncontained(attacks));
 } catch (error) {
-  process.stdout.write(`${JSON.stringify({ unavailable: error instanceof Error ? error.message : String(error) })}\n`);
+  process.stdout.write(
+    `${JSON.stringify({ unavailable: error instanceof Error ? error.message : String(error) })}\n`,
+  );
 } finally {
   await removeRoot();
 }

@@ -23,8 +23,12 @@ function ended(status: SandboxStatus, rest: Partial<SandboxResult> = {}): Sandbo
 }
 
 async function evaluate(program: NaiveProgram, progress: () => void): Promise<SandboxResult> {
-  const AsyncFunction = evaluate.constructor as new (...source: string[]) => (...given: unknown[]) => Promise<unknown>; // that of async functions
-  const late = new Promise<SandboxResult>((resolve) => setTimeout(() => resolve(ended("timeout")), program.wallMs));
+  const AsyncFunction = evaluate.constructor as new (
+    ...source: string[]
+  ) => (...given: unknown[]) => Promise<unknown>; // that of async functions
+  const late = new Promise<SandboxResult>((resolve) =>
+    setTimeout(() => resolve(ended("timeout")), program.wallMs),
+  );
   const run = new AsyncFunction("input", "progress", program.code);
   const done = run(program.input, progress).then(
     (value) => ended("ok", { value }),
@@ -33,16 +37,26 @@ async function evaluate(program: NaiveProgram, progress: () => void): Promise<Sa
   return await Promise.race([done, late]);
 }
 
-async function execute({ runtime, code, input, env, wallMs }: NaiveProgram): Promise<SandboxResult> {
+async function execute({
+  runtime,
+  code,
+  input,
+  env,
+  wallMs,
+}: NaiveProgram): Promise<SandboxResult> {
   const [command, ...args] =
-    runtime === "bash" ? ["/bin/bash", "-c", code] : ["/usr/bin/python3", "-c", wrapper, code, JSON.stringify(input)];
+    runtime === "bash"
+      ? ["/bin/bash", "-c", code]
+      : ["/usr/bin/python3", "-c", wrapper, code, JSON.stringify(input)];
   const child = spawn(command ?? "", args, {
     env: { ...ownEnv, ...env },
     stdio: ["ignore", "pipe", "pipe"],
     timeout: wallMs,
   });
   let stdout = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => (stdout = (stdout + text).slice(-200_000)));
+  child.stdout
+    .setEncoding("utf8")
+    .on("data", (text: string) => (stdout = (stdout + text).slice(-200_000)));
   child.stderr.resume();
   const code0 = await new Promise<number | null>((resolve) => {
     child.on("error", () => resolve(null)).on("exit", (exitCode) => resolve(exitCode));
@@ -55,7 +69,10 @@ async function execute({ runtime, code, input, env, wallMs }: NaiveProgram): Pro
 }
 
 /** Runs a program as one does who trusts it. */
-export async function runNaively(program: NaiveProgram, progress: () => void): Promise<SandboxResult> {
+export async function runNaively(
+  program: NaiveProgram,
+  progress: () => void,
+): Promise<SandboxResult> {
   Object.assign(ownEnv, program.env);
   return program.runtime === "node" ? await evaluate(program, progress) : await execute(program);
 }

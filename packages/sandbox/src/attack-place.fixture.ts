@@ -1,6 +1,12 @@
 import { type NaiveProgram, runNaively } from "./attack-naive.fixture.ts";
 import { ProcessCallError, type ProcessFailure } from "./process-pool.ts";
-import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus, SandboxTier } from "./sandbox.ts";
+import type {
+  Sandbox,
+  SandboxRequest,
+  SandboxResult,
+  SandboxStatus,
+  SandboxTier,
+} from "./sandbox.ts";
 
 /** Where the attacks run. `inline` and `process` keep no attacker in: they prove that the attacks are real. */
 export interface AttackedPlace {
@@ -14,9 +20,13 @@ export interface AttackedPlace {
   launcherPath?: string | undefined;
 }
 
-export type OpenedPlace = { ok: true; sandbox: Sandbox; close(): Promise<void> } | { ok: false; reason: string };
+export type OpenedPlace =
+  | { ok: true; sandbox: Sandbox; close(): Promise<void> }
+  | { ok: false; reason: string };
 
-function naivePlace(run: (program: NaiveProgram, request: SandboxRequest) => Promise<SandboxResult>): Sandbox {
+function naivePlace(
+  run: (program: NaiveProgram, request: SandboxRequest) => Promise<SandboxResult>,
+): Sandbox {
   return {
     tier: "none",
     run: async (request) => {
@@ -42,7 +52,10 @@ const endings: Record<ProcessFailure, SandboxStatus> = {
 /** The level `process` as tools have it, with the program as the body of a call. */
 async function processPlace({ slots }: AttackedPlace): Promise<Sandbox> {
   const { createProcessPool } = await import("./process-pool.ts");
-  const pool = createProcessPool({ entry: new URL("./attack-child.fixture.ts", import.meta.url), size: slots });
+  const pool = createProcessPool({
+    entry: new URL("./attack-child.fixture.ts", import.meta.url),
+    size: slots,
+  });
   const sandbox = naivePlace(async (program, { signal, onProgress }) => {
     try {
       const onEvent = (): void => onProgress?.(0, "");
@@ -62,13 +75,24 @@ async function processPlace({ slots }: AttackedPlace): Promise<Sandbox> {
   return { ...sandbox, close: () => pool.close() };
 }
 
-async function openTier({ tier, warm, slots, directory, launcherPath }: AttackedPlace): Promise<OpenedPlace> {
+async function openTier({
+  tier,
+  warm,
+  slots,
+  directory,
+  launcherPath,
+}: AttackedPlace): Promise<OpenedPlace> {
   const { openSandbox } = await import("./open-sandbox.ts");
   const accepted = tier === undefined ? {} : { tiers: [tier] };
   const launcher = launcherPath === undefined ? {} : { launcherPath };
   const opening = await openSandbox({ ...accepted, ...launcher, warm, slots, directory });
-  if (opening.ok) return { ok: true, sandbox: opening.sandbox, close: () => opening.sandbox.close() };
-  return { ok: false, reason: opening.findings.map(({ tier: name, reason }) => `${name}: ${reason}`).join("; ") };
+  if (opening.ok) {
+    return { ok: true, sandbox: opening.sandbox, close: () => opening.sandbox.close() };
+  }
+  return {
+    ok: false,
+    reason: opening.findings.map(({ tier: name, reason }) => `${name}: ${reason}`).join("; "),
+  };
 }
 
 /** Opens a place, or says why it cannot be here. Loads only what the place needs: most attacked runners live shortly. */
@@ -77,6 +101,8 @@ export async function openAttacked(place: AttackedPlace): Promise<OpenedPlace> {
   const sandbox =
     place.level === "process"
       ? await processPlace(place)
-      : naivePlace(async (program, { onProgress }) => await runNaively(program, () => onProgress?.(0, "")));
+      : naivePlace(
+          async (program, { onProgress }) => await runNaively(program, () => onProgress?.(0, "")),
+        );
   return { ok: true, sandbox, close: () => sandbox.close() };
 }

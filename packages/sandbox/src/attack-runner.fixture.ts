@@ -74,7 +74,9 @@ function pollutedNames(): string[] {
 
 function isIntact(): boolean {
   try {
-    return JSON.stringify === stringify && !readFileSync("/proc/self/status", "utf8").includes("EVIL");
+    return (
+      JSON.stringify === stringify && !readFileSync("/proc/self/status", "utf8").includes("EVIL")
+    );
   } catch {
     return false;
   }
@@ -107,7 +109,10 @@ async function attack(sandbox: Sandbox, order: AttackOrder): Promise<AttackReply
     mark: aim.mark,
     results: results.map(({ files, ...rest }) => ({
       ...rest,
-      files: files.map(({ name, bytes }) => ({ name, base64: Buffer.from(bytes).toString("base64") })),
+      files: files.map(({ name, bytes }) => ({
+        name,
+        base64: Buffer.from(bytes).toString("base64"),
+      })),
     })),
     progress,
     runner: {

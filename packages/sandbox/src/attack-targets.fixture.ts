@@ -6,7 +6,12 @@ import { createServer as createHttpServer } from "node:http";
 import { connect, createServer, type AddressInfo, type Server } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { attackTargets, type AttackAim, type AttackCase, type AttackTarget } from "./attack-case.fixture.ts";
+import {
+  attackTargets,
+  type AttackAim,
+  type AttackCase,
+  type AttackTarget,
+} from "./attack-case.fixture.ts";
 
 /** What one attack may try to reach, made for it alone. */
 export interface AttackTargets {
@@ -24,7 +29,10 @@ function portOf(server: Server): number {
   return (address as AddressInfo).port; // listening on TCP
 }
 
-function listening(server: Server, options: { port?: number; host?: string; path?: string }): Promise<Server> {
+function listening(
+  server: Server,
+  options: { port?: number; host?: string; path?: string },
+): Promise<Server> {
   return new Promise((resolve, reject) => {
     server.once("error", reject).listen(options, () => resolve(server));
   });
@@ -49,7 +57,9 @@ async function freePort(): Promise<number> {
 function knock(port: number, count: () => void): () => void {
   const timer = setInterval(() => {
     const socket = connect(port, "127.0.0.1");
-    socket.on("data", (data) => (data.toString().includes("BACKDOOR") ? count() : undefined)).on("error", () => {});
+    socket
+      .on("data", (data) => (data.toString().includes("BACKDOOR") ? count() : undefined))
+      .on("error", () => {});
   }, 60);
   return () => clearInterval(timer);
 }
@@ -66,7 +76,9 @@ async function placeFiles(outside: string, mark: string, owner: number | undefin
   if (owner !== undefined) await chown(own, owner, owner);
 }
 
-function namespacesOf(process: number): Pick<AttackAim, "pidNamespace" | "userNamespace" | "networkNamespace"> {
+function namespacesOf(
+  process: number,
+): Pick<AttackAim, "pidNamespace" | "userNamespace" | "networkNamespace"> {
   const link = (kind: string): string => readlinkSync(`/proc/${process}/ns/${kind}`);
   return { pidNamespace: link("pid"), userNamespace: link("user"), networkNamespace: link("net") };
 }

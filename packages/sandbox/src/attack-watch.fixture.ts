@@ -22,7 +22,10 @@ function kilobytes(status: string, name: string): number {
 }
 
 function mbOf(status: string): number {
-  return (kilobytes(status, "RssAnon") + kilobytes(status, "RssShmem") + kilobytes(status, "VmPTE")) / 1_024;
+  return (
+    (kilobytes(status, "RssAnon") + kilobytes(status, "RssShmem") + kilobytes(status, "VmPTE")) /
+    1_024
+  );
 }
 
 /** What was most at one moment. */
@@ -75,10 +78,14 @@ export class AttackWatch {
       // The mark is in the environment, or the program has made it its title.
       const environment = read(id, "environ");
       const title = read(id, "cmdline");
-      const its = marks.filter((mark) => environment.includes(`ATTACK_MARK=${mark}`) || title.startsWith(mark));
+      const its = marks.filter(
+        (mark) => environment.includes(`ATTACK_MARK=${mark}`) || title.startsWith(mark),
+      );
       if (its.length === 0) continue;
       const status = read(id, "status");
-      const tasks = /^State:\s+[ZX]/m.test(status) ? 0 : Number(/^Threads:\s+(\d+)/m.exec(status)?.[1] ?? 0);
+      const tasks = /^State:\s+[ZX]/m.test(status)
+        ? 0
+        : Number(/^Threads:\s+(\d+)/m.exec(status)?.[1] ?? 0);
       if (tasks === 0) continue;
       const parentId = Number(/^PPid:\s+(\d+)/m.exec(status)?.[1] ?? 0);
       const process = { id: Number(id), parentId, tasks, mb: mbOf(status) };

@@ -22,7 +22,11 @@ export type ColumnOutcome =
 const ordinaryUid = 48_111;
 const asRoot = getuid?.() === 0;
 
-function column(name: string, place: Partial<JudgeOrder["place"]>, rest: Partial<JudgeOrder> = {}): AttackColumn {
+function column(
+  name: string,
+  place: Partial<JudgeOrder["place"]>,
+  rest: Partial<JudgeOrder> = {},
+): AttackColumn {
   return {
     name,
     order: { place: { level: "sandbox", warm: 0, slots: 4, ...place }, concurrency: 4, ...rest },
@@ -50,7 +54,10 @@ export function controlColumns(): AttackColumn[] {
 }
 
 /** Runs the attacks against one column, in processes of its own. Ends early when the signal says so. */
-export async function attackColumn({ name, order }: AttackColumn, signal: AbortSignal): Promise<ColumnOutcome> {
+export async function attackColumn(
+  { name, order }: AttackColumn,
+  signal: AbortSignal,
+): Promise<ColumnOutcome> {
   const judging = judgeCommand(order);
   if ("unavailable" in judging) return { name, ...judging, isLimitOfTests: true };
   const [command = "", ...args] = judging.command;
@@ -63,10 +70,14 @@ export async function attackColumn({ name, order }: AttackColumn, signal: AbortS
     if ("unavailable" in said) ({ unavailable } = said);
     else verdicts.push(said);
   });
-  await new Promise<void>((resolve) => judge.on("error", () => resolve()).on("close", () => resolve()));
+  await new Promise<void>((resolve) =>
+    judge.on("error", () => resolve()).on("close", () => resolve()),
+  );
   judging.cleanUp();
   const wanted = order.only?.length ?? attackCases.length;
-  return verdicts.length === wanted ? { name, verdicts } : { name, unavailable, isLimitOfTests: false };
+  return verdicts.length === wanted
+    ? { name, verdicts }
+    : { name, unavailable, isLimitOfTests: false };
 }
 
 function cellOf(outcome: ColumnOutcome, id: string): string {

@@ -74,18 +74,26 @@ function attackAll(columns: readonly AttackColumn[]): void {
 }
 
 function succeeds(command: string, args: readonly string[], uid: number | undefined): boolean {
-  return spawnSync(command, args, { stdio: "ignore", ...(uid === undefined ? {} : { uid, gid: uid }) }).status === 0;
+  return (
+    spawnSync(command, args, { stdio: "ignore", ...(uid === undefined ? {} : { uid, gid: uid }) })
+      .status === 0
+  );
 }
 
 /** Whether this machine has what a tier needs, found out without the code under test where that is possible. */
 function canBeHere({ order }: AttackColumn, finding: string): boolean {
   // Whether the kernel was booted with Landlock shows in its answer only.
-  if (order.place.tier === "sbx") return existsSync("/usr/bin/gcc") && !/Landlock \d+, where/.test(finding);
+  if (order.place.tier === "sbx") {
+    return existsSync("/usr/bin/gcc") && !/Landlock \d+, where/.test(finding);
+  }
   return succeeds("bwrap", ["--unshare-all", "--ro-bind", "/", "/", "/bin/true"], order.uid);
 }
 
 beforeAll(() => {
-  const controls = control.map((column) => ({ ...column, order: { ...column.order, only: quickControls } }));
+  const controls = control.map((column) => ({
+    ...column,
+    order: { ...column.order, only: quickControls },
+  }));
   attackAll([...chosen, ...controls]);
 });
 afterAll(async () => {
@@ -95,20 +103,25 @@ afterAll(async () => {
 
 const minuteMs = 60_000;
 
-describe.each(chosen.map((column) => ({ column, name: column.name })))("as $name", ({ column, name }) => {
-  it("every attack that it meets is held", { timeout: 5 * minuteMs }, async (context) => {
-    const outcome = await outcomes.get(name);
-    if (outcome === undefined || "unavailable" in outcome) {
+describe.each(chosen.map((column) => ({ column, name: column.name })))(
+  "as $name",
+  ({ column, name }) => {
+    it("every attack that it meets is held", { timeout: 5 * minuteMs }, async (context) => {
+      const outcome = await outcomes.get(name);
+      if (outcome === undefined || "unavailable" in outcome) {
+        expect(
+          outcome?.isLimitOfTests === true || !canBeHere(column, outcome?.unavailable ?? ""),
+          outcome?.unavailable ?? "not run",
+        ).toBe(true);
+        return context.skip(outcome?.unavailable);
+      }
       expect(
-        outcome?.isLimitOfTests === true || !canBeHere(column, outcome?.unavailable ?? ""),
-        outcome?.unavailable ?? "not run",
-      ).toBe(true);
-      return context.skip(outcome?.unavailable);
-    }
-    expect(outcome.verdicts.filter(({ verdict, expected }) => verdict !== "held" || !expected)).toEqual([]);
-    expect(outcome.verdicts).toHaveLength(column.order.only?.length ?? 66);
-  });
-});
+        outcome.verdicts.filter(({ verdict, expected }) => verdict !== "held" || !expected),
+      ).toEqual([]);
+      expect(outcome.verdicts).toHaveLength(column.order.only?.length ?? 66);
+    });
+  },
+);
 
 describe.each(control.map(({ name }) => name))("as %s, which confines no program", (name) => {
   it("at least 20 attacks get out: they are real", { timeout: 5 * minuteMs }, async () => {

@@ -57,13 +57,31 @@ async function systemArgs(parts: HostParts): Promise<string[]> {
     ["--ro-bind", parts.guestDirectory, places.guest],
     readOnly(parts.python?.readable ?? []),
     // A fresh /dev can be written without bound until it is mounted again.
-    ["--proc", "/proc", "--dev", "/dev", "--size", "1048576", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"],
+    [
+      "--proc",
+      "/proc",
+      "--dev",
+      "/dev",
+      "--size",
+      "1048576",
+      "--tmpfs",
+      "/dev/shm",
+      "--remount-ro",
+      "/dev",
+    ],
   ].flat();
 }
 
 // The program is the first process of its namespace: it leaves no zombie, and all others end with it.
 const isolation = [
-  ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"],
+  [
+    "--unshare-all",
+    "--unshare-user",
+    "--disable-userns",
+    "--die-with-parent",
+    "--new-session",
+    "--as-pid-1",
+  ],
   ["--cap-drop", "ALL", "--hostname", "sandbox", "--uid", "1000", "--gid", "1000", "--clearenv"],
 ].flat();
 
@@ -72,7 +90,10 @@ function setEnv(env: Readonly<Record<string, string>>): string[] {
 }
 
 function dropUser(slot: Slot): string[] {
-  const user = slot.user === undefined ? [] : [`--reuid=${slot.user}`, `--regid=${slot.user}`, "--clear-groups"];
+  const user =
+    slot.user === undefined
+      ? []
+      : [`--reuid=${slot.user}`, `--regid=${slot.user}`, "--clear-groups"];
   return ["setpriv", ...user, "--inh-caps=-all", "--no-new-privs"];
 }
 
@@ -85,7 +106,9 @@ function bridged(command: readonly string[]): string[] {
 
 /** Directories for temporary files: those of the slot where they have a bounded number of files. */
 function temporaryArgs({ limits }: Launch, { inside, sizedMb }: Slot): string[] {
-  if (sizedMb !== undefined) return ["/tmp", "/dev/shm"].flatMap((path) => ["--bind", inside.temporary, path]);
+  if (sizedMb !== undefined) {
+    return ["/tmp", "/dev/shm"].flatMap((path) => ["--bind", inside.temporary, path]);
+  }
   return ["--size", String(limits.diskMb * 1_048_576), "--tmpfs", "/tmp"];
 }
 
@@ -117,7 +140,10 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
     const command = [...limitedInside, ...launch.command(inside)];
     const privateArgs = setEnv(launch.env);
     const args = [
-      await limitsPrefix(launch, slot, { clock: parts.clock, limitedInside: limitedInside.length > 0 }),
+      await limitsPrefix(launch, slot, {
+        clock: parts.clock,
+        limitedInside: limitedInside.length > 0,
+      }),
       dropUser(slot),
       [...slot.enter, "bwrap", ...isolation],
       setEnv(baseEnv(inside, isNetworked)),
@@ -127,15 +153,28 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
       launch.readable.flatMap(({ source, path }) => ["--ro-bind", source, path]),
       ["--bind", slot.inside.directory, inside.work, "--chdir", inside.work],
       isNetworked ? ["--ro-bind", launch.egressSocket ?? "", inside.egressSocket] : [],
-      ["--remount-ro", "/", ...(supervisor === undefined ? ["--info-fd", "5"] : []), "--seccomp", "4", "--"],
+      [
+        "--remount-ro",
+        "/",
+        ...(supervisor === undefined ? ["--info-fd", "5"] : []),
+        "--seccomp",
+        "4",
+        "--",
+      ],
       isNetworked ? bridged(command) : command,
     ].flat();
     return {
       command: supervisor ?? "/bin/bash",
-      args: supervisor === undefined ? args : [...supervision(parts, { launch, slot }), "/bin/bash", ...args],
+      args:
+        supervisor === undefined
+          ? args
+          : [...supervision(parts, { launch, slot }), "/bin/bash", ...args],
       env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" },
       cwd: "/",
-      filterPath: join(parts.filterDirectory, filterName({ sockets, isMemoryCounted, seesHost: false })),
+      filterPath: join(
+        parts.filterDirectory,
+        filterName({ sockets, isMemoryCounted, seesHost: false }),
+      ),
       privateArgs,
       end: supervisor === undefined ? "namespace" : "supervisor",
       isDiskWatched: supervisor !== undefined,
@@ -166,7 +205,14 @@ const countsInNamespaces = major > 5 || (major === 5 && minor >= 14);
  */
 export function taskLimitInside({ limits }: Launch, slot: Slot): string[] {
   if (slot.user !== undefined || !countsInNamespaces) return [];
-  return ["/bin/bash", "--noprofile", "--norc", "-c", `ulimit -u ${limits.processes} && exec "$@"`, "bash"];
+  return [
+    "/bin/bash",
+    "--noprofile",
+    "--norc",
+    "-c",
+    `ulimit -u ${limits.processes} && exec "$@"`,
+    "bash",
+  ];
 }
 
 interface PrefixFacts {
@@ -179,7 +225,11 @@ interface PrefixFacts {
  * A shell that gives up the descriptors this process has itself inherited (Node passes them on),
  * enters the control group, takes its limits and becomes what follows.
  */
-async function limitsPrefix(launch: Launch, slot: Slot, { clock, limitedInside }: PrefixFacts): Promise<string[]> {
+async function limitsPrefix(
+  launch: Launch,
+  slot: Slot,
+  { clock, limitedInside }: PrefixFacts,
+): Promise<string[]> {
   const { limits } = launch;
   const enter = (slot.group?.entryFiles ?? []).map((file) => `echo 0 > ${quoted(file)} || exit 71`);
   const script = [

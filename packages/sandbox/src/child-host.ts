@@ -1,6 +1,12 @@
 import { Socket } from "node:net";
 import { env } from "node:process";
-import { callFrameBounds, encodeFrame, FrameReader, type FrameToChild, type FrameToPool } from "./frame.ts";
+import {
+  callFrameBounds,
+  encodeFrame,
+  FrameReader,
+  type FrameToChild,
+  type FrameToPool,
+} from "./frame.ts";
 
 /** What a handler in a child gets besides its body. */
 export interface CallContext {

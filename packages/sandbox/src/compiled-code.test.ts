@@ -1,4 +1,12 @@
-import { linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
@@ -21,12 +29,18 @@ beforeEach(() => {
 
 describe("compiled code", () => {
   it("is found by guests of its profile, whatever their user, and by no other", async () => {
-    expect([code.begin("tool"), code.begin("tool"), code.begin("other")]).toEqual([true, false, true]);
+    expect([code.begin("tool"), code.begin("tool"), code.begin("other")]).toEqual([
+      true,
+      false,
+      true,
+    ]);
     expect(await code.directoryFor("tool", 1000)).toBeUndefined();
     await code.keep("tool", left);
     for (const user of [1000, 60_007, 1000]) {
       const directory = (await code.directoryFor("tool", user)) ?? "";
-      expect(readFileSync(join(directory, `v24.0.0-x64-abcdef12-${user}`, "0a1b2c3d"), "utf8")).toBe("compiled");
+      expect(
+        readFileSync(join(directory, `v24.0.0-x64-abcdef12-${user}`, "0a1b2c3d"), "utf8"),
+      ).toBe("compiled");
     }
     expect(await code.directoryFor("other", 1000)).toBeUndefined();
     expect(code.begin("tool")).toBe(false);

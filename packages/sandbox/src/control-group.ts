@@ -45,7 +45,9 @@ function attempt(work: () => void): void {
 }
 
 function processIds(directories: readonly string[]): number[] {
-  const ids = directories.flatMap((directory) => text(join(directory, "cgroup.procs")).split("\n").filter(Boolean));
+  const ids = directories.flatMap((directory) =>
+    text(join(directory, "cgroup.procs")).split("\n").filter(Boolean),
+  );
   return [...new Set(ids)].map(Number);
 }
 
@@ -65,7 +67,10 @@ const roundMs = 25;
 async function removeDirectories(clock: Clock, directories: readonly string[]): Promise<void> {
   for (const directory of directories) {
     for (let round = 0; round < removalRounds; round += 1) {
-      const { code } = await rmdir(directory).then(noProblem, (error: NodeJS.ErrnoException) => error);
+      const { code } = await rmdir(directory).then(
+        noProblem,
+        (error: NodeJS.ErrnoException) => error,
+      );
       if (code !== "EBUSY") break;
       await pause(clock, roundMs);
     }
@@ -187,7 +192,10 @@ export function groupParents(): string[] {
 }
 
 /** Where groups can be made, proved by making one; undefined where none can be. */
-export async function findControlGroups(proofName: string, clock: Clock): Promise<ControlGroups | undefined> {
+export async function findControlGroups(
+  proofName: string,
+  clock: Clock,
+): Promise<ControlGroups | undefined> {
   for (const version of [secondVersion, firstVersion]) {
     let group: ControlGroup | undefined;
     try {
@@ -205,7 +213,11 @@ export async function findControlGroups(proofName: string, clock: Clock): Promis
 }
 
 /** Kills and removes what the groups of a dead process hold. */
-export async function removeGroups(clock: Clock, parents: readonly string[], prefix: string): Promise<void> {
+export async function removeGroups(
+  clock: Clock,
+  parents: readonly string[],
+  prefix: string,
+): Promise<void> {
   for (const parent of parents) {
     const names = await readdir(parent).catch(() => []);
     for (const name of names.filter((entry) => entry.startsWith(prefix))) {

@@ -49,7 +49,10 @@ function guarded(options: GuardedFetchOptions = {}): typeof fetch {
 
 describe("createGuardedFetch", () => {
   it("fetches like fetch, with a body and an answer to read", async () => {
-    const response = await guarded()(`http://good.test:${port}/x`, { method: "POST", body: "hello" });
+    const response = await guarded()(`http://good.test:${port}/x`, {
+      method: "POST",
+      body: "hello",
+    });
     expect(response).toBeInstanceOf(Response);
     expect([response.status, await response.text()]).toEqual([200, "hello"]);
     const request = new Request(`http://good.test:${port}/y`, { method: "PUT", body: "again" });
@@ -67,7 +70,9 @@ describe("createGuardedFetch", () => {
     "http://169.254.169.254/latest/meta-data/",
     "https://10.0.0.1/",
   ])("refuses %s, saying why", async (url) => {
-    await expect(guarded()(url.replace("PORT", String(port)))).rejects.toThrow(/not on the public internet: refused/);
+    await expect(guarded()(url.replace("PORT", String(port)))).rejects.toThrow(
+      /not on the public internet: refused/,
+    );
     expect(hits).toEqual([]);
   });
 
@@ -80,9 +85,13 @@ describe("createGuardedFetch", () => {
 
   it("checks where a redirect leads", async () => {
     location = `http://private.test:${port}/secret`;
-    await expect(guarded()(`http://good.test:${port}/away`)).rejects.toThrow(/not on the public internet/);
+    await expect(guarded()(`http://good.test:${port}/away`)).rejects.toThrow(
+      /not on the public internet/,
+    );
     location = `http://127.0.0.9:${port}/secret`;
-    await expect(guarded()(`http://good.test:${port}/away`)).rejects.toThrow(/not on the public internet/);
+    await expect(guarded()(`http://good.test:${port}/away`)).rejects.toThrow(
+      /not on the public internet/,
+    );
     location = `http://other.test:${port}/away-from-the-list`;
     const listed = guarded({ allow: [`good.test:${port}`] });
     await expect(listed(`http://good.test:${port}/away`)).rejects.toThrow(/not on the allow-list/);
@@ -91,11 +100,14 @@ describe("createGuardedFetch", () => {
 
   it("connects to the address that was checked, though the name changes its answer", async () => {
     let asked = 0;
-    const resolve = async (): Promise<string[]> => await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]);
+    const resolve = async (): Promise<string[]> =>
+      await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]);
     const rebinding = guarded({ resolve });
     expect((await rebinding(`http://rebind.test:${port}/`)).status).toBe(200);
     expect(asked).toBe(1);
-    await expect(rebinding(`https://rebind.test:${port}/`)).rejects.toThrow(/not on the public internet/);
+    await expect(rebinding(`https://rebind.test:${port}/`)).rejects.toThrow(
+      /not on the public internet/,
+    );
   });
 
   it("reaches listed names only when there is a list", async () => {

@@ -28,7 +28,9 @@ const connectMs = 10_000;
 
 /** A look-up for sockets that finds only addresses which the policy lets through. */
 function checkedLookup(policy: AddressPolicy): LookupFunction {
-  const answer = async (...[hostname, options, callback]: Parameters<LookupFunction>): Promise<void> => {
+  const answer = async (
+    ...[hostname, options, callback]: Parameters<LookupFunction>
+  ): Promise<void> => {
     let addresses;
     try {
       addresses = await pinnedAddresses(hostname, policy);
@@ -58,7 +60,10 @@ function guarded(
 }
 
 /** Loaded when it is needed first: every child of a tool imports this package, few of them fetch. */
-async function openDispatcher(policy: AddressPolicy, allows: AllowList | undefined): Promise<Dispatcher> {
+async function openDispatcher(
+  policy: AddressPolicy,
+  allows: AllowList | undefined,
+): Promise<Dispatcher> {
   const { Agent, buildConnector: connectorOf } = await import("undici");
   const connect = connectorOf({ timeout: connectMs, lookup: checkedLookup(policy) });
   const agent: unknown = new Agent({ connect: guarded(connect, { policy, allows }) });
@@ -73,7 +78,10 @@ async function openDispatcher(policy: AddressPolicy, allows: AllowList | undefin
  */
 export function createGuardedFetch(options: GuardedFetchOptions = {}): typeof fetch {
   const { resolve = resolveBySystem, allowPrivate = () => false } = options;
-  const policy = { resolve, allows: (address: string) => isPublicAddress(address) || allowPrivate(address) };
+  const policy = {
+    resolve,
+    allows: (address: string) => isPublicAddress(address) || allowPrivate(address),
+  };
   const allows = options.allow === undefined ? undefined : allowListOf(options.allow);
   let dispatcher: Promise<Dispatcher> | undefined;
   return async (input, init) => {

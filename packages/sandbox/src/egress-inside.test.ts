@@ -8,7 +8,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { openSandbox } from "./open-sandbox.ts";
 import type { Sandbox, SandboxProgram, SandboxResult } from "./sandbox.ts";
 
-const canBeHere = spawnSync("bwrap", ["--unshare-all", "--ro-bind", "/", "/", "/bin/true"]).status === 0;
+const canBeHere =
+  spawnSync("bwrap", ["--unshare-all", "--ro-bind", "/", "/", "/bin/true"]).status === 0;
 
 const hits: string[] = [];
 const servers: Server[] = [];
@@ -111,27 +112,54 @@ describe("a program with a network", () => {
   });
 
   it("E2: reaches it past its private addresses", async () => {
-    expect(await fetched(`http://mixed.good.test:${port}/`)).toMatchObject({ value: "200 from good" });
+    expect(await fetched(`http://mixed.good.test:${port}/`)).toMatchObject({
+      value: "200 from good",
+    });
   });
 
   it("E3: reaches it from Python", async () => {
     const code = `import urllib.request\nresult = urllib.request.urlopen("http://api.good.test:${port}/", timeout=30).read().decode()`;
     const result = await run({ runtime: "python", code });
-    if (result.status !== "refused") expect(result).toMatchObject({ status: "ok", value: "from good" });
+    if (result.status !== "refused") {
+      expect(result).toMatchObject({ status: "ok", value: "from good" });
+    }
   });
 
   it.runIf(existsSync("/usr/bin/curl"))("E4: reaches it with curl", async () => {
-    const result = await run({ runtime: "bash", code: `curl -s -m 30 http://api.good.test:${port}/` });
+    const result = await run({
+      runtime: "bash",
+      code: `curl -s -m 30 http://api.good.test:${port}/`,
+    });
     expect(result).toMatchObject({ status: "ok", stdout: "from good" });
   });
 
   const refused: [string, string, string][] = [
     ["E5: a name that is not allowed", "http://evil.test:PORT/", "evil.test:PORT"],
-    ["E6: a name that only ends like an allowed one", "http://notgood.test:PORT/", "notgood.test:PORT"],
-    ["E7: an allowed name that leads to loopback", "http://rebind.good.test:PORT/", "rebind.good.test:PORT"],
-    ["E8: an allowed name that leads to a mapped address", "http://mapped.good.test:PORT/", "mapped.good.test:PORT"],
-    ["E9: an allowed name that leads to the metadata service", "http://meta.good.test:PORT/", "meta.good.test:PORT"],
-    ["E10: an allowed name that leads into a private network", "http://lan.good.test:PORT/", "lan.good.test:PORT"],
+    [
+      "E6: a name that only ends like an allowed one",
+      "http://notgood.test:PORT/",
+      "notgood.test:PORT",
+    ],
+    [
+      "E7: an allowed name that leads to loopback",
+      "http://rebind.good.test:PORT/",
+      "rebind.good.test:PORT",
+    ],
+    [
+      "E8: an allowed name that leads to a mapped address",
+      "http://mapped.good.test:PORT/",
+      "mapped.good.test:PORT",
+    ],
+    [
+      "E9: an allowed name that leads to the metadata service",
+      "http://meta.good.test:PORT/",
+      "meta.good.test:PORT",
+    ],
+    [
+      "E10: an allowed name that leads into a private network",
+      "http://lan.good.test:PORT/",
+      "lan.good.test:PORT",
+    ],
     ["E11: an address", "http://203.0.113.10:PORT/", "203.0.113.10:PORT"],
     ["E12: a decimal address", "http://3405803786:PORT/", "203.0.113.10:PORT"],
     ["E13: the address of the metadata service", "http://169.254.169.254/", "169.254.169.254:80"],
@@ -156,7 +184,9 @@ describe("a program with a network", () => {
   });
 
   it("E16: cannot smuggle another name in the Host header", async () => {
-    await spoken(`GET http://api.good.test:${port}/ HTTP/1.1\r\nHost: internal.corp\r\nConnection: close\r\n\r\n`);
+    await spoken(
+      `GET http://api.good.test:${port}/ HTTP/1.1\r\nHost: internal.corp\r\nConnection: close\r\n\r\n`,
+    );
     expect(hits).toEqual([`good api.good.test:${port}`]);
   });
 
@@ -185,6 +215,9 @@ describe("a program with a network", () => {
     const signal = new AbortController().signal;
     const program = { runtime: "node" as const, code: "return 1" };
     const result = await sandbox?.run({ program, network: { allow: ["http://x"] }, signal });
-    expect(result).toMatchObject({ status: "refused", error: expect.stringContaining("names no host") });
+    expect(result).toMatchObject({
+      status: "refused",
+      error: expect.stringContaining("names no host"),
+    });
   });
 });

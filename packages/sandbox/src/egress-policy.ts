@@ -88,7 +88,9 @@ export class EgressGate {
     const before = this.#bytes;
     this.#bytes += bytes;
     if (this.#bytes <= this.limits.bytes) return true;
-    if (before <= this.limits.bytes) this.#note(`denied: more than ${this.limits.bytes} bytes over the network`);
+    if (before <= this.limits.bytes) {
+      this.#note(`denied: more than ${this.limits.bytes} bytes over the network`);
+    }
     return false;
   }
 
@@ -109,7 +111,9 @@ export class EgressGate {
 
   async #passage(target: EgressTarget): Promise<EgressPassage> {
     this.#attempts += 1;
-    if (this.#attempts > this.limits.attempts) return refused(`more than ${this.limits.attempts} attempts`);
+    if (this.#attempts > this.limits.attempts) {
+      return refused(`more than ${this.limits.attempts} attempts`);
+    }
     if (this.#bytes > this.limits.bytes) return refused(`more than ${this.limits.bytes} bytes`);
     if (!isHostName(target.host)) return refused("names only, no addresses");
     if (!this.#allows(target)) return refused("not on the allow-list");
@@ -118,7 +122,9 @@ export class EgressGate {
     const [first, ...others] = addresses.filter(
       (address) => isPublicAddress(address) || this.#options.allowPrivate?.(address) === true,
     );
-    if (first === undefined) return refused("the name leads to an address that is not on the public internet");
+    if (first === undefined) {
+      return refused("the name leads to an address that is not on the public internet");
+    }
     return { ok: true, target, addresses: [first, ...others] };
   }
 
@@ -191,12 +197,19 @@ interface AllowRule {
 }
 
 function parseRule(entry: string): AllowRule {
-  const [, wildcard, name = "", port] = /^(\*\.)?([^:]+?)\.?(?::(\d{1,5}))?$/.exec(entry.toLowerCase()) ?? [];
+  const [, wildcard, name = "", port] =
+    /^(\*\.)?([^:]+?)\.?(?::(\d{1,5}))?$/.exec(entry.toLowerCase()) ?? [];
   const number = port === undefined ? undefined : Number(port);
   if (!isHostName(name) || number === 0 || (number ?? 0) > 65_535) {
-    throw new Error(`${JSON.stringify(entry)} names no host: write api.example.com, *.example.org or host:8443`);
+    throw new Error(
+      `${JSON.stringify(entry)} names no host: write api.example.com, *.example.org or host:8443`,
+    );
   }
-  return { name: wildcard === undefined ? name : `.${name}`, wildcard: wildcard !== undefined, port: number };
+  return {
+    name: wildcard === undefined ? name : `.${name}`,
+    wildcard: wildcard !== undefined,
+    port: number,
+  };
 }
 
 /**
@@ -270,7 +283,10 @@ export function literalAddress(hostname: string): string | undefined {
  * private answers is an attack. The caller connects to what is returned and never resolves again,
  * so a name that changes its answer gains nothing.
  */
-export async function pinnedAddresses(hostname: string, policy: AddressPolicy): Promise<[string, ...string[]]> {
+export async function pinnedAddresses(
+  hostname: string,
+  policy: AddressPolicy,
+): Promise<[string, ...string[]]> {
   const literal = literalAddress(hostname);
   const [first, ...others] = literal === undefined ? await policy.resolve(hostname) : [literal];
   if (first === undefined) throw new Error(`the host ${hostname} has no address`);

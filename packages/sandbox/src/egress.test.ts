@@ -33,7 +33,9 @@ function site(name: string): Server {
     let body = "";
     request.setEncoding("utf8").on("data", (text: string) => (body += text));
     request.on("end", () =>
-      response.writeHead(200, { "x-site": name, connection: "x-hop", "x-hop": "1" }).end(body || `from ${name}`),
+      response
+        .writeHead(200, { "x-site": name, connection: "x-hop", "x-hop": "1" })
+        .end(body || `from ${name}`),
     );
   });
 }
@@ -94,13 +96,17 @@ async function talk(text: string): Promise<string> {
     let answer = "";
     socket.setEncoding("latin1").on("data", (chunk: string) => (answer += chunk));
     const cutOff = new Set(["EPIPE", "ECONNRESET"]);
-    socket.on("error", (error: NodeJS.ErrnoException) => (cutOff.has(error.code ?? "") ? undefined : reject(error)));
+    socket.on("error", (error: NodeJS.ErrnoException) =>
+      cutOff.has(error.code ?? "") ? undefined : reject(error),
+    );
     socket.on("close", () => resolve(answer));
   });
 }
 
 function get(url: string, headers = ""): Promise<string> {
-  return talk(`GET ${url} HTTP/1.1\r\nHost: irrelevant.test\r\n${headers}Connection: close\r\n\r\n`);
+  return talk(
+    `GET ${url} HTTP/1.1\r\nHost: irrelevant.test\r\n${headers}Connection: close\r\n\r\n`,
+  );
 }
 
 /** A tunnel after its first answer. */
@@ -119,7 +125,10 @@ describe("the egress proxy lets allowed names through", () => {
     expect(answer).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
     expect(answer).toContain("from good");
     expect(hits).toEqual([`good GET /path?q=1 api.good.test:${port}`]);
-    expect([denied(), decisions]).toEqual([[], [{ host: "api.good.test", port, allowed: true, reason: "allowed" }]]);
+    expect([denied(), decisions]).toEqual([
+      [],
+      [{ host: "api.good.test", port, allowed: true, reason: "allowed" }],
+    ]);
   });
 
   it("E2: of several addresses the private ones are left out", async () => {
@@ -134,7 +143,9 @@ describe("the egress proxy lets allowed names through", () => {
     expect(answer).toMatch(/^HTTP\/1\.1 200 /);
     const echoed = new Promise<string>((resolve) => {
       let text = "";
-      socket.on("data", (chunk: Buffer) => (text += chunk.toString())).on("close", () => resolve(text));
+      socket
+        .on("data", (chunk: Buffer) => (text += chunk.toString()))
+        .on("close", () => resolve(text));
     });
     socket.end("hello through the tunnel");
     expect(await echoed).toBe("hello through the tunnel");
@@ -148,7 +159,9 @@ describe("the egress proxy lets allowed names through", () => {
     expect(answer).toContain("hello");
     expect(answer).not.toContain("x-hop");
     expect(seen[0]).toMatchObject({ "x-kept": "2", "transfer-encoding": "chunked" });
-    for (const name of ["x-private", "proxy-authorization"]) expect(seen[0]).not.toHaveProperty(name);
+    for (const name of ["x-private", "proxy-authorization"]) {
+      expect(seen[0]).not.toHaveProperty(name);
+    }
   });
 
   it("loses nothing of a large answer, however slowly it is read", async () => {
@@ -174,13 +187,37 @@ describe("the egress proxy lets allowed names through", () => {
 describe("the egress proxy refuses everything else", () => {
   const http: [string, string, string][] = [
     ["E5: a name that is not on the list", "http://evil.test:PORT/", "not on the allow-list"],
-    ["E6: a name that only ends like an allowed one", "http://notgood.test:PORT/", "not on the allow-list"],
+    [
+      "E6: a name that only ends like an allowed one",
+      "http://notgood.test:PORT/",
+      "not on the allow-list",
+    ],
     ["E6: the parent of a wildcard", "http://good.test:PORT/", "not on the allow-list"],
-    ["E7: a name that leads to 127.0.0.9", "http://rebind.good.test:PORT/", "not on the public internet"],
-    ["E8: a name that leads to an IPv4-mapped address", "http://mapped.good.test:PORT/", "not on the public internet"],
-    ["E9: a name that leads to the metadata service", "http://meta.good.test:PORT/", "not on the public internet"],
-    ["E10: a name that leads into private networks", "http://lan.good.test:PORT/", "not on the public internet"],
-    ["E10: a name that leads to NAT64 and 6to4 forms", "http://wrapped.good.test:PORT/", "not on the public internet"],
+    [
+      "E7: a name that leads to 127.0.0.9",
+      "http://rebind.good.test:PORT/",
+      "not on the public internet",
+    ],
+    [
+      "E8: a name that leads to an IPv4-mapped address",
+      "http://mapped.good.test:PORT/",
+      "not on the public internet",
+    ],
+    [
+      "E9: a name that leads to the metadata service",
+      "http://meta.good.test:PORT/",
+      "not on the public internet",
+    ],
+    [
+      "E10: a name that leads into private networks",
+      "http://lan.good.test:PORT/",
+      "not on the public internet",
+    ],
+    [
+      "E10: a name that leads to NAT64 and 6to4 forms",
+      "http://wrapped.good.test:PORT/",
+      "not on the public internet",
+    ],
     ["E11: an address", "http://127.0.0.1:PORT/", "names only"],
     ["E11: an IPv6 address", "http://[::ffff:127.0.0.1]:PORT/", "names only"],
     ["E12: a decimal address", "http://2130706433:PORT/", "names only"],
@@ -194,8 +231,13 @@ describe("the egress proxy refuses everything else", () => {
   ];
   it("E14: without a port in its entry a name has the ports of the web alone", () => {
     const allows = allowListOf(["api.good.test", "*.wide.test", "mail.good.test:25"]);
-    const ports = (host: string) => [25, 80, 443, 6379].filter((each) => allows({ host, port: each }));
-    expect(["api.good.test", "a.wide.test", "mail.good.test"].map(ports)).toEqual([[80, 443], [80, 443], [25]]);
+    const ports = (host: string) =>
+      [25, 80, 443, 6379].filter((each) => allows({ host, port: each }));
+    expect(["api.good.test", "a.wide.test", "mail.good.test"].map(ports)).toEqual([
+      [80, 443],
+      [80, 443],
+      [25],
+    ]);
   });
 
   it.each(http)("%s gets 403", async (_what, url, reason) => {
@@ -254,7 +296,9 @@ describe("the egress proxy refuses everything else", () => {
 
   it("dials the address that was checked, though the name changes its answer", async () => {
     let asked = 0;
-    await start({ resolve: async () => await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]) });
+    await start({
+      resolve: async () => await Promise.resolve(asked++ === 0 ? ["127.0.0.1"] : ["127.0.0.9"]),
+    });
     expect(await get(`http://api.good.test:${port}/`)).toContain("from good");
     expect(asked).toBe(1);
     expect(await get(`http://api.good.test:${port}/`)).toMatch(/^HTTP\/1\.1 403 /);
@@ -324,7 +368,18 @@ describe("the egress proxy has limits", () => {
     await expect(get("http://api.good.test/")).rejects.toMatchObject({ code: "ENOENT" });
   });
 
-  it.each(["*", "*.", "http://api.test", "127.0.0.1", "[::1]:80", "a b", "host:0", "host:70000", "", "a.test/x"])(
+  it.each([
+    "*",
+    "*.",
+    "http://api.test",
+    "127.0.0.1",
+    "[::1]:80",
+    "a b",
+    "host:0",
+    "host:70000",
+    "",
+    "a.test/x",
+  ])(
     "refuses to start with %j on its list",
     async (entry) => await expect(start({ allow: [entry] })).rejects.toThrow("names no host"),
   );

@@ -9,7 +9,12 @@ import {
   STATUS_CODES,
 } from "node:http";
 import { type Duplex, pipeline, Transform } from "node:stream";
-import { EgressGate, type EgressGateOptions, targetOfAuthority, targetOfUrl } from "./egress-policy.ts";
+import {
+  EgressGate,
+  type EgressGateOptions,
+  targetOfAuthority,
+  targetOfUrl,
+} from "./egress-policy.ts";
 
 export interface EgressProxyOptions extends EgressGateOptions {
   /** Where to listen. Every user who may enter its directory may use the proxy. */
@@ -39,7 +44,9 @@ function endToEnd(headers: IncomingMessage["headers"]): OutgoingHttpHeaders {
   const named = (headers.connection ?? "").split(",").map((name) => name.trim().toLowerCase());
   const dropped = new Set([
     ...hopHeaders,
-    ...named.filter((name) => name !== "host" && name !== "content-length" && name !== "transfer-encoding"),
+    ...named.filter(
+      (name) => name !== "host" && name !== "content-length" && name !== "transfer-encoding",
+    ),
   ]);
   return Object.fromEntries(Object.entries(headers).filter(([name]) => !dropped.has(name)));
 }
@@ -48,7 +55,9 @@ function endToEnd(headers: IncomingMessage["headers"]): OutgoingHttpHeaders {
 function meter(gate: EgressGate): Transform {
   return new Transform({
     transform: (chunk: Buffer, _encoding, done) =>
-      gate.pays(chunk.length) ? done(null, chunk) : done(new Error("too many bytes over the network")),
+      gate.pays(chunk.length)
+        ? done(null, chunk)
+        : done(new Error("too many bytes over the network")),
   });
 }
 
@@ -71,7 +80,9 @@ async function openTunnel(
   // Were it closed as soon as it has said everything, that would break the other direction off, and the
   // client with it, before the client has read all.
   const upstream = await gate.dial(passage, { halfOpen: true }).catch(() => undefined);
-  if (upstream === undefined) return void client.end(tunnelRefusal(502, "the host cannot be reached"));
+  if (upstream === undefined) {
+    return void client.end(tunnelRefusal(502, "the host cannot be reached"));
+  }
   // One side that breaks takes the other along; a side that ends is only passed on.
   const broken = (error: unknown): void => {
     if (error === undefined || error === null) return;
@@ -87,13 +98,23 @@ async function openTunnel(
 
 function refuse(response: ServerResponse, status: number, reason: string): void {
   if (response.headersSent) return void response.destroy();
-  response.writeHead(status, { "x-egress": "denied", "content-type": "text/plain", connection: "close" });
+  response.writeHead(status, {
+    "x-egress": "denied",
+    "content-type": "text/plain",
+    connection: "close",
+  });
   response.end(`egress: ${reason}\n`);
 }
 
-async function forward(gate: EgressGate, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+async function forward(
+  gate: EgressGate,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   const url = URL.parse(incoming.url ?? "");
-  if (url?.protocol !== "http:") return refuse(response, 400, "this is a proxy: absolute http URLs and CONNECT only");
+  if (url?.protocol !== "http:") {
+    return refuse(response, 400, "this is a proxy: absolute http URLs and CONNECT only");
+  }
   const passage = await gate.ask(targetOfUrl(url));
   if (!passage.ok) return refuse(response, 403, passage.reason);
   const socket = await gate.dial(passage).catch(() => undefined);

@@ -24,7 +24,9 @@ describe("frames", () => {
   });
 
   it("carry nothing that is no JSON", () => {
-    for (const value of [undefined, 1n, () => 1]) expect(() => encodeFrame(value)).toThrow(TypeError);
+    for (const value of [undefined, 1n, () => 1]) {
+      expect(() => encodeFrame(value)).toThrow(TypeError);
+    }
   });
 
   it("are refused by their header when they are too large, before their bytes come", () => {
@@ -34,7 +36,9 @@ describe("frames", () => {
   });
 
   it("are refused when there are too many", () => {
-    expect(() => read(...Array.from({ length: bounds.frames + 1 }, () => encodeFrame(1)))).toThrow(/more than 100/);
+    expect(() => read(...Array.from({ length: bounds.frames + 1 }, () => encodeFrame(1)))).toThrow(
+      /more than 100/,
+    );
   });
 
   it.each(["", "{", "nothing", '{"a":1}x', "\u0000"])("are refused when %j is in them", (text) => {

@@ -50,7 +50,9 @@ export class FrameReader {
     this.#pending.push(chunk);
     this.#pendingBytes += chunk.length;
     const values: unknown[] = [];
-    for (let body = this.#nextBody(); body !== undefined; body = this.#nextBody()) values.push(parseUntrusted(body));
+    for (let body = this.#nextBody(); body !== undefined; body = this.#nextBody()) {
+      values.push(parseUntrusted(body));
+    }
     return values;
   }
 
@@ -68,8 +70,12 @@ export class FrameReader {
 
   #admit(bytes: number): void {
     this.#frames += 1;
-    if (bytes > this.#bounds.bytes) throw new FrameError(`a message of ${bytes} bytes; at most ${this.#bounds.bytes}`);
-    if (this.#frames > this.#bounds.frames) throw new FrameError(`more than ${this.#bounds.frames} messages`);
+    if (bytes > this.#bounds.bytes) {
+      throw new FrameError(`a message of ${bytes} bytes; at most ${this.#bounds.bytes}`);
+    }
+    if (this.#frames > this.#bounds.frames) {
+      throw new FrameError(`more than ${this.#bounds.frames} messages`);
+    }
   }
 
   #take(bytes: number): Buffer {
@@ -145,7 +151,10 @@ export type FrameToPool =
   | { kind: "error"; id: number; message: string };
 
 /** For both directions; children are reused, so the number of frames has no bound. */
-export const callFrameBounds: FrameBounds = { bytes: 32 * 1024 * 1024, frames: Number.MAX_SAFE_INTEGER };
+export const callFrameBounds: FrameBounds = {
+  bytes: 32 * 1024 * 1024,
+  frames: Number.MAX_SAFE_INTEGER,
+};
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null;

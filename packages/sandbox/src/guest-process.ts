@@ -10,7 +10,10 @@ import type { Slot } from "./slot.ts";
 import { hasEnded, killUsers, spawnProcess } from "./user-processes.ts";
 
 /** Signals by which a supervisor ends when it has killed everything inside, and why. */
-export const supervisorEnds: Readonly<Record<string, "memory" | "disk">> = { SIGUSR1: "memory", SIGUSR2: "disk" };
+export const supervisorEnds: Readonly<Record<string, "memory" | "disk">> = {
+  SIGUSR1: "memory",
+  SIGUSR2: "disk",
+};
 
 /** How the launcher ended: with the program's own code, or for a signal. */
 export interface GuestEnd {
@@ -52,7 +55,11 @@ export class GuestProcess {
   #isOver = false;
 
   /** Throws when no process can be made at all. */
-  constructor(plan: LaunchPlan, slot: Slot, { clock, hasControl }: { clock: Clock; hasControl: boolean }) {
+  constructor(
+    plan: LaunchPlan,
+    slot: Slot,
+    { clock, hasControl }: { clock: Clock; hasControl: boolean },
+  ) {
     this.#clock = clock;
     this.#plan = plan;
     this.#slot = slot;
@@ -83,8 +90,9 @@ export class GuestProcess {
   kill(): void {
     if (this.#killing || this.#isOver) return;
     this.#killing = true;
-    if (this.#killGently()) this.#cancelInsistence = this.#clock.after(this.#patienceMs(), () => this.#killAll());
-    else this.#killAll();
+    if (this.#killGently()) {
+      this.#cancelInsistence = this.#clock.after(this.#patienceMs(), () => this.#killAll());
+    } else this.#killAll();
     this.#cancelPatience = this.#clock.after(stuckMs, () => this.#exit.resolve({ isStuck: true }));
   }
 
@@ -99,7 +107,8 @@ export class GuestProcess {
 
   #patienceMs(): number {
     const { end } = this.#plan;
-    const isSole = end === "supervisor" && this.#slot.group === undefined && this.#slot.user === undefined;
+    const isSole =
+      end === "supervisor" && this.#slot.group === undefined && this.#slot.user === undefined;
     return isSole ? solePatienceMs : patienceMs[end];
   }
 
@@ -245,12 +254,19 @@ async function blocksOf(path: string): Promise<number> {
  * Calls back, once, when a working directory holds more than it may. Coarse: only for slots without
  * a size of their own, where the kernel holds each single file to the limit. Returns a function that ends the watch.
  */
-export function watchDisk(clock: Clock, slot: Slot, diskMb: number, onOverfull: () => void): () => void {
+export function watchDisk(
+  clock: Clock,
+  slot: Slot,
+  diskMb: number,
+  onOverfull: () => void,
+): () => void {
   if (slot.sizedMb !== undefined) return () => {};
   const over = new AbortController();
   const watch = async (): Promise<void> => {
     while (!over.signal.aborted) {
-      if (await isOverfull(slot.directory, diskMb)) return over.signal.aborted ? undefined : onOverfull();
+      if (await isOverfull(slot.directory, diskMb)) {
+        return over.signal.aborted ? undefined : onOverfull();
+      }
       await pause(clock, lookMs, over.signal);
     }
   };

@@ -76,7 +76,11 @@ export class Guest {
   #aheadSinceMs: number;
 
   /** Starts to boot. Throws when no process can be made. */
-  constructor(plan: LaunchPlan, slot: Slot, { clock, compiled }: { clock: Clock; compiled: string | undefined }) {
+  constructor(
+    plan: LaunchPlan,
+    slot: Slot,
+    { clock, compiled }: { clock: Clock; compiled: string | undefined },
+  ) {
     this.slot = slot;
     this.#clock = clock;
     this.#compiled = compiled;
@@ -108,7 +112,11 @@ export class Guest {
    * bounds of a run. Afterwards the guest waits for its job in a blocking read.
    */
   async prepare(preparation: Preparation, diskMb: number, signal: AbortSignal): Promise<boolean> {
-    return await this.#prepared({ ...preparation, isAhead: true, compiled: this.#compiled }, diskMb, signal);
+    return await this.#prepared(
+      { ...preparation, isAhead: true, compiled: this.#compiled },
+      diskMb,
+      signal,
+    );
   }
 
   /**
@@ -132,7 +140,11 @@ export class Guest {
     return await this.#reached(this.#preparing, prepareMs, signal);
   }
 
-  async #reached(state: PromiseWithResolvers<boolean>, withinMs: number, signal: AbortSignal): Promise<boolean> {
+  async #reached(
+    state: PromiseWithResolvers<boolean>,
+    withinMs: number,
+    signal: AbortSignal,
+  ): Promise<boolean> {
     const giveUp = (): void => state.resolve(false);
     const cancelTimer = this.#clock.after(withinMs, giveUp);
     signal.addEventListener("abort", giveUp, { once: true });
@@ -150,7 +162,9 @@ export class Guest {
   #watchDisk(diskMb: number): void {
     this.#stopWatching();
     if (this.#process.isDiskWatched) return;
-    this.#stopWatching = watchDisk(this.#clock, this.slot, diskMb, () => this.#end({ kind: "disk_limit" }));
+    this.#stopWatching = watchDisk(this.#clock, this.slot, diskMb, () =>
+      this.#end({ kind: "disk_limit" }),
+    );
     void this.ended.then(this.#stopWatching);
   }
 
@@ -200,7 +214,10 @@ export class Guest {
     const decoder = new StringDecoder("utf8");
     this.#process[name].on("data", (chunk: Buffer) => {
       this.#output[name].push(chunk);
-      if (this.#output.stdout.total + this.#output.stderr.total > (this.#job?.limits.outputBytes ?? bootOutputBytes)) {
+      if (
+        this.#output.stdout.total + this.#output.stderr.total >
+        (this.#job?.limits.outputBytes ?? bootOutputBytes)
+      ) {
         this.#end({ kind: "output_limit" });
       } else this.#job?.onOutput?.(name, decoder.write(chunk));
     });
@@ -218,16 +235,20 @@ export class Guest {
 
   #obey(frame: unknown): void {
     if (this.#stop !== undefined) return;
-    const { kind, ...said } = typeof frame === "object" && frame !== null ? (frame as Record<string, unknown>) : {}; // checked below
+    const { kind, ...said } =
+      typeof frame === "object" && frame !== null ? (frame as Record<string, unknown>) : {}; // checked below
     if (kind === "ready" && !this.#isReady) {
       this.#isReady = true;
       this.#booted.resolve(true);
     } else if (kind === "prepared" && this.#job === undefined && this.#preparing !== undefined) {
       this.#preparing.resolve(true);
-    } else if (kind === "began" && this.#job !== undefined && !this.#hasBegun) this.#hasBegun = true;
-    else if (this.#job === undefined) throw new FrameError("a message before there was anything to answer");
-    else if (kind === "progress") this.#job.onProgress?.(fractionOf(said["fraction"]), textOf(said["detail"], 500));
-    else if (kind === "result") this.#end({ kind, value: said["value"] ?? null });
+    } else if (kind === "began" && this.#job !== undefined && !this.#hasBegun) {
+      this.#hasBegun = true;
+    } else if (this.#job === undefined) {
+      throw new FrameError("a message before there was anything to answer");
+    } else if (kind === "progress") {
+      this.#job.onProgress?.(fractionOf(said["fraction"]), textOf(said["detail"], 500));
+    } else if (kind === "result") this.#end({ kind, value: said["value"] ?? null });
     else if (kind === "error") {
       const [name, message, stack] = [
         textOf(said["name"], 100),
@@ -256,7 +277,9 @@ function jobBytes({ program, env }: GuestJob, compiled: string | undefined): Buf
     return encodeFrame({ ...source, input, env });
   }
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
-  return Buffer.from([...variables, "", JSON.stringify(input), program.code].map((field) => `${field}\0`).join(""));
+  return Buffer.from(
+    [...variables, "", JSON.stringify(input), program.code].map((field) => `${field}\0`).join(""),
+  );
 }
 
 /* ---- What a guest is started with ---- */

@@ -1,6 +1,17 @@
 import { execFile } from "node:child_process";
 import { constants, readFileSync } from "node:fs";
-import { access, chmod, copyFile, cp, link, mkdir, realpath, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  access,
+  chmod,
+  copyFile,
+  cp,
+  link,
+  mkdir,
+  realpath,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -20,7 +31,15 @@ export interface HostPowers {
   mounts: boolean;
 }
 
-const capability = { chown: 0, dacOverride: 1, fowner: 3, kill: 5, setgid: 6, setuid: 7, sysAdmin: 21 };
+const capability = {
+  chown: 0,
+  dacOverride: 1,
+  fowner: 3,
+  kill: 5,
+  setgid: 6,
+  setuid: 7,
+  sysAdmin: 21,
+};
 const forUsers = [
   capability.chown,
   capability.dacOverride,
@@ -32,7 +51,8 @@ const forUsers = [
 
 /** Reads it from the kernel. */
 export function hostPowers(): HostPowers {
-  const effective = /^CapEff:\s+([0-9a-f]+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
+  const effective =
+    /^CapEff:\s+([0-9a-f]+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
   const held = BigInt(`0x${effective}`);
   const holds = (bit: number): boolean => ((held >> BigInt(bit)) & 1n) === 1n;
   return { ownUsers: forUsers.every(holds), mounts: holds(capability.sysAdmin) };
@@ -45,7 +65,8 @@ const askMs = 10_000;
 
 /** Replaces the host's `/etc`: one account, no names. */
 const etc = {
-  passwd: "root:x:0:0:root:/nonexistent:/bin/false\nsandbox:x:1000:1000:sandbox:/sandbox:/bin/bash\n",
+  passwd:
+    "root:x:0:0:root:/nonexistent:/bin/false\nsandbox:x:1000:1000:sandbox:/sandbox:/bin/bash\n",
   group: "root:x:0:\nsandbox:x:1000:\n",
   hosts: "127.0.0.1 localhost sandbox\n::1 localhost\n",
   "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
@@ -55,7 +76,10 @@ const sourceDirectory = fileURLToPath(new URL("../guest", import.meta.url));
 /** Where `native/build.sh` puts the launcher. */
 export const defaultLauncherPath = fileURLToPath(new URL("../native/build/sbx", import.meta.url));
 
-async function makeReadable(path: string, files: Readonly<Record<string, string | Buffer>>): Promise<string> {
+async function makeReadable(
+  path: string,
+  files: Readonly<Record<string, string | Buffer>>,
+): Promise<string> {
   await mkdir(path, { mode: 0o755 });
   await chmod(path, 0o755); // whatever the mask is
   for (const [name, content] of Object.entries(files)) {
@@ -85,7 +109,10 @@ async function placeNode(nodePath: string, directory: string): Promise<string> {
 async function findPython(pythonPath: string): Promise<HostPython | undefined> {
   try {
     const question = "import sys; print(sys.executable); print(sys.base_prefix)";
-    const { stdout } = await execute(pythonPath, ["-I", "-c", question], { timeout: askMs, env: {} });
+    const { stdout } = await execute(pythonPath, ["-I", "-c", question], {
+      timeout: askMs,
+      env: {},
+    });
     const [executable = "", prefix = ""] = stdout.split("\n");
     const path = await realpath(executable);
     const isOfSystem = systemDirectories.some((directory) => path.startsWith(`${directory}/`));
@@ -105,10 +132,18 @@ async function isExecutable(path: string): Promise<boolean> {
 /** Prepares what the tiers have in common, in an instance's directory. Rejects for a Node.js that is not there, or an unknown processor. */
 export async function prepareParts(
   directory: string,
-  options: { nodePath: string; pythonPath: string; launcherPath: string; clock: Clock; random: Random },
+  options: {
+    nodePath: string;
+    pythonPath: string;
+    launcherPath: string;
+    clock: Clock;
+    random: Random;
+  },
 ): Promise<HostParts> {
   const architecture = architectureOf(process.arch);
-  if (architecture === undefined) throw new Error(`the system calls of ${process.arch} are not known`);
+  if (architecture === undefined) {
+    throw new Error(`the system calls of ${process.arch} are not known`);
+  }
   const guestDirectory = await makeReadable(join(directory, "guest"), {});
   await cp(sourceDirectory, guestDirectory, { recursive: true });
   return {
@@ -172,7 +207,9 @@ export class Views {
   async #find(path: string): Promise<string> {
     const isOpen = await isOpenToAll(path);
     if (!this.#options.ownUsers || isOpen) return path;
-    if (!this.#options.mounts) throw new Error("it, or a directory above it, is shut to other users of this host");
+    if (!this.#options.mounts) {
+      throw new Error("it, or a directory above it, is shut to other users of this host");
+    }
     return await this.#make(path);
   }
 

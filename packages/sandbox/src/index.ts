@@ -1,6 +1,11 @@
 export { createProcessPool, type ProcessPool, type ProcessPoolOptions } from "./process-pool.ts";
 export { ProcessCallError, type ProcessCallOptions, type ProcessFailure } from "./process-pool.ts";
-export { openSandbox, probeTiers, type OpenSandboxOptions, type SandboxOpening } from "./open-sandbox.ts";
+export {
+  openSandbox,
+  probeTiers,
+  type OpenSandboxOptions,
+  type SandboxOpening,
+} from "./open-sandbox.ts";
 export {
   type NetworkPolicy,
   type Sandbox,

@@ -1,5 +1,16 @@
 import { randomInt } from "node:crypto";
-import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, realpath, rename, stat, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  stat,
+  writeFile,
+} from "node:fs/promises";
 import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { type Clock, machineNow } from "@larkline/protocol";
@@ -44,15 +55,20 @@ export function groupName(instance: string, group: string): string {
 async function openRoot(path: string): Promise<string> {
   await mkdir(path, { recursive: true, mode: 0o711 });
   const facts = await lstat(path);
-  const isOurs = facts.isDirectory() && facts.uid === process.getuid?.() && (facts.mode & 0o022) === 0;
+  const isOurs =
+    facts.isDirectory() && facts.uid === process.getuid?.() && (facts.mode & 0o022) === 0;
   if (!isOurs) throw new Error(`${path} belongs to, or can be changed by, another user`);
   const foreign = (await readdir(path)).find((name) => !ownNames.test(name));
   // Directories in it that no process holds are removed.
-  if (foreign !== undefined) throw new Error(`${path} holds other things: ${JSON.stringify(foreign)}`);
+  if (foreign !== undefined) {
+    throw new Error(`${path} holds other things: ${JSON.stringify(foreign)}`);
+  }
   await chmod(path, 0o711);
   const root = await realpath(path);
   // A socket in it has a path of at most 107 bytes.
-  if (Buffer.byteLength(root) > maxRootBytes) throw new Error(`${root} is longer than ${maxRootBytes} bytes`);
+  if (Buffer.byteLength(root) > maxRootBytes) {
+    throw new Error(`${root} is longer than ${maxRootBytes} bytes`);
+  }
   return root;
 }
 

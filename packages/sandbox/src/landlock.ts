@@ -23,7 +23,9 @@ const leastLandlock = "6";
 const devices = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
 async function existing(paths: readonly string[]): Promise<string[]> {
-  const facts = await Promise.all(paths.map(async (path) => await stat(path).catch(() => undefined)));
+  const facts = await Promise.all(
+    paths.map(async (path) => await stat(path).catch(() => undefined)),
+  );
   return paths.filter((_, at) => facts[at] !== undefined);
 }
 
@@ -52,7 +54,11 @@ async function readablePaths(parts: HostParts): Promise<string[]> {
 }
 
 function filterOf(parts: HostParts, slot: Slot): string {
-  const name = filterName({ sockets: "none", isMemoryCounted: slot.group !== undefined, seesHost: true });
+  const name = filterName({
+    sockets: "none",
+    isMemoryCounted: slot.group !== undefined,
+    seesHost: true,
+  });
   return join(parts.filterDirectory, name);
 }
 
@@ -72,7 +78,9 @@ function questionsOf(parts: HostParts, slot: Slot): string {
 export async function sbxTier(parts: HostParts): Promise<TierPlan> {
   const { launcherPath } = parts;
   if (launcherPath === undefined) {
-    throw new Error("the launcher is not there: packages/sandbox/native/build.sh makes it with gcc");
+    throw new Error(
+      "the launcher is not there: packages/sandbox/native/build.sh makes it with gcc",
+    );
   }
   const readable = await readablePaths(parts);
 

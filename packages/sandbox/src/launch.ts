@@ -146,8 +146,11 @@ export function reservedMbOf(runtime: SandboxProgram["runtime"], hasBridge: bool
 /** Arguments of a supervisor for the limits that no control group and no file system enforces. */
 export function supervisorArgs({ limits }: Launch, slot: Slot): string[] {
   const memory =
-    slot.group === undefined ? ["-m", String(limits.memoryMb), "-k", String(channelLimit(limits.memoryMb))] : [];
-  const disk = slot.sizedMb === undefined ? ["-f", String(limits.files), "-d", String(limits.diskMb)] : [];
+    slot.group === undefined
+      ? ["-m", String(limits.memoryMb), "-k", String(channelLimit(limits.memoryMb))]
+      : [];
+  const disk =
+    slot.sizedMb === undefined ? ["-f", String(limits.files), "-d", String(limits.diskMb)] : [];
   return [...memory, ...disk];
 }
 

@@ -2,7 +2,14 @@ import { chmod, chown } from "node:fs/promises";
 import { join } from "node:path";
 import type { EgressSettings } from "./egress-policy.ts";
 import { createEgressProxy, type EgressProxy } from "./egress.ts";
-import { Guest, guestLaunch, type GuestProfile, type GuestReport, type Preparation, profileKey } from "./guest.ts";
+import {
+  Guest,
+  guestLaunch,
+  type GuestProfile,
+  type GuestReport,
+  type Preparation,
+  profileKey,
+} from "./guest.ts";
 import type { Views } from "./host.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
 import { checkRequest, harvestFiles, verdictOf, withoutRun, writeFiles } from "./run.ts";
@@ -104,7 +111,9 @@ export class LocalSandbox implements Sandbox {
     const { signal } = this.#closing;
     if (signal.aborted) throw closedError();
     const leave = this.#sessionPlaces.tryEnter();
-    if (leave === undefined) throw new Error(`There are ${this.#options.sessions} sessions already.`);
+    if (leave === undefined) {
+      throw new Error(`There are ${this.#options.sessions} sessions already.`);
+    }
     const opening = openSession(command, {
       ...this.#options,
       clock: this.#options.parts.clock,
@@ -140,9 +149,17 @@ export class LocalSandbox implements Sandbox {
     };
     const signal = AbortSignal.any([request.signal, this.#closing.signal]);
     const leave = await this.#runs.enter(signal).catch(() => undefined);
-    if (leave === undefined) return withoutRun("cancelled", "The run was cancelled before it began.");
+    if (leave === undefined) {
+      return withoutRun("cancelled", "The run was cancelled before it began.");
+    }
     try {
-      return await this.#withNetwork({ request, limits, profile, signal, begin: beginOnce(request) });
+      return await this.#withNetwork({
+        request,
+        limits,
+        profile,
+        signal,
+        begin: beginOnce(request),
+      });
     } catch (error) {
       this.#tell("boot_failed", error instanceof Error ? error.message : String(error));
       return withoutRun("crashed", "The sandbox could not be started.");
@@ -155,7 +172,9 @@ export class LocalSandbox implements Sandbox {
     const { network = "none" } = run.request;
     if (network === "none") return await this.#runInGuest({ ...run, egressSocket: undefined });
     const opened = await this.#openProxy(network.allow).catch((error: unknown) => String(error));
-    if (typeof opened === "string") return withoutRun("refused", `The network policy is not valid: ${opened}`);
+    if (typeof opened === "string") {
+      return withoutRun("refused", `The network policy is not valid: ${opened}`);
+    }
     const { proxy, socket } = opened;
     try {
       const result = await this.#runInGuest({ ...run, egressSocket: socket });
@@ -191,13 +210,19 @@ export class LocalSandbox implements Sandbox {
     }
   }
 
-  async #give(guest: Guest, { request, limits, signal, begin }: Run): Promise<SandboxResult | undefined> {
+  async #give(
+    guest: Guest,
+    { request, limits, signal, begin }: Run,
+  ): Promise<SandboxResult | undefined> {
     const { program, env = {}, onProgress, onOutput } = request;
     const files = program.files ?? [];
     try {
       await writeFiles(files, guest.slot);
     } catch {
-      return withoutRun("disk_limit", `The files of the program do not fit into ${limits.diskMb} MB.`);
+      return withoutRun(
+        "disk_limit",
+        `The files of the program do not fit into ${limits.diskMb} MB.`,
+      );
     }
     if (!(await begin())) return withoutRun("cancelled", "The run was not to begin any more.");
     const report = await guest.run({ program, limits, env, signal, onProgress, onOutput });
@@ -205,8 +230,14 @@ export class LocalSandbox implements Sandbox {
       this.#tell("boot_failed", "a sandbox ended before its program began");
       return undefined;
     }
-    const harvest = report.end.isStuck ? { files: [], skipped: [] } : await harvestFiles(guest.slot, files);
-    return { ...verdictOf(report, { program, limits }), ...factsOf(report, guest.slot), ...harvest };
+    const harvest = report.end.isStuck
+      ? { files: [], skipped: [] }
+      : await harvestFiles(guest.slot, files);
+    return {
+      ...verdictOf(report, { program, limits }),
+      ...factsOf(report, guest.slot),
+      ...harvest,
+    };
   }
 
   /** Undefined when it did not boot; its slot is free again then. */
@@ -221,7 +252,10 @@ export class LocalSandbox implements Sandbox {
     try {
       if (egressSocket !== undefined) await giveSocket(egressSocket, slot);
       const code = await this.#codeOf(profile, slot);
-      const launch = guestLaunch({ ...profile, readable: [...profile.readable, ...code] }, egressSocket);
+      const launch = guestLaunch(
+        { ...profile, readable: [...profile.readable, ...code] },
+        egressSocket,
+      );
       guest = new Guest(await plan.plan(launch, slot), slot, { clock, compiled: code[0]?.path });
     } catch (error) {
       await store.giveBack(slot);
@@ -247,12 +281,19 @@ export class LocalSandbox implements Sandbox {
     if (!this.#code.begin(key)) return;
     const guest = await this.#boot(profile, { signal, egressSocket: undefined });
     if (guest === undefined) return;
-    const isCompiled = await guest.compile({ ...prepared, compileTo }, profile.limits.diskMb, signal);
+    const isCompiled = await guest.compile(
+      { ...prepared, compileTo },
+      profile.limits.diskMb,
+      signal,
+    );
     guest.kill();
     const { isStuck } = await guest.ended;
     if (isCompiled && !isStuck) {
       await this.#code.keep(key, join(guest.slot.directory, compileTo)).catch((error: unknown) => {
-        this.#tell("boot_failed", `not compiled: ${error instanceof Error ? error.message : String(error)}`);
+        this.#tell(
+          "boot_failed",
+          `not compiled: ${error instanceof Error ? error.message : String(error)}`,
+        );
       });
     }
     await this.#discard(guest);
@@ -278,7 +319,10 @@ export class LocalSandbox implements Sandbox {
     await (isStuck ? store.discard(guest.slot) : store.giveBack(guest.slot));
   }
 
-  async #openProxy(allow: readonly string[], slot?: Slot): Promise<{ proxy: EgressProxy; socket: string }> {
+  async #openProxy(
+    allow: readonly string[],
+    slot?: Slot,
+  ): Promise<{ proxy: EgressProxy; socket: string }> {
     this.#proxyCount += 1;
     const socket = join(this.#options.directory, `net-${this.#proxyCount}.sock`);
     const { egress } = this.#options;
@@ -330,7 +374,10 @@ async function bootProblem(guest: Guest): Promise<string> {
   return `${spawnError ?? signal ?? `exit code ${exitCode}`}: ${guest.lastWords().slice(0, 500)}`;
 }
 
-function factsOf(report: GuestReport, slot: Slot): Pick<SandboxResult, "stdout" | "stderr" | "denied" | "wallMs"> {
+function factsOf(
+  report: GuestReport,
+  slot: Slot,
+): Pick<SandboxResult, "stdout" | "stderr" | "denied" | "wallMs"> {
   const peakMemoryBytes = slot.group?.peakBytes();
   const cpuMs = slot.group?.cpuMs();
   return {

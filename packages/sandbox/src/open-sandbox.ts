@@ -10,7 +10,13 @@ import { sbxTier } from "./landlock.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
 import { LocalSandbox } from "./local-sandbox.ts";
 import { attackTier } from "./probe.ts";
-import { type Sandbox, type SandboxEvent, type SandboxTier, sandboxTiers, type TierFinding } from "./sandbox.ts";
+import {
+  type Sandbox,
+  type SandboxEvent,
+  type SandboxTier,
+  sandboxTiers,
+  type TierFinding,
+} from "./sandbox.ts";
 import { openMountKeeper, SlotStore } from "./slot.ts";
 
 export interface OpenSandboxOptions {
@@ -72,7 +78,11 @@ const least: Sizes = { slots: 1, warm: 0, sessions: 0 };
 const most: Sizes = { slots: 32, warm: 8, sessions: 16 };
 
 function sizesFrom(options: OpenSandboxOptions): Sizes {
-  const { slots = Math.min(most.slots, availableParallelism() * 2), warm = 2, sessions = most.sessions } = options;
+  const {
+    slots = Math.min(most.slots, availableParallelism() * 2),
+    warm = 2,
+    sessions = most.sessions,
+  } = options;
   const sizes = { slots, warm, sessions };
   for (const name of ["slots", "warm", "sessions"] as const) {
     if (!Number.isInteger(sizes[name]) || sizes[name] < least[name] || sizes[name] > most[name]) {
@@ -92,7 +102,8 @@ async function openHost(options: OpenSandboxOptions): Promise<Host> {
   const instance = await openInstanceDirectory(root, {
     ownUsers: powers.ownUsers,
     clock,
-    onRemains: (count) => onEvent({ event: "remains_removed", detail: `of ${count} that did not close` }),
+    onRemains: (count) =>
+      onEvent({ event: "remains_removed", detail: `of ${count} that did not close` }),
   });
   try {
     await instance.noteGroups(groupParents());
@@ -103,20 +114,28 @@ async function openHost(options: OpenSandboxOptions): Promise<Host> {
       launcherPath = defaultLauncherPath,
       random = systemRandom,
     } = options;
-    const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath, clock, random });
+    const parts = await prepareParts(instance.path, {
+      nodePath,
+      pythonPath,
+      launcherPath,
+      clock,
+      random,
+    });
     const ownUsers = instance.firstUser !== undefined;
     const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts, random });
     const keeper = powers.mounts || ownUsers ? undefined : await openMountKeeper(clock);
     const common = { instance, groups, mounts: powers.mounts, onEvent };
     const store = new SlotStore({ ...common, keeper: undefined, name: "slot" });
-    const kept = keeper === undefined ? undefined : new SlotStore({ ...common, keeper, name: "kept" });
+    const kept =
+      keeper === undefined ? undefined : new SlotStore({ ...common, keeper, name: "kept" });
     const close = async (): Promise<void> => {
       await store.close();
       await kept?.close();
       keeper?.close();
       await instance.close();
     };
-    const storeFor = ({ hasOwnPaths }: TierPlan): SlotStore => (hasOwnPaths ? (kept ?? store) : store);
+    const storeFor = ({ hasOwnPaths }: TierPlan): SlotStore =>
+      hasOwnPaths ? (kept ?? store) : store;
     return { instance, parts, storeFor, views, close };
   } catch (error) {
     await instance.close();

@@ -14,7 +14,9 @@ it.each([1, 10, 1_000, 40_000, 200_000])(
   (size) => {
     const lines = Array.from({ length: 40_000 }, (_, i) => `line ${i}\n`).join("");
     const output = new OutputTail();
-    for (let at = 0; at < lines.length; at += size) output.push(Buffer.from(lines.slice(at, at + size)));
+    for (let at = 0; at < lines.length; at += size) {
+      output.push(Buffer.from(lines.slice(at, at + size)));
+    }
     const text = output.text();
     const [head = "", cut = "", tail = ""] = text.split(/\n\.\.\. (\d+) bytes left out \.\.\.\n/);
     expect(lines.startsWith(head)).toBe(true);

@@ -1,7 +1,10 @@
 import { createProcessPool } from "./process-pool.ts";
 
 // A process with a pool, one child busy and blocked, one idle. Says what they are, and is killed by the test.
-const pool = createProcessPool({ entry: new URL("./echo-child.fixture.ts", import.meta.url), size: 2 });
+const pool = createProcessPool({
+  entry: new URL("./echo-child.fixture.ts", import.meta.url),
+  size: 2,
+});
 const options = {
   signal: new AbortController().signal,
   timeoutMs: 600_000,

@@ -158,7 +158,16 @@ if child == 0:
 os.waitpid(child, 0)
 result += ["a dump of %d bytes" % os.stat(name).st_size for name in os.listdir(".") if name.startswith("core")]`;
 
-const bodies = { limits, scheduling, fileFacts, kernelTables, signals, memories, abstractNames, coreDump };
+const bodies = {
+  limits,
+  scheduling,
+  fileFacts,
+  kernelTables,
+  signals,
+  memories,
+  abstractNames,
+  coreDump,
+};
 export type UserAttack = keyof typeof bodies;
 
 /** The programs; each takes well under a second. */

@@ -4,7 +4,13 @@ import { chmod, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { deadline, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
-import { allUserAttacks, manyFiles, memoryAttacks, memoryEnds, type UserAttackAim } from "./probe-attacks.ts";
+import {
+  allUserAttacks,
+  manyFiles,
+  memoryAttacks,
+  memoryEnds,
+  type UserAttackAim,
+} from "./probe-attacks.ts";
 import type { Sandbox, SandboxLimits, SandboxResult, TierFinding } from "./sandbox.ts";
 
 export interface ProbeOptions {
@@ -45,17 +51,31 @@ export async function attackTier(sandbox: Sandbox, options: ProbeOptions): Promi
   const place = await mkdtemp(join(options.directory, "probe-"));
   const mark = (options.random ?? systemRandom).id();
   try {
-    const reason = await decided(clock, async (turn) => await attackAsStranger(sandbox, place, turn));
+    const reason = await decided(
+      clock,
+      async (turn) => await attackAsStranger(sandbox, place, turn),
+    );
     if (reason !== "") return { tier, holds: false, reason };
     if (!options.hasPython) {
-      return { tier, holds: false, reason: `${unproved}the attacks need Python 3, and there is none` };
+      return {
+        tier,
+        holds: false,
+        reason: `${unproved}the attacks need Python 3, and there is none`,
+      };
     }
-    const had = await decided(clock, async (turn) => await attackAsUser(sandbox, place, turn, mark));
+    const had = await decided(
+      clock,
+      async (turn) => await attackAsUser(sandbox, place, turn, mark),
+    );
     if (had !== "") return { tier, holds: false, reason: had };
     const memory = await attackMemory(sandbox, clock);
-    if (memory !== "" && !options.allowUnboundedMemory) return { tier, holds: false, reason: memory };
+    if (memory !== "" && !options.allowUnboundedMemory) {
+      return { tier, holds: false, reason: memory };
+    }
     const files = await decided(clock, async (turn) => await attackFiles(sandbox, turn));
-    return files === "" ? { tier, holds: true, reason: memory } : { tier, holds: false, reason: files };
+    return files === ""
+      ? { tier, holds: true, reason: memory }
+      : { tier, holds: false, reason: files };
   } finally {
     await rm(place, { recursive: true, force: true });
   }
@@ -87,14 +107,22 @@ async function decided(clock: Clock, attack: (turn: Turn) => Promise<Outcome>): 
 
 /** Why a run says nothing about what holds. */
 function unclear(what: string, { status, error = "", stderr }: SandboxResult): Outcome {
-  return { end: "unclear", why: `${what}: ${status} ${error} ${stderr.split("\n")[0] ?? ""}`.trim() };
+  return {
+    end: "unclear",
+    why: `${what}: ${status} ${error} ${stderr.split("\n")[0] ?? ""}`.trim(),
+  };
 }
 
 const processLimit = "the limit of processes";
-const rootHint = " (only a control group holds root to it: make one writable, or run as another user)";
+const rootHint =
+  " (only a control group holds root to it: make one writable, or run as another user)";
 
 /** Attacks that any program can make. */
-async function attackAsStranger(sandbox: Sandbox, place: string, { wallMs, signal }: Turn): Promise<Outcome> {
+async function attackAsStranger(
+  sandbox: Sandbox,
+  place: string,
+  { wallMs, signal }: Turn,
+): Promise<Outcome> {
   await chmod(place, 0o777); // no other right may be what keeps the program out
   const secret = join(place, "secret");
   await writeFile(secret, "secret");
@@ -107,7 +135,16 @@ async function attackAsStranger(sandbox: Sandbox, place: string, { wallMs, signa
     const address = servers[0]?.address();
     const port = typeof address === "object" ? (address?.port ?? 0) : 0;
     const pidNamespace = ownNamespace("pid");
-    const targets = { secret, pid: process.pid, pidNamespace, port, abstractName, socketPath, started, ...limits };
+    const targets = {
+      secret,
+      pid: process.pid,
+      pidNamespace,
+      port,
+      abstractName,
+      socketPath,
+      started,
+      ...limits,
+    };
     const result = await sandbox.run({
       program: { runtime: "node", code: probeCode, input: targets satisfies ProbeTargets },
       limits: { ...limits, wallMs },
@@ -128,7 +165,9 @@ async function attackAsStranger(sandbox: Sandbox, place: string, { wallMs, signa
 
 async function listening(address: string | number): Promise<Server> {
   const server = createServer((socket) => socket.on("error", () => {}).end());
-  server.listen(typeof address === "number" ? { port: address, host: "127.0.0.1" } : { path: address });
+  server.listen(
+    typeof address === "number" ? { port: address, host: "127.0.0.1" } : { path: address },
+  );
   await once(server, "listening");
   return server;
 }
@@ -150,7 +189,12 @@ async function runPython(sandbox: Sandbox, code: string, run: PythonRun): Promis
 }
 
 /** Attacks on what this process's user may do. */
-async function attackAsUser(sandbox: Sandbox, place: string, turn: Turn, mark: string): Promise<Outcome> {
+async function attackAsUser(
+  sandbox: Sandbox,
+  place: string,
+  turn: Turn,
+  mark: string,
+): Promise<Outcome> {
   const own = join(place, "own.txt");
   const link = join(place, "own.link");
   await writeFile(own, "own");
@@ -165,7 +209,11 @@ async function attackAsUser(sandbox: Sandbox, place: string, turn: Turn, mark: s
     freeName: `larkline-probe-${mark}`,
   };
   const before = limitsOfThisProcess();
-  const result = await runPython(sandbox, allUserAttacks, { ...turn, input: aim, env: { LARKLINE_PROBE: mark } });
+  const result = await runPython(sandbox, allUserAttacks, {
+    ...turn,
+    input: aim,
+    env: { LARKLINE_PROBE: mark },
+  });
   const names = Array.isArray(result.value) ? result.value.map(String) : [];
   const got = [
     ...names.map((name) => `${name}: was had`),
@@ -187,7 +235,9 @@ function limitsOfThisProcess(): string {
 function hasProcessWith(variable: string): boolean {
   return readdirSync("/proc").some((name) => {
     try {
-      return /^\d+$/.test(name) && readFileSync(`/proc/${name}/environ`, "latin1").includes(variable);
+      return (
+        /^\d+$/.test(name) && readFileSync(`/proc/${name}/environ`, "latin1").includes(variable)
+      );
     } catch {
       return false; // it has ended, or is another user's
     }
@@ -196,14 +246,22 @@ function hasProcessWith(variable: string): boolean {
 
 async function attackFiles(sandbox: Sandbox, turn: Turn): Promise<Outcome> {
   const most = 2 * fileLimit;
-  const result = await runPython(sandbox, manyFiles, { ...turn, input: { most }, limits: { files: fileLimit } });
+  const result = await runPython(sandbox, manyFiles, {
+    ...turn,
+    input: { most },
+    limits: { files: fileLimit },
+  });
   if (result.status === "disk_limit") return held;
   if (result.status !== "ok") return unclear("the attack by many files ended", result);
-  const over = Object.entries(result.value as Record<string, number>).filter(([, made]) => made >= most); // as above
+  const over = Object.entries(result.value as Record<string, number>).filter(
+    ([, made]) => made >= most,
+  ); // as above
   if (over.length === 0) return held;
   return {
     end: "out",
-    got: over.map(([directory]) => `the number of files in ${directory}: is not bounded`).join("; "),
+    got: over
+      .map(([directory]) => `the number of files in ${directory}: is not bounded`)
+      .join("; "),
   };
 }
 
@@ -229,7 +287,9 @@ async function attackMemory(sandbox: Sandbox, clock: Clock): Promise<string> {
     if (words.startsWith(unproved)) return words;
     if (words !== "") had.push(words);
   }
-  return had.length === 0 ? "" : `memory is not bounded: ${had.join(", ")}, where ${memoryMb} MB may be`;
+  return had.length === 0
+    ? ""
+    : `memory is not bounded: ${had.join(", ")}, where ${memoryMb} MB may be`;
 }
 
 async function attackMemoryBy(
@@ -245,7 +305,9 @@ async function attackMemoryBy(
   const what = `the attack on memory by ${place} ended`;
   if (result.status !== "ok" || !Array.isArray(result.value)) return unclear(what, result);
   const ends = result.value.map(String); // as above
-  return ends.every((end) => memoryEnds.has(end)) ? held : { end: "unclear", why: `${what}: ${ends.join(", ")}` };
+  return ends.every((end) => memoryEnds.has(end))
+    ? held
+    : { end: "unclear", why: `${what}: ${ends.join(", ")}` };
 }
 
 /* ---- The code of attacks ---- */

@@ -4,7 +4,12 @@ import { readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { systemClock, type Clock } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { createProcessPool, ProcessCallError, type ProcessPool, type ProcessPoolOptions } from "./index.ts";
+import {
+  createProcessPool,
+  ProcessCallError,
+  type ProcessPool,
+  type ProcessPoolOptions,
+} from "./index.ts";
 import { descendantsOf, isAlive } from "./process-table.fixture.ts";
 
 const patience = { timeout: 120_000, interval: 20 };
@@ -12,12 +17,19 @@ const never = new AbortController().signal;
 let pool: ProcessPool;
 
 function open(options: Partial<ProcessPoolOptions> = {}): void {
-  pool = createProcessPool({ entry: new URL("./echo-child.fixture.ts", import.meta.url), size: 1, ...options });
+  pool = createProcessPool({
+    entry: new URL("./echo-child.fixture.ts", import.meta.url),
+    size: 1,
+    ...options,
+  });
 }
 afterEach(async () => {
   await pool.close();
   await vi.waitFor(
-    () => expect(descendantsOf(process.pid).filter(({ command }) => command.includes("echo-child"))).toEqual([]),
+    () =>
+      expect(
+        descendantsOf(process.pid).filter(({ command }) => command.includes("echo-child")),
+      ).toEqual([]),
     patience,
   );
 });
@@ -41,9 +53,15 @@ async function call(deed: string, value?: unknown, extras: Extras = {}): Promise
   );
 }
 
-async function failure(deed: string, value?: unknown, extras: Extras = {}): Promise<ProcessCallError> {
+async function failure(
+  deed: string,
+  value?: unknown,
+  extras: Extras = {},
+): Promise<ProcessCallError> {
   const error = await call(deed, value, extras).catch((reason: unknown) => reason);
-  if (!(error instanceof ProcessCallError)) throw new Error(`no ProcessCallError: ${String(error)}`);
+  if (!(error instanceof ProcessCallError)) {
+    throw new Error(`no ProcessCallError: ${String(error)}`);
+  }
   return error;
 }
 
@@ -78,7 +96,10 @@ describe("calls", () => {
       return { echoed: body };
     };
     expect(await call("ask", 7, { onRequest })).toEqual({ answered: { echoed: 7 } });
-    expect(await failure("ask", "secret", { onRequest })).toMatchObject({ failure: "handler", message: "not yours" });
+    expect(await failure("ask", "secret", { onRequest })).toMatchObject({
+      failure: "handler",
+      message: "not yours",
+    });
   });
 
   it("what a call leaves behind does not reach the next one", async () => {
@@ -112,7 +133,9 @@ describe("calls", () => {
 
   it("a call that was cancelled before it began is not run", async () => {
     open();
-    expect(await failure("echo", 1, { signal: AbortSignal.abort() })).toMatchObject({ failure: "cancelled" });
+    expect(await failure("echo", 1, { signal: AbortSignal.abort() })).toMatchObject({
+      failure: "cancelled",
+    });
     expect(await call("facts")).toMatchObject({ calls: 1 });
   });
 });
@@ -138,12 +161,19 @@ describe("faults of a handler", () => {
     const pid = await pidOf();
     const waiting = failure("ignoreCancel");
     process.kill(pid, "SIGKILL");
-    expect(await waiting).toMatchObject({ failure: "crashed", childFault: false, signal: "SIGKILL" });
+    expect(await waiting).toMatchObject({
+      failure: "crashed",
+      childFault: false,
+      signal: "SIGKILL",
+    });
   });
 
   it("a child that does not start is reported with its reason, and tried again", async () => {
     const lines: string[] = [];
-    open({ entry: new URL("./missing.fixture.ts", import.meta.url), onLog: (line) => lines.push(line) });
+    open({
+      entry: new URL("./missing.fixture.ts", import.meta.url),
+      onLog: (line) => lines.push(line),
+    });
     expect(await failure("echo")).toMatchObject({ failure: "crashed", childFault: true });
     expect(lines.join("\n")).toContain("Cannot find module");
   });
@@ -152,23 +182,30 @@ describe("faults of a handler", () => {
 describe("cancellation", () => {
   it("a handler that obeys its signal keeps its child", async () => {
     // Nothing is killed here: a child of a slow machine has the time that it takes to obey.
-    const after: Clock["after"] = (ms, work) => (ms === 2_000 ? () => undefined : systemClock.after(ms, work));
+    const after: Clock["after"] = (ms, work) =>
+      ms === 2_000 ? () => undefined : systemClock.after(ms, work);
     open({ clock: { ...systemClock, after } });
     const pid = await pidOf();
-    expect(await failure("wait", null, { timeoutMs: 50 })).toMatchObject({ failure: "timeout", childFault: true });
+    expect(await failure("wait", null, { timeoutMs: 50 })).toMatchObject({
+      failure: "timeout",
+      childFault: true,
+    });
     expect(await pidOf()).toBe(pid);
   });
 
-  it.each(["ignoreCancel", "loop", "blockInProgram"])("%s is killed two seconds later and replaced", async (deed) => {
-    open();
-    const pid = await pidOf();
-    const startedMs = performance.now();
-    expect(await failure(deed, null, { timeoutMs: 50 })).toMatchObject({ failure: "timeout" });
-    expect(() => process.kill(pid, 0)).not.toThrow(); // the caller does not wait for its end
-    expect(await pidOf()).not.toBe(pid);
-    expect(performance.now() - startedMs).toBeGreaterThan(2_000);
-    await vi.waitFor(() => expect(isAlive(pid)).toBe(false), patience);
-  });
+  it.each(["ignoreCancel", "loop", "blockInProgram"])(
+    "%s is killed two seconds later and replaced",
+    async (deed) => {
+      open();
+      const pid = await pidOf();
+      const startedMs = performance.now();
+      expect(await failure(deed, null, { timeoutMs: 50 })).toMatchObject({ failure: "timeout" });
+      expect(() => process.kill(pid, 0)).not.toThrow(); // the caller does not wait for its end
+      expect(await pidOf()).not.toBe(pid);
+      expect(performance.now() - startedMs).toBeGreaterThan(2_000);
+      await vi.waitFor(() => expect(isAlive(pid)).toBe(false), patience);
+    },
+  );
 
   it("what the handler has started is killed with it", async () => {
     open();
@@ -222,7 +259,10 @@ describe("children", () => {
     const lines: string[] = [];
     open({ onLog: (line, stream) => lines.push(`${stream}: ${line}`) });
     await call("log");
-    await vi.waitFor(() => expect(lines.sort()).toEqual(["stderr: three 城", "stdout: one", "stdout: two"]), patience);
+    await vi.waitFor(
+      () => expect(lines.sort()).toEqual(["stderr: three 城", "stdout: one", "stdout: two"]),
+      patience,
+    );
   });
 
   it("end when the pool is closed, which rejects what runs and waits, and can be done twice", async () => {
@@ -239,11 +279,15 @@ describe("children", () => {
 
   it("end with their parent, idle, in a loop or waiting for a program", async () => {
     open();
-    const parent = spawn(process.execPath, [fileURLToPath(new URL("./pool-parent.fixture.ts", import.meta.url))]);
+    const parent = spawn(process.execPath, [
+      fileURLToPath(new URL("./pool-parent.fixture.ts", import.meta.url)),
+    ]);
     await once(parent.stdout, "data");
     const family = await vi.waitFor(() => {
       const rows = descendantsOf(parent.pid ?? 0);
-      if (!rows.some(({ command }) => command.includes("sleep 3600"))) throw new Error("not there yet");
+      if (!rows.some(({ command }) => command.includes("sleep 3600"))) {
+        throw new Error("not there yet");
+      }
       return rows.map(({ id }) => id);
     }, patience);
     parent.kill("SIGKILL");

@@ -127,7 +127,9 @@ class Pool implements ProcessPool {
     member.running.delete(id);
     member.taken -= 1;
     if (!member.child.alive) return;
-    if (member.state === "up" && member.child.calls >= (this.#options.maxCalls ?? 500)) return this.#replace(member);
+    if (member.state === "up" && member.child.calls >= (this.#options.maxCalls ?? 500)) {
+      return this.#replace(member);
+    }
     if (member.state === "leaving" && member.taken === 0) return member.child.kill();
     this.#offer(member);
   }
@@ -190,14 +192,25 @@ class Pool implements ProcessPool {
   }
 
   #notStarting(): ProcessCallError {
-    return new ProcessCallError("crashed", `The process for the call does not start: ${this.#lastFailure}.`, {
-      childFault: true,
-    });
+    return new ProcessCallError(
+      "crashed",
+      `The process for the call does not start: ${this.#lastFailure}.`,
+      {
+        childFault: true,
+      },
+    );
   }
 
   #add(): void {
     if (this.#closing.signal.aborted) return;
-    const { entry, env = {}, codeCache, memoryMb = 256, nodePath = process.execPath, onLog = () => {} } = this.#options;
+    const {
+      entry,
+      env = {},
+      codeCache,
+      memoryMb = 256,
+      nodePath = process.execPath,
+      onLog = () => {},
+    } = this.#options;
     const cached = codeCache === undefined ? {} : { NODE_COMPILE_CACHE: codeCache };
     try {
       const child = new PoolChild({
@@ -244,7 +257,9 @@ class Pool implements ProcessPool {
   async #pause(reason: string): Promise<void> {
     this.#failures += 1;
     this.#lastFailure = reason;
-    if (this.#failures >= failuresInARow) for (const waiter of this.#waiting) waiter.reject(this.#notStarting());
+    if (this.#failures >= failuresInARow) {
+      for (const waiter of this.#waiting) waiter.reject(this.#notStarting());
+    }
     const pauseMs = Math.min(longestPauseMs, 50 * 2 ** Math.min(this.#failures, 10));
     await pause(this.#clock, pauseMs, this.#closing.signal);
     this.#add();
@@ -269,7 +284,9 @@ function failAll({ running }: Member, error: ProcessCallError): void {
 const baseEnv = { PATH: "/usr/local/bin:/usr/bin:/bin", LANG: "C.UTF-8", TZ: "UTC" };
 
 function closedError(): ProcessCallError {
-  return new ProcessCallError("closed", "The processes for calls are being shut down.", { childFault: false });
+  return new ProcessCallError("closed", "The processes for calls are being shut down.", {
+    childFault: false,
+  });
 }
 
 function cancelledError(): ProcessCallError {
@@ -277,7 +294,9 @@ function cancelledError(): ProcessCallError {
 }
 
 function protocolError(reason: string): ProcessCallError {
-  return new ProcessCallError("protocol", `The process of the call wrote ${reason}.`, { childFault: true });
+  return new ProcessCallError("protocol", `The process of the call wrote ${reason}.`, {
+    childFault: true,
+  });
 }
 
 function described({ exitCode, signal }: ChildEnd): string {
@@ -291,14 +310,19 @@ function crashError(end: ChildEnd): ProcessCallError {
     return new ProcessCallError("oom", message, { childFault: true, exitCode, signal });
   }
   // Only the system or an operator sends these signals; all other ends are a fault of the tool's code.
-  const childFault = signal === undefined ? exitCode !== undefined : !["SIGKILL", "SIGTERM", "SIGINT"].includes(signal);
+  const childFault =
+    signal === undefined
+      ? exitCode !== undefined
+      : !["SIGKILL", "SIGTERM", "SIGINT"].includes(signal);
   const message = `The process of the call ended before it had answered (${described(end)}).`;
   return new ProcessCallError("crashed", message, { childFault, exitCode, signal });
 }
 
 /** Starts the children at once; they boot in the background. Throws a RangeError for a size below 1. */
 export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
-  if (!Number.isInteger(options.size) || options.size < 1) throw new RangeError("size must be a whole number above 0");
+  if (!Number.isInteger(options.size) || options.size < 1) {
+    throw new RangeError("size must be a whole number above 0");
+  }
   return new Pool(options);
 }
 
@@ -339,7 +363,11 @@ function runningCall(child: PoolChild, options: RunningCallOptions): RunningCall
   const onAbort = (): void =>
     cancel(new ProcessCallError("cancelled", "The call was cancelled.", { childFault: false }));
   const cancelTimer = clock.after(timeoutMs, () => {
-    cancel(new ProcessCallError("timeout", `The call took longer than ${timeoutMs} ms.`, { childFault: true }));
+    cancel(
+      new ProcessCallError("timeout", `The call took longer than ${timeoutMs} ms.`, {
+        childFault: true,
+      }),
+    );
   });
   signal.addEventListener("abort", onAbort, { once: true });
   if (signal.aborted) onAbort();
@@ -385,7 +413,14 @@ async function replyTo(work: () => Promise<unknown>): Promise<{ ok: boolean; bod
 /* ---- What callers get ---- */
 
 /** How a call ended that gave no result. `handler`: the handler threw; `closed`: the pool was closed. */
-export type ProcessFailure = "handler" | "timeout" | "cancelled" | "crashed" | "oom" | "protocol" | "closed";
+export type ProcessFailure =
+  | "handler"
+  | "timeout"
+  | "cancelled"
+  | "crashed"
+  | "oom"
+  | "protocol"
+  | "closed";
 
 /** What {@link ProcessPool.call} rejects with. The pool stays usable, whatever happened to the child. */
 export class ProcessCallError extends Error {
@@ -464,7 +499,11 @@ class PoolChild {
   onGarbage: (reason: string) => void = () => {};
 
   constructor(options: PoolChildOptions) {
-    const node = [options.nodePath, `--max-old-space-size=${options.memoryMb}`, fileURLToPath(options.entry)];
+    const node = [
+      options.nodePath,
+      `--max-old-space-size=${options.memoryMb}`,
+      fileURLToPath(options.entry),
+    ];
     this.#process = spawnProcess("/bin/sh", ["-c", guarded, "sh", ...node], {
       env: options.env,
       detached: true,
@@ -552,7 +591,9 @@ class PoolChild {
 
   async #untilEnd(clock: Clock): Promise<ChildEnd> {
     const { promise, resolve } = Promise.withResolvers<Pick<ChildEnd, "exitCode" | "signal">>();
-    this.#process.once("exit", (code, signal) => resolve({ exitCode: code ?? undefined, signal: signal ?? undefined }));
+    this.#process.once("exit", (code, signal) =>
+      resolve({ exitCode: code ?? undefined, signal: signal ?? undefined }),
+    );
     // It could not be started; there is no exit then.
     this.#process.once("error", () => resolve({ exitCode: undefined, signal: undefined }));
     const closed = new Promise<unknown>((settle) => this.#process.once("close", settle));

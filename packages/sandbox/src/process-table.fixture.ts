@@ -20,7 +20,15 @@ export function processes(): ProcessRow[] {
         const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
         const [state = "", parentId = ""] = fields;
         const command = readFileSync(`/proc/${name}/cmdline`, "utf8").replaceAll("\0", " ").trim();
-        return [{ id: Number(name), parentId: Number(parentId), beganAt: fields[19] ?? "", state, command }];
+        return [
+          {
+            id: Number(name),
+            parentId: Number(parentId),
+            beganAt: fields[19] ?? "",
+            state,
+            command,
+          },
+        ];
       } catch {
         return []; // it has ended meanwhile
       }

@@ -40,7 +40,9 @@ async function mountsBelow(path: string): Promise<string[]> {
   const table = await readFile("/proc/self/mountinfo", "utf8");
   return table
     .split("\n")
-    .map((line) => (line.split(" ")[4] ?? "").replace(/\\([0-7]{3})/g, (_, code: string) => octal(code)))
+    .map((line) =>
+      (line.split(" ")[4] ?? "").replace(/\\([0-7]{3})/g, (_, code: string) => octal(code)),
+    )
     .filter((point) => point.startsWith(`${path}/`));
 }
 
@@ -53,7 +55,9 @@ function octal(code: string): string {
  * could then remove what is mounted there, which may be a view of a deployer's files.
  */
 export async function unmountBelow(path: string): Promise<void> {
-  for (const point of await mountsBelow(path)) await runCommand("umount", ["-l", point]).catch(() => {});
+  for (const point of await mountsBelow(path)) {
+    await runCommand("umount", ["-l", point]).catch(() => {});
+  }
   const [left] = await mountsBelow(path);
   if (left !== undefined) throw new Error(`${left} cannot be unmounted`);
 }

@@ -17,8 +17,13 @@ const killed: GuestReport = {
 
 it("a program that was killed after the time of its CPU limit had too little time, unless it was killed for memory", () => {
   const run = { program: { runtime: "node", code: "" }, limits } as const;
-  expect(verdictOf(killed, run)).toMatchObject({ status: "timeout", error: expect.stringContaining("CPU time") });
-  expect(verdictOf({ ...killed, wallMs: 8_500, aheadMs: 1_500 }, run)).toMatchObject({ status: "timeout" });
+  expect(verdictOf(killed, run)).toMatchObject({
+    status: "timeout",
+    error: expect.stringContaining("CPU time"),
+  });
+  expect(verdictOf({ ...killed, wallMs: 8_500, aheadMs: 1_500 }, run)).toMatchObject({
+    status: "timeout",
+  });
   expect(verdictOf({ ...killed, wallMs: 8_500 }, run)).toMatchObject({ status: "crashed" });
   expect(verdictOf({ ...killed, memoryKills: 1 }, run)).toMatchObject({
     status: "oom",

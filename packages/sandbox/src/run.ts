@@ -30,7 +30,9 @@ export function problemOfEnv(env: Readonly<Record<string, string>>): string | un
     if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) || launcherNames.test(name)) {
       return `The variable ${JSON.stringify(name)} cannot be set.`;
     }
-    if (typeof value !== "string" || value.includes("\0")) return `The variable ${name} has no text as its value.`;
+    if (typeof value !== "string" || value.includes("\0")) {
+      return `The variable ${name} has no text as its value.`;
+    }
     bytes += name.length + Buffer.byteLength(value);
   }
   return bytes > maxEnvBytes ? `The environment has more than ${maxEnvBytes} bytes.` : undefined;
@@ -43,7 +45,8 @@ export async function findReadable(
 ): Promise<Launch["readable"] | string> {
   const found: { source: string; path: string }[] = [];
   for (const path of paths) {
-    const refused = (reason: string): string => `${JSON.stringify(path)} cannot be made readable: ${reason}.`;
+    const refused = (reason: string): string =>
+      `${JSON.stringify(path)} cannot be made readable: ${reason}.`;
     if (!isAbsolute(path) || normalize(path) !== path || path === "/") {
       return refused('it is not an absolute path below "/"');
     }
@@ -63,26 +66,36 @@ export function problemOfNetwork(network: NetworkPolicy, hasNetwork: boolean): s
   if (!hasNetwork) {
     return "The sandbox of this host can give a program no network. Install bubblewrap, or run it without network.";
   }
-  return network.allow.length === 0 ? "The network policy allows no host: ask for no network instead." : undefined;
+  return network.allow.length === 0
+    ? "The network policy allows no host: ask for no network instead."
+    : undefined;
 }
 
-function problemOfLimits(asked: SandboxRequest["limits"]): { limits: SandboxLimits } | { problem: string } {
+function problemOfLimits(
+  asked: SandboxRequest["limits"],
+): { limits: SandboxLimits } | { problem: string } {
   try {
     return { limits: limitsFrom(asked) };
   } catch (error) {
-    return { problem: `The limits are not valid: ${error instanceof Error ? error.message : String(error)}.` };
+    return {
+      problem: `The limits are not valid: ${error instanceof Error ? error.message : String(error)}.`,
+    };
   }
 }
 
 function problemOfProgram({ program }: SandboxRequest, parts: HostParts): string | undefined {
-  if (program.runtime === "python" && parts.python === undefined) return "There is no Python on this host.";
+  if (program.runtime === "python" && parts.python === undefined) {
+    return "There is no Python on this host.";
+  }
   if (program.runtime === "bash" && !parts.hasBash) return "There is no bash on this host.";
   if ("code" in program && program.code.includes("\0")) return "The program contains a zero byte.";
   try {
     const bytes = Buffer.byteLength(
       JSON.stringify([program.input, "code" in program ? program.code : program.preparation]),
     );
-    return bytes > maxJobBytes ? `Program and input have more than ${maxJobBytes} bytes.` : undefined;
+    return bytes > maxJobBytes
+      ? `Program and input have more than ${maxJobBytes} bytes.`
+      : undefined;
   } catch {
     return "The input is not a JSON value.";
   }
@@ -101,7 +114,10 @@ export interface RequestHost {
 }
 
 /** Checks a request before it runs; a text says what is wrong. */
-export async function checkRequest(request: SandboxRequest, host: RequestHost): Promise<CheckedRequest | string> {
+export async function checkRequest(
+  request: SandboxRequest,
+  host: RequestHost,
+): Promise<CheckedRequest | string> {
   const { program, env = {}, network = "none" } = request;
   const { parts, views, plan } = host;
   const checked = problemOfLimits(request.limits);
@@ -120,10 +136,20 @@ export async function checkRequest(request: SandboxRequest, host: RequestHost): 
 
 /* ---- Files of a run ---- */
 
-const most = { files: 32, bytes: 8 * 1_048_576, skipped: 50, entries: 2_000, depth: 8, nameCharacters: 200 };
+const most = {
+  files: 32,
+  bytes: 8 * 1_048_576,
+  skipped: 50,
+  entries: 2_000,
+  depth: 8,
+  nameCharacters: 200,
+};
 
 /** Why files cannot be given to a program, in words; undefined when they can. */
-export function problemOfFiles(files: readonly SandboxFile[], limits: SandboxLimits): string | undefined {
+export function problemOfFiles(
+  files: readonly SandboxFile[],
+  limits: SandboxLimits,
+): string | undefined {
   let bytes = 0;
   for (const file of files) {
     const parts = file.name.split("/");
@@ -136,7 +162,9 @@ export function problemOfFiles(files: readonly SandboxFile[], limits: SandboxLim
     }
     bytes += file.bytes.length;
   }
-  return bytes > limits.diskMb * 1_048_576 ? `The files have more than ${limits.diskMb} MB.` : undefined;
+  return bytes > limits.diskMb * 1_048_576
+    ? `The files have more than ${limits.diskMb} MB.`
+    : undefined;
 }
 
 /** Writes a program's files before anything untrusted runs in the slot. */
@@ -152,7 +180,9 @@ export async function writeFiles(files: readonly SandboxFile[], slot: Slot): Pro
 async function makeDirectories(path: string, slot: Slot): Promise<void> {
   const first = await mkdir(path, { recursive: true });
   if (slot.user === undefined || first === undefined) return;
-  for (let made = path; made.length >= first.length; made = dirname(made)) await chown(made, slot.user, slot.user);
+  for (let made = path; made.length >= first.length; made = dirname(made)) {
+    await chown(made, slot.user, slot.user);
+  }
 }
 
 type Harvest = Pick<SandboxResult, "files" | "skipped">;
@@ -187,8 +217,9 @@ class Harvester {
   async #look(path: string, depth: number): Promise<void> {
     const facts = await lstat(path);
     if (facts.isDirectory()) {
-      if (depth >= most.depth || path.endsWith("/node_modules")) this.#skip(path, "directory is not looked into");
-      else await this.walk(path, depth + 1);
+      if (depth >= most.depth || path.endsWith("/node_modules")) {
+        this.#skip(path, "directory is not looked into");
+      } else await this.walk(path, depth + 1);
     } else if (facts.isSymbolicLink()) this.#skip(path, "symbolic link");
     else if (!facts.isFile()) this.#skip(path, "not a regular file");
     else if (facts.nlink !== 1) this.#skip(path, "has several names");
@@ -198,10 +229,14 @@ class Harvester {
   async #take(path: string): Promise<void> {
     const name = relative(this.#slot.directory, path);
     const bytes = await this.#read(path);
-    if (bytes === undefined) return this.#skip(path, `over the limit of ${most.files} files and ${most.bytes} bytes`);
+    if (bytes === undefined) {
+      return this.#skip(path, `over the limit of ${most.files} files and ${most.bytes} bytes`);
+    }
     const given = this.#given.get(name);
     if (given !== undefined && Buffer.compare(given, bytes) === 0) return;
-    if (this.#harvest.files.length >= most.files) return this.#skip(path, `more than ${most.files} files`);
+    if (this.#harvest.files.length >= most.files) {
+      return this.#skip(path, `more than ${most.files} files`);
+    }
     this.#bytes += bytes.length;
     this.#harvest.files.push({ name, bytes });
   }
@@ -258,7 +293,10 @@ function overMemory(limits: SandboxLimits): Verdict {
   };
 }
 
-function stopVerdict(kind: "timeout" | "cancelled" | "output_limit" | "disk_limit", limits: SandboxLimits): Verdict {
+function stopVerdict(
+  kind: "timeout" | "cancelled" | "output_limit" | "disk_limit",
+  limits: SandboxLimits,
+): Verdict {
   const error = {
     timeout: `The program was stopped after ${limits.wallMs} ms. Do less in one run.`,
     cancelled: "The run was cancelled.",
@@ -268,14 +306,20 @@ function stopVerdict(kind: "timeout" | "cancelled" | "output_limit" | "disk_limi
   return { status: kind, error };
 }
 
-function errorVerdict({ name, message, stack }: { name: string; message: string; stack: string }, run: Run): Verdict {
+function errorVerdict(
+  { name, message, stack }: { name: string; message: string; stack: string },
+  run: Run,
+): Verdict {
   if (outOfMemoryNames.has(name) || outOfMemoryWords.test(message)) return overMemory(run.limits);
   const words = [name, message].filter((word) => word !== "").join(": ");
   return { status: "error", exitCode: 1, error: stack === "" ? words : `${words}\n${stack}` };
 }
 
 /** The program ended by itself, without an answer. */
-function endVerdict({ end, stderr, wallMs, aheadMs }: GuestReport, { program, limits }: Run): Verdict {
+function endVerdict(
+  { end, stderr, wallMs, aheadMs }: GuestReport,
+  { program, limits }: Run,
+): Verdict {
   const { exitCode, signal } = end;
   const limit = supervisorEnds[signal ?? ""];
   if (limit === "memory") return overMemory(limits);
@@ -289,7 +333,9 @@ function endVerdict({ end, stderr, wallMs, aheadMs }: GuestReport, { program, li
     };
   }
   if (signal === "SIGXFSZ" || exitCode === fileTooLarge) return stopVerdict("disk_limit", limits);
-  if (program.runtime === "bash" && exitCode !== undefined) return { status: "ok", value: exitCode, exitCode };
+  if (program.runtime === "bash" && exitCode !== undefined) {
+    return { status: "ok", value: exitCode, exitCode };
+  }
   if (outOfHeapWords.test(stderr)) return overMemory(limits);
   const how = signal ?? (exitCode === undefined ? "an unknown cause" : `exit code ${exitCode}`);
   const error = `The program ended without a result (${how}).`;
@@ -324,6 +370,9 @@ export function verdictOf(report: GuestReport, run: Run): Verdict {
 }
 
 /** A run that never got as far as a program. */
-export function withoutRun(status: "refused" | "cancelled" | "crashed" | "disk_limit", error: string): SandboxResult {
+export function withoutRun(
+  status: "refused" | "cancelled" | "crashed" | "disk_limit",
+  error: string,
+): SandboxResult {
   return { status, error, stdout: "", stderr: "", files: [], skipped: [], denied: [], wallMs: 0 };
 }

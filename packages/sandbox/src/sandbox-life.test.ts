@@ -25,7 +25,13 @@ import {
   type SandboxTier,
 } from "./index.ts";
 import { descendantsOf, processes } from "./process-table.fixture.ts";
-import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
+import {
+  buildLauncher,
+  hasProgram,
+  makePlace,
+  openTier,
+  removePlace,
+} from "./sandbox-place.fixture.ts";
 import { seccompProgram } from "./seccomp.ts";
 import { architectureOf } from "./system-call.ts";
 
@@ -82,7 +88,12 @@ function startParent(options: {
     options.mark ?? "",
     options.shown ?? "",
   ];
-  const [command = "", ...rest] = [...(options.before ?? []), process.execPath, parentProgram, ...args];
+  const [command = "", ...rest] = [
+    ...(options.before ?? []),
+    process.execPath,
+    parentProgram,
+    ...args,
+  ];
   const parent = spawn(command, rest, { stdio: ["ignore", "pipe", "inherit"] });
   parents.push(parent);
   const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
@@ -103,17 +114,23 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
     expect(JSON.parse(await line())).toMatchObject({ tier });
     expect(await line()).toBe("running");
     await vi.waitFor(() => expect(readdirSync(directory)).toHaveLength(1), patience);
-    const same = ({ id, beganAt }: { id: number; beganAt: string }): string => `${id} since ${beganAt}`;
+    const same = ({ id, beganAt }: { id: number; beganAt: string }): string =>
+      `${id} since ${beganAt}`;
     // The launchers, three marked programs of the shell and that of the session.
     let family = new Set<string>();
     await vi.waitFor(() => {
       const rows = descendantsOf(parent.pid ?? 0);
-      expect(rows.filter(({ command }) => command === `sleep ${mark}`).length).toBeGreaterThanOrEqual(4);
+      expect(
+        rows.filter(({ command }) => command === `sleep ${mark}`).length,
+      ).toBeGreaterThanOrEqual(4);
       family = new Set(rows.map(same));
     }, patience);
     const inside = (): string[] =>
       processes()
-        .filter((row) => row.state !== "Z" && (family.has(same(row)) || row.command.includes(`sleep ${mark}`)))
+        .filter(
+          (row) =>
+            row.state !== "Z" && (family.has(same(row)) || row.command.includes(`sleep ${mark}`)),
+        )
         .map((row) => `${same(row)}: ${row.command}`);
     expect(inside().length).toBeGreaterThan(3);
 
@@ -161,14 +178,29 @@ describe("a run that waits for a place", () => {
     });
     await vi.waitFor(() => expect(begun).toEqual(["first"]), patience);
     const late = new AbortController();
-    const second = sandbox.run({ program, signal: late.signal, begin: async () => await begin("second") });
-    const third = sandbox.run({ program, signal: never, begin: async () => await begin("third", false) });
-    const fourth = sandbox.run({ program, signal: never, begin: async () => await begin("fourth") });
+    const second = sandbox.run({
+      program,
+      signal: late.signal,
+      begin: async () => await begin("second"),
+    });
+    const third = sandbox.run({
+      program,
+      signal: never,
+      begin: async () => await begin("third", false),
+    });
+    const fourth = sandbox.run({
+      program,
+      signal: never,
+      begin: async () => await begin("fourth"),
+    });
     late.abort();
     expect(await second).toMatchObject({ status: "cancelled" });
     release.abort();
     expect(await first).toMatchObject({ status: "cancelled" });
-    expect(await third).toMatchObject({ status: "cancelled", error: "The run was not to begin any more." });
+    expect(await third).toMatchObject({
+      status: "cancelled",
+      error: "The run was not to begin any more.",
+    });
     expect(await fourth).toMatchObject({ status: "ok", value: 0 });
     expect(begun).toEqual(["first", "third", "fourth"]);
   });
@@ -185,11 +217,15 @@ describe("directories", () => {
     expect(numbers).toHaveLength(2);
     // Nor does one in another directory of this host take their numbers: users and control groups go with them.
     for (const number of numbers) {
-      const other = createServer().listen(`\0larkline-sandbox-${process.getuid?.() ?? 0}-${number}`);
+      const other = createServer().listen(
+        `\0larkline-sandbox-${process.getuid?.() ?? 0}-${number}`,
+      );
       await expect(once(other, "listening")).rejects.toMatchObject({ code: "EADDRINUSE" });
     }
     for (const sandbox of [first, second]) {
-      expect(await sandbox.run({ program: { runtime: "bash", code: "exit 4" }, signal: never })).toMatchObject({
+      expect(
+        await sandbox.run({ program: { runtime: "bash", code: "exit 4" }, signal: never }),
+      ).toMatchObject({
         value: 4,
       });
     }
@@ -223,14 +259,24 @@ describe("directories", () => {
 
 describe("findings", () => {
   it("say of each accepted tier whether it holds, and why not", async () => {
-    const findings = await probeTiers({ directory: newDirectory(), launcherPath: join(place, "missing") });
+    const findings = await probeTiers({
+      directory: newDirectory(),
+      launcherPath: join(place, "missing"),
+    });
     expect(findings.map(({ tier }) => tier)).toEqual(["bwrap", "sbx"]);
-    expect(findings[1]).toMatchObject({ holds: false, reason: expect.stringContaining("native/build.sh") });
+    expect(findings[1]).toMatchObject({
+      holds: false,
+      reason: expect.stringContaining("native/build.sh"),
+    });
     for (const { holds, reason } of findings) expect(reason === "").toBe(holds);
   });
 
   it("are all there is when no accepted tier holds", async () => {
-    const opening = await openSandbox({ directory: newDirectory(), tiers: ["sbx"], launcherPath: "/bin/false" });
+    const opening = await openSandbox({
+      directory: newDirectory(),
+      tiers: ["sbx"],
+      launcherPath: "/bin/false",
+    });
     expect(opening).toEqual({
       ok: false,
       findings: [{ tier: "sbx", holds: false, reason: expect.stringContaining("does not start") }],
@@ -240,8 +286,14 @@ describe("findings", () => {
   it("name an attack that got through", async () => {
     const leaky = join(place, "leaky");
     // A launcher that keeps nothing in.
-    writeFileSync(leaky, '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
-    const [finding] = await probeTiers({ directory: newDirectory(), tiers: ["sbx"], launcherPath: leaky });
+    writeFileSync(leaky, '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', {
+      mode: 0o755,
+    });
+    const [finding] = await probeTiers({
+      directory: newDirectory(),
+      tiers: ["sbx"],
+      launcherPath: leaky,
+    });
     expect(finding?.holds).toBe(false);
     for (const words of [
       "a file of the host: was read",
@@ -266,23 +318,34 @@ function ordinaryUser(): { before: string[]; directory: string } {
   const directory = mkdtempSync(join(place, "user-"));
   const user = "61234";
   execFileSync("chown", [user, directory]);
-  return { before: ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "--inh-caps=-all"], directory };
+  return {
+    before: ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "--inh-caps=-all"],
+    directory,
+  };
 }
 
 /** Whether another user of this host could run the code under test. */
 function isReadableByAll(path: string): boolean {
-  for (let at = dirname(path); at !== "/"; at = dirname(at)) if ((statSync(at).mode & 0o001) === 0) return false;
+  for (let at = dirname(path); at !== "/"; at = dirname(at)) {
+    if ((statSync(at).mode & 0o001) === 0) return false;
+  }
   return (statSync(path).mode & 0o004) !== 0;
 }
 
 const canBeAnother =
-  isRoot && hasProgram("setpriv") && isReadableByAll(parentProgram) && isReadableByAll(process.execPath);
+  isRoot &&
+  hasProgram("setpriv") &&
+  isReadableByAll(parentProgram) &&
+  isReadableByAll(process.execPath);
 
 describe.runIf(canBeAnother).each(tiers)("%s as an ordinary user", (tier) => {
   it("holds without privileges", async () => {
     const { before, directory } = ordinaryUser();
     const { line, parent } = startParent({ before, tiers: [tier], directory });
-    expect(JSON.parse(await line())).toEqual({ tier, findings: [{ tier, holds: true, reason: "" }] });
+    expect(JSON.parse(await line())).toEqual({
+      tier,
+      findings: [{ tier, holds: true, reason: "" }],
+    });
     expect(JSON.parse(await line())).toMatchObject({
       status: "ok",
       value: [tier === "bwrap" ? 1_000 : 61_234, "hi\n"],
@@ -295,7 +358,13 @@ describe.runIf(canBeAnother).each(tiers)("%s as an ordinary user", (tier) => {
 describe.runIf(canBeAnother && launcherPath !== undefined)("a supervisor that is killed", () => {
   it("leaves nothing to the next program, even where no other process finds what has escaped from it", () => {
     const { before, directory } = ordinaryUser();
-    const [command = "", ...rest] = [...before, process.execPath, orphanProgram, directory, launcherPath ?? ""];
+    const [command = "", ...rest] = [
+      ...before,
+      process.execPath,
+      orphanProgram,
+      directory,
+      launcherPath ?? "",
+    ];
     const outcome: unknown = JSON.parse(execFileSync(command, rest, { encoding: "utf8" }));
     expect(outcome).toEqual({ left: [], next: ["ok", ""], events: ["slot_discarded"] });
   });
@@ -309,10 +378,16 @@ describe.runIf(hasProgram("python3"))("a directory whose holder cannot be asked"
     // Connecting fails, but a process does hold the socket.
     const code =
       "import socket, sys, time; held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); held.bind(sys.argv[1]); print(1, flush=True); time.sleep(60)";
-    const holder = spawn("python3", ["-c", code, join(held, "owner.sock")], { stdio: ["ignore", "pipe", "inherit"] });
+    const holder = spawn("python3", ["-c", code, join(held, "owner.sock")], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     parents.push(holder);
     await once(holder.stdout, "data");
-    const findings = await probeTiers({ directory, tiers: tiers.slice(0, 1), ...(launcherPath && { launcherPath }) });
+    const findings = await probeTiers({
+      directory,
+      tiers: tiers.slice(0, 1),
+      ...(launcherPath && { launcherPath }),
+    });
     expect(findings).toMatchObject([{ holds: true }]);
     expect(readdirSync(directory)).toEqual(["17"]);
   });
@@ -329,7 +404,10 @@ describe.runIf(hasBwrap && launcherPath !== undefined)("a host without user name
     );
     // As in a container: the same files, a filter that refuses namespaces and mounts.
     const shut = `exec 9<"${filter}"; exec bwrap --dev-bind / / --cap-add ALL --seccomp 9 -- "$@"`;
-    const { line } = startParent({ before: ["/bin/bash", "-c", shut, "bash"], directory: newDirectory() });
+    const { line } = startParent({
+      before: ["/bin/bash", "-c", shut, "bash"],
+      directory: newDirectory(),
+    });
     const { tier, findings } = JSON.parse(await line()) as { tier: string; findings: unknown[] };
     expect(findings[0]).toMatchObject({
       tier: "bwrap",
@@ -344,7 +422,10 @@ describe.runIf(hasBwrap && launcherPath !== undefined)("a host without user name
 describe.each(tiers)("warm sandboxes of %s", (tier) => {
   const waiting = (): number[] =>
     descendantsOf(process.pid)
-      .filter(({ command, state }) => state !== "Z" && /node\.cjs/.test(command) && !/bwrap|sbx|launcher/.test(command))
+      .filter(
+        ({ command, state }) =>
+          state !== "Z" && /node\.cjs/.test(command) && !/bwrap|sbx|launcher/.test(command),
+      )
       .map(({ id }) => id);
 
   it("are booted for what was run, used once, and replaced", async () => {
@@ -356,16 +437,26 @@ describe.each(tiers)("warm sandboxes of %s", (tier) => {
     let wallMs = 20_000;
     const run = async (code: string): Promise<unknown> => {
       wallMs += 1; // what is watched from outside is no reason for a sandbox of another kind
-      return (await sandbox.run({ program: { runtime: "node", code }, limits: { wallMs }, signal: never })).value;
+      return (
+        await sandbox.run({ program: { runtime: "node", code }, limits: { wallMs }, signal: never })
+      ).value;
     };
     expect(waiting()).toEqual([]);
-    expect(await run("globalThis.left = 1; require('node:fs').writeFileSync('left', ''); return 'first'")).toBe(
-      "first",
-    );
+    expect(
+      await run(
+        "globalThis.left = 1; require('node:fs').writeFileSync('left', ''); return 'first'",
+      ),
+    ).toBe("first");
     await vi.waitFor(() => expect(waiting()).toHaveLength(2), patience);
     const ready = waiting();
-    expect(await run("return [globalThis.left, require('node:fs').readdirSync('.')]")).toEqual([null, []]);
-    await vi.waitFor(() => expect(waiting().filter((id) => !ready.includes(id))).toHaveLength(1), patience);
+    expect(await run("return [globalThis.left, require('node:fs').readdirSync('.')]")).toEqual([
+      null,
+      [],
+    ]);
+    await vi.waitFor(
+      () => expect(waiting().filter((id) => !ready.includes(id))).toHaveLength(1),
+      patience,
+    );
     expect(waiting()).toHaveLength(2);
   });
 
@@ -453,7 +544,11 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   });
   afterAll(async () => await sandbox.close());
 
-  const run = async (preparation: string, variable = "one", wallMs = 60_000): Promise<SandboxResult> =>
+  const run = async (
+    preparation: string,
+    variable = "one",
+    wallMs = 60_000,
+  ): Promise<SandboxResult> =>
     await sandbox.run({
       program: { runtime: "node", module, readable: [module], preparation, input: "上海" },
       env: { GIVEN: variable },
@@ -466,7 +561,13 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
       const startedMs = Date.now();
       const { status, value } = await run("tool");
       expect(status).toBe("ok");
-      expect(value).toMatchObject({ input: "上海", told: "tool", variable: "one", calls: 1, found: false });
+      expect(value).toMatchObject({
+        input: "上海",
+        told: "tool",
+        variable: "one",
+        calls: 1,
+        found: false,
+      });
       expect((value as Told).toldMs).toBeLessThan(startedMs); // the module's answer, checked above
     };
     await vi.waitFor(prepared, patience);
@@ -476,7 +577,12 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
   it("load code that one of their kind has compiled, and can change none of it", async () => {
     const looking = join(place, `compiled-${tier}.mjs`);
     writeFileSync(looking, compiledModule);
-    const program = { runtime: "node" as const, module: looking, readable: [looking], preparation: "tool" };
+    const program = {
+      runtime: "node" as const,
+      module: looking,
+      readable: [looking],
+      preparation: "tool",
+    };
     await vi.waitFor(async () => {
       const { value } = await sandbox.run({ program, signal: never });
       expect(value).toEqual({ files: expect.any(Number), refused: expect.arrayContaining([]) });
@@ -494,9 +600,14 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
       ["other", "one"],
     ] as const;
     for (let round = 0; round < 4; round += 1) {
-      const results = await Promise.all(kinds.map(async ([tool, variable]) => await run(tool, variable)));
+      const results = await Promise.all(
+        kinds.map(async ([tool, variable]) => await run(tool, variable)),
+      );
       expect(results).toMatchObject(
-        kinds.map(([told, variable]) => ({ status: "ok", value: { told, variable, calls: 1, found: false } })),
+        kinds.map(([told, variable]) => ({
+          status: "ok",
+          value: { told, variable, calls: 1, found: false },
+        })),
       );
     }
   });
@@ -515,9 +626,18 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
 
   it("are not kept where that fails, or where the module speaks out of turn: the call says what is wrong", async () => {
     events.length = 0;
-    expect(await run("fails")).toMatchObject({ status: "error", error: expect.stringContaining("nothing to load") });
-    await vi.waitFor(() => expect(events).toContainEqual(expect.stringContaining("not prepared")), patience);
-    expect(await run("fails")).toMatchObject({ status: "error", error: expect.stringContaining("nothing to load") });
+    expect(await run("fails")).toMatchObject({
+      status: "error",
+      error: expect.stringContaining("nothing to load"),
+    });
+    await vi.waitFor(
+      () => expect(events).toContainEqual(expect.stringContaining("not prepared")),
+      patience,
+    );
+    expect(await run("fails")).toMatchObject({
+      status: "error",
+      error: expect.stringContaining("nothing to load"),
+    });
     expect(await run("talks")).toMatchObject({ status: "protocol" });
     expect(await run("talks")).toMatchObject({ status: "protocol" });
     expect(await run("tool")).toMatchObject({ status: "ok" });

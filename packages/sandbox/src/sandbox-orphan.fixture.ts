@@ -7,7 +7,9 @@ const [, , directory = "", launcherPath = ""] = process.argv;
 const signal = new AbortController().signal;
 
 function killSupervisor(): void {
-  for (const { id, parentId } of processes()) if (parentId === process.pid) process.kill(id, "SIGKILL");
+  for (const { id, parentId } of processes()) {
+    if (parentId === process.pid) process.kill(id, "SIGKILL");
+  }
 }
 
 const events: string[] = [];
@@ -23,7 +25,13 @@ if (!opening.ok) throw new Error(JSON.stringify(opening.findings));
 const { sandbox } = opening;
 const runaway =
   "setsid bash -c 'for i in {1..100}; do echo here > trace; sleep 0.05; done' & sleep 0.2; echo away; sleep 60";
-const left = await sandbox.run({ program: { runtime: "bash", code: runaway }, signal, onOutput: killSupervisor });
+const left = await sandbox.run({
+  program: { runtime: "bash", code: runaway },
+  signal,
+  onOutput: killSupervisor,
+});
 const next = await sandbox.run({ program: { runtime: "bash", code: "sleep 0.3; ls -A" }, signal });
 await sandbox.close();
-process.stdout.write(`${JSON.stringify({ left: left.files, next: [next.status, next.stdout], events })}\n`);
+process.stdout.write(
+  `${JSON.stringify({ left: left.files, next: [next.status, next.stdout], events })}\n`,
+);

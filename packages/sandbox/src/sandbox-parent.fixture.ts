@@ -28,8 +28,12 @@ if (opening.ok && mark !== "") {
   await session.ended;
 } else if (opening.ok) {
   const { sandbox } = opening;
-  const code = "return [process.getuid(), require('node:child_process').execFileSync('echo', ['hi']).toString()]";
-  const result = await sandbox.run({ program: { runtime: "node", code }, signal: new AbortController().signal });
+  const code =
+    "return [process.getuid(), require('node:child_process').execFileSync('echo', ['hi']).toString()]";
+  const result = await sandbox.run({
+    program: { runtime: "node", code },
+    signal: new AbortController().signal,
+  });
   await sandbox.close();
   process.stdout.write(`${JSON.stringify(result)}\n`);
 }

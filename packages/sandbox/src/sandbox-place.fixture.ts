@@ -26,14 +26,18 @@ export function hasProgram(name: string): boolean {
 export function buildLauncher(place: string): string | undefined {
   if (!hasProgram("gcc")) return undefined;
   const target = join(place, "launcher");
-  execFileSync(fileURLToPath(new URL("../native/build.sh", import.meta.url)), [target], { stdio: "inherit" });
+  execFileSync(fileURLToPath(new URL("../native/build.sh", import.meta.url)), [target], {
+    stdio: "inherit",
+  });
   return target;
 }
 
 /** Opens one tier; fails with its finding. */
 export async function openTier(tier: SandboxTier, options: OpenSandboxOptions): Promise<Sandbox> {
   const opening = await openSandbox({ warm: 0, ...options, tiers: [tier] });
-  if (!opening.ok) throw new Error(opening.findings.map(({ reason }) => `${tier}: ${reason}`).join("\n"));
+  if (!opening.ok) {
+    throw new Error(opening.findings.map(({ reason }) => `${tier}: ${reason}`).join("\n"));
+  }
   return opening.sandbox;
 }
 

@@ -12,7 +12,13 @@ import {
   type SandboxTier,
 } from "./index.ts";
 import { descendantsOf, isAlive, processes } from "./process-table.fixture.ts";
-import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
+import {
+  buildLauncher,
+  hasProgram,
+  makePlace,
+  openTier,
+  removePlace,
+} from "./sandbox-place.fixture.ts";
 
 const patience = { timeout: 120_000, interval: 20 };
 const never = new AbortController().signal;
@@ -27,7 +33,11 @@ const tiers = process.env["LARKLINE_LONG_TESTS"] === "1" ? here : here.slice(0, 
 afterAll(() => removePlace(place));
 
 function optionsOf(tier: SandboxTier, more: OpenSandboxOptions = {}): OpenSandboxOptions {
-  return { directory: join(place, tier), ...(launcherPath === undefined ? {} : { launcherPath }), ...more };
+  return {
+    directory: join(place, tier),
+    ...(launcherPath === undefined ? {} : { launcherPath }),
+    ...more,
+  };
 }
 
 it("this host has a tier to test", () => {
@@ -47,7 +57,10 @@ describe.each(tiers)("a program in %s", (tier) => {
     expect(events).toEqual([]);
   });
 
-  async function run(program: SandboxProgram, more: Partial<SandboxRequest> = {}): Promise<SandboxResult> {
+  async function run(
+    program: SandboxProgram,
+    more: Partial<SandboxRequest> = {},
+  ): Promise<SandboxResult> {
     return await sandbox.run({ program, signal: never, ...more });
   }
   const node = async (code: string, more?: Partial<SandboxRequest>): Promise<SandboxResult> =>
@@ -58,7 +71,9 @@ describe.each(tiers)("a program in %s", (tier) => {
     await run({ runtime: "bash", code, input: { city: "上海" } }, more);
 
   it("has its input and gives its result", async () => {
-    expect(await node("return { seen: input.city, sum: await Promise.resolve(1 + 1) }")).toMatchObject({
+    expect(
+      await node("return { seen: input.city, sum: await Promise.resolve(1 + 1) }"),
+    ).toMatchObject({
       status: "ok",
       value: { seen: "上海", sum: 2 },
     });
@@ -67,7 +82,9 @@ describe.each(tiers)("a program in %s", (tier) => {
       value: null,
       stdout: "only output\n",
     });
-    expect(await node("const { basename } = await import('node:path'); return basename('/a/b')")).toMatchObject({
+    expect(
+      await node("const { basename } = await import('node:path'); return basename('/a/b')"),
+    ).toMatchObject({
       value: "b",
     });
     expect(await bash('echo "$INPUT" >&2; echo 城; exit 3')).toMatchObject({
@@ -78,50 +95,64 @@ describe.each(tiers)("a program in %s", (tier) => {
     });
   });
 
-  it.runIf(hasProgram("/usr/bin/python3"))("has its input and gives its result in Python", async () => {
-    expect(await python("print('hi')\nresult = {'seen': input['city']}")).toMatchObject({
-      status: "ok",
-      value: { seen: "上海" },
-      stdout: "hi\n",
-    });
-    expect(await python("import sys\nsys.exit(0)")).toMatchObject({ status: "ok", value: null });
-    expect(await python("import sys\nprint('bye')\nsys.exit(4)")).toMatchObject({
-      status: "crashed",
-      exitCode: 4,
-      stdout: "bye\n",
-    });
-    expect(await python("import sys\nsys.exit('no such city')")).toMatchObject({
-      exitCode: 1,
-      stderr: "no such city\n",
-    });
-    const failed = await python("def f():\n    raise ValueError('no such city')\nf()");
-    expect(failed).toMatchObject({ status: "error", exitCode: 1 });
-    expect(failed.error).toMatch(/^ValueError: no such city\n.*line 3[^]*line 2/);
-    expect(await python("result = {1, 2}")).toMatchObject({
-      status: "error",
-      error: expect.stringContaining("no JSON"),
-    });
-  });
+  it.runIf(hasProgram("/usr/bin/python3"))(
+    "has its input and gives its result in Python",
+    async () => {
+      expect(await python("print('hi')\nresult = {'seen': input['city']}")).toMatchObject({
+        status: "ok",
+        value: { seen: "上海" },
+        stdout: "hi\n",
+      });
+      expect(await python("import sys\nsys.exit(0)")).toMatchObject({ status: "ok", value: null });
+      expect(await python("import sys\nprint('bye')\nsys.exit(4)")).toMatchObject({
+        status: "crashed",
+        exitCode: 4,
+        stdout: "bye\n",
+      });
+      expect(await python("import sys\nsys.exit('no such city')")).toMatchObject({
+        exitCode: 1,
+        stderr: "no such city\n",
+      });
+      const failed = await python("def f():\n    raise ValueError('no such city')\nf()");
+      expect(failed).toMatchObject({ status: "error", exitCode: 1 });
+      expect(failed.error).toMatch(/^ValueError: no such city\n.*line 3[^]*line 2/);
+      expect(await python("result = {1, 2}")).toMatchObject({
+        status: "error",
+        error: expect.stringContaining("no JSON"),
+      });
+    },
+  );
 
-  it.runIf(hasProgram("/usr/bin/python3"))("may ask how its own threads run, as the locks inside Node do", async () => {
-    const asked = `import ctypes
+  it.runIf(hasProgram("/usr/bin/python3"))(
+    "may ask how its own threads run, as the locks inside Node do",
+    async () => {
+      const asked = `import ctypes
 libc = ctypes.CDLL(None)
 libc.pthread_self.restype = ctypes.c_ulong
 policy, param = ctypes.c_int(-1), ctypes.c_int(-1)
 thread = ctypes.c_ulong(libc.pthread_self())
 refused = libc.pthread_getschedparam(thread, ctypes.byref(policy), ctypes.byref(param))
 result = [refused, policy.value]`;
-    expect(await python(asked)).toMatchObject({ status: "ok", value: [0, 0], stderr: "" });
-  });
+      expect(await python(asked)).toMatchObject({ status: "ok", value: [0, 0], stderr: "" });
+    },
+  );
 
   it("gets the place where it failed", async () => {
     const failed = await node("\n\nnull.x");
     expect(failed).toMatchObject({ status: "error" });
     expect(failed.error).toMatch(/^TypeError: Cannot read.*\n.*program\.js:3/);
-    expect(await node("return {")).toMatchObject({ status: "error", error: expect.stringContaining("SyntaxError") });
-    expect(await node("return 1n")).toMatchObject({ status: "error", error: expect.stringContaining("BigInt") });
+    expect(await node("return {")).toMatchObject({
+      status: "error",
+      error: expect.stringContaining("SyntaxError"),
+    });
+    expect(await node("return 1n")).toMatchObject({
+      status: "error",
+      error: expect.stringContaining("BigInt"),
+    });
     expect(
-      await node("Promise.reject(new Error('unnoticed')); await new Promise((r) => setTimeout(r, 5000))"),
+      await node(
+        "Promise.reject(new Error('unnoticed')); await new Promise((r) => setTimeout(r, 5000))",
+      ),
     ).toMatchObject({
       status: "error",
       error: expect.stringContaining("unnoticed"),
@@ -130,10 +161,13 @@ result = [refused, policy.value]`;
 
   it("sends progress and output while it runs", async () => {
     const heard: unknown[] = [];
-    const result = await node("console.log('one'); progress(0.25, 'a quarter'); console.error('城'); return 1", {
-      onProgress: (fraction, detail) => heard.push([fraction, detail]),
-      onOutput: (stream, text) => heard.push([stream, text]),
-    });
+    const result = await node(
+      "console.log('one'); progress(0.25, 'a quarter'); console.error('城'); return 1",
+      {
+        onProgress: (fraction, detail) => heard.push([fraction, detail]),
+        onOutput: (stream, text) => heard.push([stream, text]),
+      },
+    );
     expect(result.status).toBe("ok");
     expect(heard).toHaveLength(3);
     expect(heard).toEqual(
@@ -151,7 +185,9 @@ result = [refused, policy.value]`;
     vi.unstubAllEnvs();
     expect(value).toMatchObject({ CITY: "上海", TZ: "UTC", LANG: "C.UTF-8" });
     expect(JSON.stringify(value)).not.toContain("secret");
-    expect(await bash('echo "$CITY"', { env: { CITY: "两 行\n2" } })).toMatchObject({ stdout: "两 行\n2\n" });
+    expect(await bash('echo "$CITY"', { env: { CITY: "两 行\n2" } })).toMatchObject({
+      stdout: "两 行\n2\n",
+    });
   });
 
   it("gets files and leaves files", async () => {
@@ -175,7 +211,11 @@ result = [refused, policy.value]`;
     expect(names).toContainEqual(["b.txt", "given!"]);
     expect(names.map(([name]) => name)).not.toContain("in/a.txt");
     const reasons = Object.fromEntries(skipped.map(({ name, reason }) => [name, reason]));
-    expect(reasons).toMatchObject({ link: "symbolic link", pipe: "not a regular file", second: "has several names" });
+    expect(reasons).toMatchObject({
+      link: "symbolic link",
+      pipe: "not a regular file",
+      second: "has several names",
+    });
   });
 
   it("finds nothing of the one before, wherever that left it", async () => {
@@ -183,7 +223,9 @@ result = [refused, policy.value]`;
     const leave = `for (const d of ${JSON.stringify(places)}) try { require("node:fs").writeFileSync(d + "/left-behind", "x") } catch {}`;
     const find = `return ${JSON.stringify(places)}.filter((d) => require("node:fs").existsSync(d + "/left-behind"))`;
     expect(await node(`${leave}; globalThis.left = 1`)).toMatchObject({ status: "ok" });
-    for (let i = 0; i < 4; i += 1) expect(await node(find)).toMatchObject({ status: "ok", value: [] });
+    for (let i = 0; i < 4; i += 1) {
+      expect(await node(find)).toMatchObject({ status: "ok", value: [] });
+    }
   });
 
   it("is stopped at the end of its time, and everything it started with it", async () => {
@@ -210,9 +252,17 @@ result = [refused, policy.value]`;
   });
 
   it.each([
-    ["oom", "const all = []; for (;;) all.push(new Uint8Array(16 << 20).fill(1))", { memoryMb: 128, wallMs: 20_000 }],
+    [
+      "oom",
+      "const all = []; for (;;) all.push(new Uint8Array(16 << 20).fill(1))",
+      { memoryMb: 128, wallMs: 20_000 },
+    ],
     ["oom", "const all = []; for (;;) all.push({ a: 1 })", { memoryMb: 64, wallMs: 20_000 }],
-    ["output_limit", "require('node:fs').writeSync(1, 'x'.repeat(300_000)); for (;;);", { outputBytes: 200_000 }],
+    [
+      "output_limit",
+      "require('node:fs').writeSync(1, 'x'.repeat(300_000)); for (;;);",
+      { outputBytes: 200_000 },
+    ],
     ["protocol", "return 'x'.repeat(100_000)", { resultBytes: 50_000 }],
     ["protocol", "require('node:fs').writeSync(3, 'no frame at all'); for (;;);", {}],
     ["crashed", "process.exit(0)", {}],
@@ -230,7 +280,9 @@ result = [refused, policy.value]`;
   it("keeps head and tail of what it writes", async () => {
     const { stdout, status } = await bash("echo first; seq 1 50000; echo last");
     expect(status).toBe("ok");
-    expect(stdout).toMatch(/^first\n1\n2\n[^]*\.\.\. \d+ bytes left out \.\.\.[^]*\n50000\nlast\n$/);
+    expect(stdout).toMatch(
+      /^first\n1\n2\n[^]*\.\.\. \d+ bytes left out \.\.\.[^]*\n50000\nlast\n$/,
+    );
     expect(stdout.length).toBeLessThan(70_000);
   });
 
@@ -242,15 +294,40 @@ result = [refused, policy.value]`;
       [{ env: { LD_PRELOAD: "x" } }, "LD_PRELOAD"],
       [{ program: { runtime: "node", code: "", input: 1n } }, "input"],
       [{ program: { runtime: "bash", code: "echo \0" } }, "zero byte"],
-      [{ program: { runtime: "bash", code: "", files: [{ name: "../x", bytes: Buffer.from("x") }] } }, "../x"],
-      [{ program: { runtime: "bash", code: "", files: [{ name: "/etc/x", bytes: Buffer.from("x") }] } }, "/etc/x"],
+      [
+        {
+          program: {
+            runtime: "bash",
+            code: "",
+            files: [{ name: "../x", bytes: Buffer.from("x") }],
+          },
+        },
+        "../x",
+      ],
+      [
+        {
+          program: {
+            runtime: "bash",
+            code: "",
+            files: [{ name: "/etc/x", bytes: Buffer.from("x") }],
+          },
+        },
+        "/etc/x",
+      ],
       [{ program: { runtime: "node", module: "/x", readable: ["relative"] } }, "relative"],
-      [{ program: { runtime: "node", module: "/x", readable: ["/does/not/exist"] } }, "/does/not/exist"],
+      [
+        { program: { runtime: "node", module: "/x", readable: ["/does/not/exist"] } },
+        "/does/not/exist",
+      ],
       [{ network: { allow: [] } }, "network"],
     ];
     for (const [request, words] of bad) {
       const result = await bash("echo begun", request);
-      expect(result).toMatchObject({ status: "refused", stdout: "", error: expect.stringContaining(words) });
+      expect(result).toMatchObject({
+        status: "refused",
+        stdout: "",
+        error: expect.stringContaining(words),
+      });
     }
   });
 
@@ -259,7 +336,10 @@ result = [refused, policy.value]`;
     const hidden = join(place, `${tier}-hidden`);
     for (const directory of [shown, hidden]) mkdirSync(directory);
     writeFileSync(join(hidden, "secret.txt"), "secret");
-    writeFileSync(join(shown, "helper.ts"), "export const double = (value: number): number => value * 2;\n");
+    writeFileSync(
+      join(shown, "helper.ts"),
+      "export const double = (value: number): number => value * 2;\n",
+    );
     writeFileSync(
       join(shown, "tool.ts"),
       `import { readFileSync, writeFileSync } from "node:fs";
@@ -276,7 +356,10 @@ result = [refused, policy.value]`;
       { runtime: "node", module: join(shown, "tool.ts"), readable: [shown], input: { value: 21 } },
       { onProgress: (...progress) => heard.push(progress) },
     );
-    expect(result).toMatchObject({ status: "ok", value: { doubled: 42, secret: "no", wrote: "no" } });
+    expect(result).toMatchObject({
+      status: "ok",
+      value: { doubled: 42, secret: "no", wrote: "no" },
+    });
     expect(heard).toEqual([[1, "done"]]);
   });
 
@@ -294,7 +377,12 @@ result = [refused, policy.value]`;
       );
       const result = await run({ runtime: "node", module, readable: [join(shut, "shown")] });
       if (tier === "bwrap") expect(result).toMatchObject({ status: "ok", value: "read" });
-      else expect(result).toMatchObject({ status: "refused", error: expect.stringContaining("shut to other users") });
+      else {
+        expect(result).toMatchObject({
+          status: "refused",
+          error: expect.stringContaining("shut to other users"),
+        });
+      }
     },
   );
 
@@ -327,12 +415,20 @@ result = [refused, policy.value]`;
   it("leaves no descriptor, process or zombie behind", async () => {
     const before = readdirSync("/proc/self/fd").length;
     for (let i = 0; i < 30; i += 1) {
-      const program = { runtime: "bash", code: i % 3 === 0 ? "sleep 3600" : "(setsid sleep 3600 &)" } as const;
+      const program = {
+        runtime: "bash",
+        code: i % 3 === 0 ? "sleep 3600" : "(setsid sleep 3600 &)",
+      } as const;
       await sandbox.run({ program, limits: { wallMs: 100 }, signal: never });
     }
-    await vi.waitFor(() => expect(readdirSync("/proc/self/fd").length).toBeLessThanOrEqual(before + 2), patience);
+    await vi.waitFor(
+      () => expect(readdirSync("/proc/self/fd").length).toBeLessThanOrEqual(before + 2),
+      patience,
+    );
     expect(
-      descendantsOf(process.pid).filter(({ state, command }) => state === "Z" || /sbx|bwrap/.test(command)),
+      descendantsOf(process.pid).filter(
+        ({ state, command }) => state === "Z" || /sbx|bwrap/.test(command),
+      ),
     ).toEqual([]);
   });
 
@@ -368,7 +464,9 @@ result = [refused, policy.value]`;
     expect(started.filter(({ id }) => isAlive(id))).toEqual([]);
     expect(await session.ended).toBe("It was closed.");
     await session.close();
-    await expect(sandbox.open({ command: "true", args: [], readable: ["no"] })).rejects.toThrow("no");
+    await expect(sandbox.open({ command: "true", args: [], readable: ["no"] })).rejects.toThrow(
+      "no",
+    );
   });
 });
 
@@ -385,10 +483,21 @@ describe.runIf(tiers.includes("bwrap"))("a program with a network", () => {
   const request = "GET http://denied.test/ HTTP/1.1\\r\\nHost: denied.test\\r\\n\\r\\n";
   it.each([
     ["node", `return (await ${fetching})?.status`],
-    ["node", `require("node:child_process").execFileSync(process.execPath, ["-e", ${JSON.stringify(fetching)}])`],
-    ["bash", `exec 9<>/dev/tcp/127.0.0.1/\${HTTP_PROXY##*:}; printf '${request}' >&9; head -n 1 <&9`],
+    [
+      "node",
+      `require("node:child_process").execFileSync(process.execPath, ["-e", ${JSON.stringify(fetching)}])`,
+    ],
+    [
+      "bash",
+      `exec 9<>/dev/tcp/127.0.0.1/\${HTTP_PROXY##*:}; printf '${request}' >&9; head -n 1 <&9`,
+    ],
     ...(hasProgram("/usr/bin/python3")
-      ? ([["python", "import urllib.request\nurllib.request.urlopen('http://denied.test/', timeout=9)"]] as const)
+      ? ([
+          [
+            "python",
+            "import urllib.request\nurllib.request.urlopen('http://denied.test/', timeout=9)",
+          ],
+        ] as const)
       : []),
   ] as const)("reaches only the proxy, from %s: %s", async (runtime, code) => {
     const network = { allow: ["allowed.test"] };
@@ -398,7 +507,9 @@ describe.runIf(tiers.includes("bwrap"))("a program with a network", () => {
 
   it("is refused for a policy that names no host", async () => {
     const program = { runtime: "bash", code: "" } as const;
-    expect(await sandbox.run({ program, network: { allow: ["no host at all"] }, signal: never })).toMatchObject({
+    expect(
+      await sandbox.run({ program, network: { allow: ["no host at all"] }, signal: never }),
+    ).toMatchObject({
       status: "refused",
     });
   });
@@ -408,8 +519,15 @@ describe.runIf(tiers.includes("sbx"))("a tier without network", () => {
   it("refuses a program that needs one, and says what would help", async () => {
     const sandbox = await openTier("sbx", optionsOf("sbx"));
     const program = { runtime: "bash", code: "" } as const;
-    const result = await sandbox.run({ program, network: { allow: ["api.example.com"] }, signal: never });
-    expect(result).toMatchObject({ status: "refused", error: expect.stringContaining("bubblewrap") });
+    const result = await sandbox.run({
+      program,
+      network: { allow: ["api.example.com"] },
+      signal: never,
+    });
+    expect(result).toMatchObject({
+      status: "refused",
+      error: expect.stringContaining("bubblewrap"),
+    });
     await sandbox.close();
   });
 
@@ -425,7 +543,9 @@ describe.runIf(tiers.includes("sbx"))("a tier without network", () => {
       optionsOf("sbx", { launcherPath: flaky, onEvent: (event) => events.push(event) }),
     );
     writeFileSync(state, "");
-    expect(await sandbox.run({ program: { runtime: "bash", code: "exit 6" }, signal: never })).toMatchObject({
+    expect(
+      await sandbox.run({ program: { runtime: "bash", code: "exit 6" }, signal: never }),
+    ).toMatchObject({
       status: "ok",
       value: 6,
     });

@@ -37,7 +37,12 @@ export type SandboxProgram =
    * `bash` is its exit code, whatever that is; it finds `input` as JSON in `$INPUT`, which
    * is exported up to 30,000 characters.
    */
-  | { runtime: "node" | "python" | "bash"; code: string; input?: unknown; files?: readonly SandboxFile[] }
+  | {
+      runtime: "node" | "python" | "bash";
+      code: string;
+      input?: unknown;
+      files?: readonly SandboxFile[];
+    }
   /**
    * A module of the deployer, with the directories it needs, readable at their own paths (sockets in
    * them can be connected to). Its export `main(input, { progress })` gives the result.
@@ -193,7 +198,10 @@ const highest: Readonly<SandboxLimits> = {
 };
 
 /** Completes limits with the defaults. Throws a RangeError that names a limit that is no whole number in range. */
-export function limitsFrom(asked: Partial<SandboxLimits> | undefined, defaults = defaultLimits): SandboxLimits {
+export function limitsFrom(
+  asked: Partial<SandboxLimits> | undefined,
+  defaults = defaultLimits,
+): SandboxLimits {
   const limits = { ...defaults, ...asked };
   for (const [name, value] of Object.entries(limits)) {
     if (!isLimit(name)) throw new RangeError(`limit ${JSON.stringify(name)} does not exist`);

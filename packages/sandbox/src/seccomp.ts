@@ -6,7 +6,9 @@ export function filterName({ sockets, isMemoryCounted, seesHost }: SeccompOption
 }
 
 export function questionsName({ files, tasks, sockets }: NotifyOptions): string {
-  return ["ask", files && "files", tasks && "tasks", sockets && "sockets"].filter((word) => word !== false).join("-");
+  return ["ask", files && "files", tasks && "tasks", sockets && "sockets"]
+    .filter((word) => word !== false)
+    .join("-");
 }
 
 /** All programs that a tier may need, by their names. */
@@ -15,7 +17,11 @@ export function filterFiles(architecture: Architecture): Record<string, Buffer> 
   for (const first of [false, true]) {
     for (const second of [false, true]) {
       for (const third of [false, true]) {
-        const options = { sockets: first ? "none" : "loopback", isMemoryCounted: second, seesHost: third } as const;
+        const options = {
+          sockets: first ? "none" : "loopback",
+          isMemoryCounted: second,
+          seesHost: third,
+        } as const;
         files[filterName(options)] = seccompProgram(architecture, options);
         const questions = { files: first, tasks: second, sockets: third };
         files[questionsName(questions)] = notifyProgram(architecture, questions);
@@ -94,7 +100,11 @@ function unlessOneOf(values: readonly number[], answer: number): Instruction[] {
 /** Allows the call only when each of the arguments is 0: the program itself, and no other. */
 function onlyZero(indexes: readonly number[], answer = notPermitted): Instruction[] {
   return [
-    ...indexes.flatMap((index): Instruction[] => [loadArgument(index), [jumpIfEqual, 1, 0, 0], [end, 0, 0, answer]]),
+    ...indexes.flatMap((index): Instruction[] => [
+      loadArgument(index),
+      [jumpIfEqual, 1, 0, 0],
+      [end, 0, 0, answer],
+    ]),
     [end, 0, 0, allow],
   ];
 }
@@ -144,7 +154,14 @@ const ownProcessOnly: Rules = {
 const systemV: readonly SystemCall[] = [
   ...(["shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semctl", "semtimedop"] as const),
   ...(["msgget", "msgsnd", "msgrcv", "msgctl"] as const),
-  ...(["mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr"] as const),
+  ...([
+    "mq_open",
+    "mq_unlink",
+    "mq_timedsend",
+    "mq_timedreceive",
+    "mq_notify",
+    "mq_getsetattr",
+  ] as const),
 ];
 
 /** Memory that shows in no process: in the buffers of sockets and pipes, and behind descriptors. */
@@ -160,14 +177,21 @@ function uncountedMemoryRules(): Rules {
     ],
     fcntl: exceptIf(1, [...refusedFileCommands, setPipeSize]),
     // What a program believes of the size of its buffers is no business of ours.
-    setsockopt: [loadArgument(1), ...unlessOneOf([1], allow), ...exceptIf(2, bufferOptions, pretend)],
+    setsockopt: [
+      loadArgument(1),
+      ...unlessOneOf([1], allow),
+      ...exceptIf(2, bufferOptions, pretend),
+    ],
   };
 }
 
 /** Landlock covers what opens and changes content; these look at, or change, what is about a file. */
 function hostFileRules(): Rules {
   return {
-    ...refusing(["getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr"], notSupported),
+    ...refusing(
+      ["getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr"],
+      notSupported,
+    ),
     ...refusing(["chown", "fchown", "lchown", "fchownat"], notPermitted),
     // Its flags lie behind a pointer; the C library does not use it.
     openat2: always(notImplemented),
@@ -240,7 +264,9 @@ function start({ audit, hasX32 }: Architecture, otherwise: number): Instruction[
 export function seccompProgram(architecture: Architecture, options: SeccompOptions): Buffer {
   const rules = rulesOf(options);
   const isBound = (call: SystemCall): boolean => rules[call] !== undefined;
-  const free = allowedCalls.filter((call) => !isBound(call)).flatMap((call) => architecture.numberOf(call) ?? []);
+  const free = allowedCalls
+    .filter((call) => !isBound(call))
+    .flatMap((call) => architecture.numberOf(call) ?? []);
   return assembled([
     ...start(architecture, killProcess),
     ...runsOf(free).flatMap(([first, last]): Instruction[] => [
@@ -270,27 +296,66 @@ export interface NotifyOptions {
 }
 
 const fileFacts: readonly SystemCall[] = [
-  ...(["stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink", "readlinkat"] as const),
-  ...(["statfs", "chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat", "utimensat"] as const),
+  ...([
+    "stat",
+    "lstat",
+    "newfstatat",
+    "statx",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+  ] as const),
+  ...([
+    "statfs",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "fchmodat2",
+    "utime",
+    "utimes",
+    "futimesat",
+    "utimensat",
+  ] as const),
 ];
 const makers: readonly SystemCall[] = [
-  ...(["creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat", "link", "linkat"] as const),
+  ...([
+    "creat",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "symlink",
+    "symlinkat",
+    "link",
+    "linkat",
+  ] as const),
 ];
 
 /**
  * A seccomp program that hands calls to the supervisor in `native/sbx.c`, which answers or counts them,
  * and lets all others through. It stands beside that of `seccompProgram`, which refuses.
  */
-export function notifyProgram(architecture: Architecture, { files, tasks, sockets }: NotifyOptions): Buffer {
+export function notifyProgram(
+  architecture: Architecture,
+  { files, tasks, sockets }: NotifyOptions,
+): Buffer {
   const asked = (calls: readonly SystemCall[]): Rules =>
     Object.fromEntries(calls.map((call) => [call, always(notify)]));
   const rules: Rules = {
     ...(files ? asked([...fileFacts, ...makers]) : {}),
-    ...(files ? { open: exceptWithBits(1, creating, notify), openat: exceptWithBits(2, creating, notify) } : {}),
+    ...(files
+      ? { open: exceptWithBits(1, creating, notify), openat: exceptWithBits(2, creating, notify) }
+      : {}),
     ...(tasks ? asked(["clone", "fork", "vfork"]) : {}),
     ...(sockets ? asked(["socket", "socketpair", "accept", "accept4", "pipe", "pipe2"]) : {}),
   };
-  return assembled([...start(architecture, allow), ...callRules(architecture, rules), [end, 0, 0, allow]]);
+  return assembled([
+    ...start(architecture, allow),
+    ...callRules(architecture, rules),
+    [end, 0, 0, allow],
+  ]);
 }
 
 function assembled(instructions: readonly Instruction[]): Buffer {

@@ -5,7 +5,13 @@ import { type GuestEnd, GuestProcess, supervisorEnds, watchDisk } from "./guest-
 import type { Views } from "./host.ts";
 import { type Launch, reservedMbOf, type TierPlan } from "./launch.ts";
 import { findReadable, problemOfEnv, problemOfNetwork } from "./run.ts";
-import { defaultLimits, limitsFrom, type SandboxCommand, type SandboxLimits, type SandboxSession } from "./sandbox.ts";
+import {
+  defaultLimits,
+  limitsFrom,
+  type SandboxCommand,
+  type SandboxLimits,
+  type SandboxSession,
+} from "./sandbox.ts";
 import type { Slot, SlotStore } from "./slot.ts";
 
 interface SessionHost {
@@ -69,7 +75,10 @@ function words({ exitCode, signal, spawnError }: GuestEnd, reason: string | unde
 }
 
 /** Starts a command that lives on. Rejects with a reason for people when it cannot be started as asked. */
-export async function openSession(command: SandboxCommand, host: SessionHost): Promise<LocalSession> {
+export async function openSession(
+  command: SandboxCommand,
+  host: SessionHost,
+): Promise<LocalSession> {
   const { limits, readable } = await checked(command, host);
   const { clock } = host;
   const slot = await host.store.take(limits);

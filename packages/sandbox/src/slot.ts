@@ -62,7 +62,10 @@ export class SlotStore {
     const slot = this.#free.pop() ?? (await this.#make(limits));
     try {
       await this.#size(slot, limits);
-      slot.group?.bound({ memoryMb: limits.memoryMb, processes: limits.processes + extraProcesses });
+      slot.group?.bound({
+        memoryMb: limits.memoryMb,
+        processes: limits.processes + extraProcesses,
+      });
       return slot;
     } catch (error) {
       await this.discard(slot); // some of its bounds may not be set
@@ -90,7 +93,10 @@ export class SlotStore {
     await rename(slot.directory, grave).catch(() => {});
     await chmod(grave, 0o700).catch(() => {});
     await slot.group?.remove();
-    this.#options.onEvent({ event: "slot_discarded", detail: `slot ${slot.number} could not be wiped` });
+    this.#options.onEvent({
+      event: "slot_discarded",
+      detail: `slot ${slot.number} could not be wiped`,
+    });
   }
 
   /** Removes what was made outside the instance's directory. */
@@ -138,21 +144,33 @@ export class SlotStore {
     const sized = { settings: all, sizedMb: limits.diskMb };
     try {
       for (const path of [slot.inside.directory, slot.inside.temporary]) {
-        if (keeper === undefined) await runCommand("mount", ["-t", "tmpfs", "-o", all, "larkline", path]);
-        else await keeper.mount(path, all);
+        if (keeper === undefined) {
+          await runCommand("mount", ["-t", "tmpfs", "-o", all, "larkline", path]);
+        } else await keeper.mount(path, all);
       }
     } catch {
       this.#mounts = false; // mounting failed in spite of the capability: the directories are watched instead
       return slot;
     }
     if (keeper === undefined) return { ...slot, ...sized };
-    return { ...slot, ...sized, directory: keeper.seen(slot.inside.directory), enter: keeper.enter };
+    return {
+      ...slot,
+      ...sized,
+      directory: keeper.seen(slot.inside.directory),
+      enter: keeper.enter,
+    };
   }
 
   #settings({ user }: Slot, { diskMb, files }: KernelLimits): string {
     // In the namespace of a keeper this process's user is the first one.
     const owner = this.#options.keeper === undefined ? (user ?? process.getuid?.() ?? 0) : 0;
-    const facts = [`size=${diskMb}m`, `nr_inodes=${files}`, "mode=0700", `uid=${owner}`, `gid=${owner}`];
+    const facts = [
+      `size=${diskMb}m`,
+      `nr_inodes=${files}`,
+      "mode=0700",
+      `uid=${owner}`,
+      `gid=${owner}`,
+    ];
     return [...facts, "nosuid", "nodev"].join();
   }
 
@@ -191,15 +209,22 @@ const startMs = 5_000;
 
 /** Undefined where this user may make no such namespace. */
 export async function openMountKeeper(clock: Clock): Promise<MountKeeper | undefined> {
-  const keeper = spawn("unshare", ["--user", "--map-root-user", "--mount", "/bin/sh", "-c", "echo ready; read end"], {
-    env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
-    stdio: ["pipe", "pipe", "ignore"],
-    cwd: "/",
-  });
+  const keeper = spawn(
+    "unshare",
+    ["--user", "--map-root-user", "--mount", "/bin/sh", "-c", "echo ready; read end"],
+    {
+      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
+      stdio: ["pipe", "pipe", "ignore"],
+      cwd: "/",
+    },
+  );
   keeper.on("error", () => {});
   keeper.stdin.on("error", () => {});
   const ended = once(keeper, "close").then(() => undefined);
-  const isReady = await Promise.race([once(keeper.stdout, "data", { signal: deadline(clock, startMs) }), ended])
+  const isReady = await Promise.race([
+    once(keeper.stdout, "data", { signal: deadline(clock, startMs) }),
+    ended,
+  ])
     .then((said) => said !== undefined)
     .catch(() => false);
   const { pid } = keeper;
@@ -207,8 +232,18 @@ export async function openMountKeeper(clock: Clock): Promise<MountKeeper | undef
     keeper.kill("SIGKILL");
     return undefined;
   }
-  for (const one of [keeper, keeper.stdin, keeper.stdout]) if ("unref" in one) (one as { unref(): void }).unref(); // pipes are sockets
-  const enter = ["nsenter", "--target", String(pid), "--user", "--mount", "--preserve-credentials", "--"];
+  for (const one of [keeper, keeper.stdin, keeper.stdout]) {
+    if ("unref" in one) (one as { unref(): void }).unref();
+  } // pipes are sockets
+  const enter = [
+    "nsenter",
+    "--target",
+    String(pid),
+    "--user",
+    "--mount",
+    "--preserve-credentials",
+    "--",
+  ];
   const seen = (path: string): string => `/proc/${pid}/root${path}`;
   const run = async (command: readonly string[]): Promise<void> => {
     const [program = "", ...args] = [...enter, ...command];
@@ -217,7 +252,9 @@ export async function openMountKeeper(clock: Clock): Promise<MountKeeper | undef
   const mount = async (path: string, settings: string): Promise<void> => {
     await run(["mount", "-t", "tmpfs", "-o", settings, "larkline", path]);
     // Where `/proc` of the keeper is hidden, so are its mounts.
-    if ((await stat(seen(path))).dev === (await stat(path)).dev) throw new Error("the mount is not to be seen");
+    if ((await stat(seen(path))).dev === (await stat(path)).dev) {
+      throw new Error("the mount is not to be seen");
+    }
   };
   return {
     enter,

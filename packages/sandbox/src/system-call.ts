@@ -286,7 +286,11 @@ export const allowedCalls = Object.keys(systemCalls) as SystemCall[]; // the key
 
 /** Undefined for a processor whose numbers are not known: nothing can be kept in there. */
 export function architectureOf(name: string): Architecture | undefined {
-  if (name === "x64") return { audit: 0xc000003e, hasX32: true, numberOf: (call) => systemCalls[call][0] };
-  if (name === "arm64") return { audit: 0xc00000b7, hasX32: false, numberOf: (call) => systemCalls[call][1] };
+  if (name === "x64") {
+    return { audit: 0xc000003e, hasX32: true, numberOf: (call) => systemCalls[call][0] };
+  }
+  if (name === "arm64") {
+    return { audit: 0xc00000b7, hasX32: false, numberOf: (call) => systemCalls[call][1] };
+  }
   return undefined;
 }

@@ -61,7 +61,11 @@ export async function ownTasks(clock: Clock): Promise<number> {
  * Starts a process. Throws where none can be made because this process has no descriptors left: Node
  * then returns one without streams. Other failures come as the event `error`.
  */
-export function spawnProcess(command: string, args: readonly string[], options: SpawnOptions): ChildProcess {
+export function spawnProcess(
+  command: string,
+  args: readonly string[],
+  options: SpawnOptions,
+): ChildProcess {
   const child = spawn(command, args, options);
   child.on("error", () => {}); // callers that wait for the end listen too
   const stdio: unknown = child.stdio;

@@ -251,7 +251,9 @@ async function cacheIn(directory: string): Promise<LeftCache> {
   const files = await readdir(path);
   // Node writes to a file with a longer name first.
   const whole = files.filter((file) => /^[0-9a-f]{1,8}$/.test(file));
-  if (whole.length > most.files) throw new Error(`the compile cache has more than ${most.files} files`);
+  if (whole.length > most.files) {
+    throw new Error(`the compile cache has more than ${most.files} files`);
+  }
   return { path, tag, files: whole };
 }
 
@@ -268,8 +270,12 @@ async function readPlain(path: string, maxBytes: number): Promise<Buffer> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
     const facts = await file.stat();
-    if (!facts.isFile() || facts.nlink !== 1) throw new Error("the compile cache holds more than plain files");
-    if (facts.size > maxBytes) throw new Error(`the compile cache has more than ${most.bytes} bytes`);
+    if (!facts.isFile() || facts.nlink !== 1) {
+      throw new Error("the compile cache holds more than plain files");
+    }
+    if (facts.size > maxBytes) {
+      throw new Error(`the compile cache has more than ${most.bytes} bytes`);
+    }
     return await file.readFile();
   } finally {
     await file.close();

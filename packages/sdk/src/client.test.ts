@@ -12,7 +12,8 @@ async function serving(listener: RequestListener): Promise<string> {
   return `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
 }
 
-const failureOf = async (work: Promise<unknown>): Promise<unknown> => await work.catch((error: unknown) => error);
+const failureOf = async (work: Promise<unknown>): Promise<unknown> =>
+  await work.catch((error: unknown) => error);
 
 it("a server that takes a request and never answers is no contact, and so is one that never ends its answer", async () => {
   const silent = await serving(() => undefined);
@@ -28,23 +29,30 @@ it("a session that stays full is a refusal; a server that may have stored the me
     (_request, response) => void response.writeHead(429).end('{"error":"full","code":"full"}'),
   );
   // Waits for each answer, however late: that an answer which is late is no contact is the test above.
-  const patient: typeof fetch = async (input, init) => await fetch(input, { ...init, signal: null });
+  const patient: typeof fetch = async (input, init) =>
+    await fetch(input, { ...init, signal: null });
   const client = createClient({ url: full, retryForMs: 300, fetch: patient });
   const refused = await failureOf(client.run("a").result());
   expect(refused).toBeInstanceOf(RequestError);
   expect(refused).toMatchObject({ status: 429, code: "full" });
-  const away = await serving((_request, response) => void response.writeHead(503).end('{"error":"uncertain"}'));
-  expect(await failureOf(createClient({ url: away, retryForMs: 300 }).run("a").result())).toBeInstanceOf(
-    ConnectionError,
+  const away = await serving(
+    (_request, response) => void response.writeHead(503).end('{"error":"uncertain"}'),
   );
+  expect(
+    await failureOf(createClient({ url: away, retryForMs: 300 }).run("a").result()),
+  ).toBeInstanceOf(ConnectionError);
 });
 
 it("a run whose end is no longer kept is not taken for one that has ended well", async () => {
   const url = await serving((_request, response) => {
-    response.writeHead(200, { "content-type": "text/event-stream" }).end('event: end\ndata: {"lost":true}\n\n');
+    response
+      .writeHead(200, { "content-type": "text/event-stream" })
+      .end('event: end\ndata: {"lost":true}\n\n');
   });
   const reading = async () => {
-    for await (const event of createClient({ url }).attach("api.s-1").stream()) expect.unreachable(event.type);
+    for await (const event of createClient({ url }).attach("api.s-1").stream()) {
+      expect.unreachable(event.type);
+    }
   };
   await expect(reading()).rejects.toThrow("no longer kept");
 });
@@ -61,7 +69,9 @@ async function textsIn(...pieces: Uint8Array[]): Promise<string[]> {
     return new Response(body, { headers: { "content-type": "text/event-stream" } });
   };
   const texts: string[] = [];
-  for await (const event of createClient({ url: "http://server", fetch }).attach("api.s-1").stream()) {
+  for await (const event of createClient({ url: "http://server", fetch })
+    .attach("api.s-1")
+    .stream()) {
     texts.push(event.type === "text_delta" ? `${event.seq}${event.text}` : event.type);
   }
   return texts;
@@ -89,5 +99,9 @@ it("SA-33: reads the same events wherever the bytes are cut, inside a Chinese ch
 
 it("SA-34: skips comments and unknown fields, and reads other ends of lines", async () => {
   const other = `retry: 5\n\n: ping\n\n${streamed}`.replaceAll("\n", "\r\n");
-  expect(await textsIn(new TextEncoder().encode(other))).toEqual(["1北京天气？", "2好，\n🌤", "done"]);
+  expect(await textsIn(new TextEncoder().encode(other))).toEqual([
+    "1北京天气？",
+    "2好，\n🌤",
+    "done",
+  ]);
 });

@@ -2,7 +2,15 @@ import { ItemView } from "@larkline/protocol/views/item-view";
 import { Connection, RequestError, type ConnectionOptions } from "./connection.ts";
 import { Feed, type Emission } from "./feed.ts";
 import { toInputItem, type InputItem } from "./items.ts";
-import type { Approval, EngineEvent, Question, RunItem, RunMessage, RunReport, Usage } from "./wire-types.ts";
+import type {
+  Approval,
+  EngineEvent,
+  Question,
+  RunItem,
+  RunMessage,
+  RunReport,
+  Usage,
+} from "./wire-types.ts";
 
 export interface ClientOptions extends ConnectionOptions {
   /**
@@ -141,7 +149,10 @@ export interface Client {
 }
 
 /** What an order is given with. */
-export interface CommandOptions extends Pick<RunOptions, "agent" | "detach" | "messageId" | "signal"> {
+export interface CommandOptions extends Pick<
+  RunOptions,
+  "agent" | "detach" | "messageId" | "signal"
+> {
   session: string;
 }
 
@@ -169,7 +180,11 @@ export function createClient(options: ClientOptions): Client {
 }
 
 /** The ids are made here, so that a request that is repeated after a broken connection means the same run. */
-async function startOf(connection: Connection, input: string | InputItem[], options: RunOptions): Promise<string> {
+async function startOf(
+  connection: Connection,
+  input: string | InputItem[],
+  options: RunOptions,
+): Promise<string> {
   const { agent, session = newId(), messageId = newId(), signal } = options;
   const { background, metadata, model, output, previousResponseId } = options;
   const body = {
@@ -196,7 +211,9 @@ async function startOf(connection: Connection, input: string | InputItem[], opti
  * encoded, so these cannot be ids.
  */
 function pathPart(id: string): string {
-  if (id === "" || id === "." || id === "..") throw new RequestError(404, `${JSON.stringify(id)} is not an id`);
+  if (id === "" || id === "." || id === "..") {
+    throw new RequestError(404, `${JSON.stringify(id)} is not an id`);
+  }
   return encodeURIComponent(id.toWellFormed());
 }
 
@@ -247,7 +264,11 @@ export class Run {
    */
   stream(options: ViewOptions = {}): AsyncIterable<RunEvent> {
     return this.#view<RunEvent>("engine", options, (data, runId) => {
-      const { event, ...about } = data as { event: EngineEvent; runId: string; parentRunId?: string }; // as the server sends this view
+      const { event, ...about } = data as {
+        event: EngineEvent;
+        runId: string;
+        parentRunId?: string;
+      }; // as the server sends this view
       const isHelpers = about.parentRunId !== undefined && about.runId !== runId;
       this.#isOver ||= !isHelpers && (event.type === "done" || event.type === "error");
       return { ...about, ...event } as RunEvent; // the same
@@ -275,7 +296,10 @@ export class Run {
       for await (const item of this.items()) newItems.push(item);
       const report = await this.report();
       if (report.error !== null) throw new RunError(runId, report.error);
-      return { ...resultOf(report, newItems, this.#options.input), rawResponses: await this.#responses(runId) };
+      return {
+        ...resultOf(report, newItems, this.#options.input),
+        rawResponses: await this.#responses(runId),
+      };
     } finally {
       this.#awaited -= 1;
     }
@@ -333,7 +357,8 @@ export class Run {
     try {
       await this.#connection.json(path, { method: "POST", body: { value }, ...this.#signal() });
     } catch (error) {
-      const isUnexplained = error instanceof RequestError && error.status === 404 && error.code === "";
+      const isUnexplained =
+        error instanceof RequestError && error.status === 404 && error.code === "";
       throw isUnexplained ? new RequestError(404, noQuestion) : error;
     }
   }
@@ -342,10 +367,16 @@ export class Run {
     return this.#options.signal === undefined ? {} : { signal: this.#options.signal };
   }
 
-  #view<T>(name: string, { nested = false }: ViewOptions, read: (data: unknown, runId: string) => T): AsyncIterable<T> {
+  #view<T>(
+    name: string,
+    { nested = false }: ViewOptions,
+    read: (data: unknown, runId: string) => T,
+  ): AsyncIterable<T> {
     const view = nested ? `${name}&nested=1` : name;
     const known = this.#views.get(view) as Feed<T> | undefined; // each name has one type
-    const feed = known ?? new Feed<T>((after, stop) => this.#follow({ view, after }, read, stop), this.#options.keep);
+    const feed =
+      known ??
+      new Feed<T>((after, stop) => this.#follow({ view, after }, read, stop), this.#options.keep);
     this.#views.set(view, feed as Feed<unknown>);
     return { [Symbol.asyncIterator]: () => this.#reading(feed) };
   }
@@ -380,12 +411,15 @@ export class Run {
     const ended = signal === undefined ? stop : AbortSignal.any([signal, stop]);
     for await (const { id, name, data } of this.#connection.events(path, ended, after)) {
       if (name !== "end") yield { value: read(JSON.parse(data), runId), id, size: data.length };
-      else if ((JSON.parse(data) as { lost?: true }).lost === true) throw new RequestError(404, lostEvents, lostRun); // as the server ends a view
+      else if ((JSON.parse(data) as { lost?: true }).lost === true) {
+        throw new RequestError(404, lostEvents, lostRun);
+      } // as the server ends a view
     }
   }
 }
 
-const noQuestion = "there is no such question: it was answered or has expired, or this deployment asks none";
+const noQuestion =
+  "there is no such question: it was answered or has expired, or this deployment asks none";
 const lostEvents = "the events of this run are no longer kept";
 const lostRun = "session_not_found";
 
@@ -406,7 +440,9 @@ function resultOf(
     interruptions: report.interruptions,
     reason: report.reason,
     toInputList: () => {
-      if (input === undefined) throw new Error("the input of a run that was started elsewhere is not known here");
+      if (input === undefined) {
+        throw new Error("the input of a run that was started elsewhere is not known here");
+      }
       const asked: InputItem[] =
         typeof input === "string" ? [{ role: "user", content: input }] : structuredClone(input);
       return [...asked, ...newItems.map(toInputItem)];

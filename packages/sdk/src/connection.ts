@@ -190,10 +190,16 @@ class Retry {
       // It was there all the time and took nothing, which is certain; of other states it is not.
       if (response?.status === 429) throw await refusalOf(response);
       const why = response === undefined ? "no answer" : `status ${response.status}`;
-      throw new ConnectionError(`no contact for ${Math.round(silentMs / 1_000)} s: ${why}`, { cause: failure });
+      throw new ConnectionError(`no contact for ${Math.round(silentMs / 1_000)} s: ${why}`, {
+        cause: failure,
+      });
     }
     const asked = Number(response?.headers.get("retry-after") ?? 0) * 1_000;
-    const ms = Math.min(Math.max(this.#pauseMs, asked > 0 ? asked : 0), longestPauseMs, this.#forMs);
+    const ms = Math.min(
+      Math.max(this.#pauseMs, asked > 0 ? asked : 0),
+      longestPauseMs,
+      this.#forMs,
+    );
     this.#pauseMs = Math.min(this.#pauseMs * 2, longestPauseMs);
     await response?.body?.cancel().catch(() => undefined);
     await delay(ms * (0.5 + Math.random() / 2), signal);

@@ -15,7 +15,12 @@ describe("what programs outside build with", () => {
     const cause = new Error("no route");
     const wrapped = wrapError(cause, "api_overloaded", "the model is away");
     expect(wrapped.cause).toBe(cause);
-    expect([isRetryable(wrapped), isRetryable(newEngineError("api_bad_request", "no"))]).toEqual([true, false]);
-    expect(newEngineError("api_bad_request", "no", { suggestion: "ask less" }).suggestion).toBe("ask less");
+    expect([isRetryable(wrapped), isRetryable(newEngineError("api_bad_request", "no"))]).toEqual([
+      true,
+      false,
+    ]);
+    expect(newEngineError("api_bad_request", "no", { suggestion: "ask less" }).suggestion).toBe(
+      "ask less",
+    );
   });
 });

@@ -73,18 +73,24 @@ async function played(fields: PlayedFields = {}): Promise<Played> {
     const line = `${request.method} ${url.pathname}`;
     requests.push(line);
     const status = fields.answers?.[line] ?? 200;
-    if (status !== 200) return void response.writeHead(status).end('{"error":"refused","code":"no"}');
+    if (status !== 200) {
+      return void response.writeHead(status).end('{"error":"refused","code":"no"}');
+    }
     if (line === "POST /v1/runs") {
       let body = "";
       for await (const chunk of request) body += String(chunk);
       started.push(JSON.parse(body) as Record<string, unknown>);
-      return void response.writeHead(202).end('{"run_id":"api.s-1","session_id":"s","trace_id":"t"}');
+      return void response
+        .writeHead(202)
+        .end('{"run_id":"api.s-1","session_id":"s","trace_id":"t"}');
     }
     if (line === "POST /v1/sessions/s/commands") {
       let body = "";
       for await (const chunk of request) body += String(chunk);
       const { command } = JSON.parse(body) as { command: string };
-      return void response.end(command === "/status" ? '{"text":"idle"}' : '{"run_id":"api.s-1","session_id":"s"}');
+      return void response.end(
+        command === "/status" ? '{"text":"idle"}' : '{"run_id":"api.s-1","session_id":"s"}',
+      );
     }
     if (!line.endsWith("/events")) {
       const page = fields.pages?.[url.searchParams.get("after") ?? ""];
@@ -92,7 +98,9 @@ async function played(fields: PlayedFields = {}): Promise<Played> {
     }
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.flushHeaders();
-    if (url.searchParams.get("view") !== "engine") return void response.end("event: end\ndata: {}\n\n");
+    if (url.searchParams.get("view") !== "engine") {
+      return void response.end("event: end\ndata: {}\n\n");
+    }
     const follower = { response, at: Number(url.searchParams.get("after") ?? 0) };
     open.add(follower);
     response.on("close", () => open.delete(follower));
@@ -122,7 +130,9 @@ const done = { type: "done", reason: "", final: "" };
 
 async function typesOf(events: AsyncIterable<RunEvent>): Promise<string[]> {
   const types: string[] = [];
-  for await (const event of events) types.push(event.type === "text_delta" ? event.text : event.type);
+  for await (const event of events) {
+    types.push(event.type === "text_delta" ? event.text : event.type);
+  }
   return types;
 }
 
@@ -190,7 +200,9 @@ it("an iterator that falls behind gets the rest once more, each event once", asy
   const seen = [((await slow.next()).value as RunEvent).seq];
   server.tell(done);
   await typesOf(run.stream());
-  for (let next = await slow.next(); next.done !== true; next = await slow.next()) seen.push(next.value.seq);
+  for (let next = await slow.next(); next.done !== true; next = await slow.next()) {
+    seen.push(next.value.seq);
+  }
   expect(seen).toEqual(Array.from({ length: 51 }, (_, at) => at + 1));
 });
 
@@ -227,7 +239,11 @@ it("a run whose end has been seen, or whose result is awaited, is not cancelled"
   server.tell(delta("a"));
   await first(run.stream());
   server.tell(done);
-  expect(await result).toMatchObject({ finalOutput: "Hello there", responseIds: ["msg_1"], lastAgent: "default" });
+  expect(await result).toMatchObject({
+    finalOutput: "Hello there",
+    responseIds: ["msg_1"],
+    lastAgent: "default",
+  });
   for await (const event of run.stream()) if (event.type === "done") break;
   await run.report();
   expect(server.requests).not.toContain("POST /v1/runs/api.s-1/cancel");
@@ -236,7 +252,14 @@ it("a run whose end has been seen, or whose result is awaited, is not cancelled"
 it("RI-11, RI-12: a result has what the model produced in each step, as input of another run", async () => {
   const server = await played();
   const run = createClient({ url: server.url }).run("a");
-  const used = { inputTokens: 3, outputTokens: 2, cacheReadTokens: 1, cacheCreationTokens: 0, costUsd: 0, model: "m" };
+  const used = {
+    inputTokens: 3,
+    outputTokens: 2,
+    cacheReadTokens: 1,
+    cacheCreationTokens: 0,
+    costUsd: 0,
+    model: "m",
+  };
   const ended = { ...used, type: "turn_end", attempts: 1, estimated: false };
   const call = { type: "tool_use", id: "c1", toolName: "add", input: { a: 1 } };
   const result = { type: "tool_result", id: "c1", toolName: "add", output: "2", isError: false };
@@ -263,7 +286,11 @@ it("RI-11, RI-12: a result has what the model produced in each step, as input of
       ],
       responseId: null,
     },
-    { output: [{ type: "message" }], responseId: "resp_2", usage: { input_tokens: 3, total_tokens: 5 } },
+    {
+      output: [{ type: "message" }],
+      responseId: "resp_2",
+      usage: { input_tokens: 3, total_tokens: 5 },
+    },
   ]);
   for (const response of rawResponses) expect(toInputItems(response)).toEqual(response.output);
 });
@@ -275,7 +302,9 @@ it("an aborted signal ends iterators and requests with its reason, and leaves th
   server.tell(delta("a"));
   const reason = new Error("enough");
   const reading = async () => {
-    for await (const { type } of run.stream()) controller.abort(type === "text_delta" ? reason : undefined);
+    for await (const { type } of run.stream()) {
+      controller.abort(type === "text_delta" ? reason : undefined);
+    }
   };
   await expect(reading()).rejects.toBe(reason);
   await expect(run.report()).rejects.toBe(reason);
@@ -291,14 +320,22 @@ it("a report has all pages of its lists", async () => {
     },
   });
   const run = createClient({ url: server.url }).attach("api.s-1");
-  expect(await run.report()).toMatchObject({ response_ids: ["a", "b", "c"], children: ["h1", "h2"], next: null });
+  expect(await run.report()).toMatchObject({
+    response_ids: ["a", "b", "c"],
+    children: ["h1", "h2"],
+    next: null,
+  });
   expect(server.requests).toHaveLength(3);
 });
 
 it("a run may continue an answer that the vendor keeps", async () => {
   const server = await played();
-  await createClient({ url: server.url }).run("and?", { session: "s", messageId: "m", previousResponseId: "r" }).id();
-  expect(server.started).toEqual([{ input: "and?", session_id: "s", message_id: "m", previous_response_id: "r" }]);
+  await createClient({ url: server.url })
+    .run("and?", { session: "s", messageId: "m", previousResponseId: "r" })
+    .id();
+  expect(server.started).toEqual([
+    { input: "and?", session_id: "s", message_id: "m", previous_response_id: "r" },
+  ]);
 });
 
 it("ids are parts of paths, whatever they hold", async () => {
@@ -328,7 +365,12 @@ it("ids are parts of paths, whatever they hold", async () => {
 });
 
 it("what happens in a run is an event; the result rejects with what a program needs of it", async () => {
-  const error = { code: "api_overloaded", message: "too busy", suggestion: "Try later.", retryable: true };
+  const error = {
+    code: "api_overloaded",
+    message: "too busy",
+    suggestion: "Try later.",
+    retryable: true,
+  };
   const server = await played({ report: { state: "error", error } });
   const run = createClient({ url: server.url }).run("a");
   server.tell({ type: "error", ...error });
@@ -338,16 +380,22 @@ it("what happens in a run is an event; the result rejects with what a program ne
   expect(failure).toMatchObject({ ...error, runId: "api.s-1", name: "RunError" });
 });
 
-it.each([401, 400])("a request that is refused with %d throws, once, without being repeated", async (status) => {
-  const server = await played({ answers: { "POST /v1/runs": status } });
-  const run = createClient({ url: server.url }).run("a");
-  const failures = await Promise.allSettled([typesOf(run.stream()), run.result()]);
-  for (const failure of failures) {
-    expect(failure).toMatchObject({ status: "rejected", reason: { status, code: "no", message: "refused" } });
-    expect((failure as PromiseRejectedResult).reason).toBeInstanceOf(RequestError);
-  }
-  expect(server.requests).toEqual(["POST /v1/runs"]);
-});
+it.each([401, 400])(
+  "a request that is refused with %d throws, once, without being repeated",
+  async (status) => {
+    const server = await played({ answers: { "POST /v1/runs": status } });
+    const run = createClient({ url: server.url }).run("a");
+    const failures = await Promise.allSettled([typesOf(run.stream()), run.result()]);
+    for (const failure of failures) {
+      expect(failure).toMatchObject({
+        status: "rejected",
+        reason: { status, code: "no", message: "refused" },
+      });
+      expect((failure as PromiseRejectedResult).reason).toBeInstanceOf(RequestError);
+    }
+    expect(server.requests).toEqual(["POST /v1/runs"]);
+  },
+);
 
 it("cancelling a run that has ended is no error", async () => {
   const server = await played({ answers: { "POST /v1/runs/api.s-1/cancel": 409 } });

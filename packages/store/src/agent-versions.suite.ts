@@ -19,7 +19,10 @@ export interface AgentVersionsHarness {
 }
 
 /** What AgentVersions promise. Call it at the top level of a test file. */
-export function describeAgentVersions(name: string, makeHarness: () => Promise<AgentVersionsHarness>): void {
+export function describeAgentVersions(
+  name: string,
+  makeHarness: () => Promise<AgentVersionsHarness>,
+): void {
   describe(`${name}: versions of agents`, () => {
     let harness: AgentVersionsHarness;
     let versions: AgentVersions;
@@ -44,12 +47,21 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
       await elsewhere.refresh();
       const known = elsewhere.known();
       expect(known.get("sales")).toMatchObject([
-        { number: 1, revision: 1, change: { instructions: "one" }, by: "console:Ann", atMs: 1_000, file: "f1" },
+        {
+          number: 1,
+          revision: 1,
+          change: { instructions: "one" },
+          by: "console:Ann",
+          atMs: 1_000,
+          file: "f1",
+        },
         { number: 2, revision: 2, change: { instructions: "two" } },
       ]);
       expect(known.get("default")).toMatchObject([{ number: 1, revision: 3 }]);
       const records = [];
-      for await (const record of harness.audit.export(0, Number.MAX_SAFE_INTEGER)) records.push(record);
+      for await (const record of harness.audit.export(0, Number.MAX_SAFE_INTEGER)) {
+        records.push(record);
+      }
       expect(records).toMatchObject([
         { kind: "agent_changed", agent: "sales", userId: "console:Ann", from: 0, to: 1 },
         { kind: "agent_changed", agent: "sales", from: 1, to: 2 },
@@ -59,15 +71,21 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
 
     it("of two operators at once one is refused, and nothing of it is stored; other agents are no conflict", async () => {
       const at = [versions, elsewhere];
-      const one = await Promise.all(at.map(async (where, index) => await add(0, `sales ${index}`, where)));
+      const one = await Promise.all(
+        at.map(async (where, index) => await add(0, `sales ${index}`, where)),
+      );
       expect(one.toSorted()).toEqual(["conflict", "done"]);
       const names = Array.from({ length: 10 }, (_none, index) => `a${index}`);
-      const others = await Promise.all(names.map(async (agent, index) => await add(0, "x", at[index % 2], agent)));
+      const others = await Promise.all(
+        names.map(async (agent, index) => await add(0, "x", at[index % 2], agent)),
+      );
       expect(new Set(others)).toEqual(new Set(["done"]));
       await versions.refresh();
       expect(numbersOf(versions)).toEqual([1]);
       const revisions = [...versions.known().values()].flat().map(({ revision }) => revision);
-      expect(revisions.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 11 }, (_none, index) => index + 1));
+      expect(revisions.toSorted((a, b) => a - b)).toEqual(
+        Array.from({ length: 11 }, (_none, index) => index + 1),
+      );
       expect((await versions.list()).heads.get("sales")).toBe(1);
     });
 
@@ -119,7 +137,10 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
     it("that a worker has found right stay as they were when they are edited", async () => {
       await add(0, "good");
       await versions.refresh();
-      await harness.write("version:sales:1", (await harness.read("version:sales:1")).replace("good", "evil"));
+      await harness.write(
+        "version:sales:1",
+        (await harness.read("version:sales:1")).replace("good", "evil"),
+      );
       await add(0, "other", elsewhere, "default");
       await versions.refresh();
       expect(versions.known().get("sales")).toMatchObject([{ change: { instructions: "good" } }]);
@@ -136,7 +157,10 @@ export function describeAgentVersions(name: string, makeHarness: () => Promise<A
       expect(await add(1, "second", elsewhere)).toBe("done");
       for (const worker of [versions, elsewhere]) {
         await worker.refresh();
-        expect(worker.known().get("sales")).toMatchObject([{}, { number: 2, change: { instructions: "second" } }]);
+        expect(worker.known().get("sales")).toMatchObject([
+          {},
+          { number: 2, change: { instructions: "second" } },
+        ]);
       }
       await harness.lose();
       await versions.refresh();

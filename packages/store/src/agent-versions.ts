@@ -78,7 +78,12 @@ export class AgentVersions {
   readonly #refused = new Set<string>();
 
   /** `stateKey`: seals versions, see `stateKeyOf`; only with it they can be added and believed. */
-  constructor({ redis, namespace, stateKey, most = maxVersions }: StoreOptions & { stateKey?: string; most?: number }) {
+  constructor({
+    redis,
+    namespace,
+    stateKey,
+    most = maxVersions,
+  }: StoreOptions & { stateKey?: string; most?: number }) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#key = keys.agentVersions;
@@ -111,8 +116,13 @@ export class AgentVersions {
         auditMax: keepAllAudits,
       };
       const keys = { versions: this.#key, audit: this.#audit };
-      const [result, moved] = (await runScript(this.#redis, changeAgent, keys, values)) as [string, number]; // shape fixed by the script
-      if (result !== "moved") return result === "stale" ? "conflict" : result === "full" ? "full" : "done";
+      const [result, moved] = (await runScript(this.#redis, changeAgent, keys, values)) as [
+        string,
+        number,
+      ]; // shape fixed by the script
+      if (result !== "moved") {
+        return result === "stale" ? "conflict" : result === "full" ? "full" : "done";
+      }
       last = moved;
     }
     throw new Error(`the revision of agents has moved ${maxTries} times while one was changed`);
@@ -129,7 +139,9 @@ export class AgentVersions {
     for (const field of this.#known.keys()) if (!stored.has(field)) this.#known.delete(field);
     const versions = [...stored].filter(([field]) => isVersion(field));
     const fresh = versions.filter(([field, sealed]) => this.#known.get(field)?.sealed !== sealed);
-    const wrong = fresh.filter(([field, sealed]) => !this.#learn(field, sealed)).map(([field]) => field);
+    const wrong = fresh
+      .filter(([field, sealed]) => !this.#learn(field, sealed))
+      .map(([field]) => field);
     for (const field of wrong) await this.#redis.hset(this.#key, refusedField(field), "1");
     // A worker with another key has marked what is right.
     const marked = versions.flatMap(([field]) => {
@@ -202,7 +214,9 @@ export class AgentVersions {
   }
 
   #mac(text: string): Buffer {
-    if (this.#stateKey === undefined) throw new TypeError("only a store with a stateKey seals versions of agents");
+    if (this.#stateKey === undefined) {
+      throw new TypeError("only a store with a stateKey seals versions of agents");
+    }
     return createHmac("sha256", this.#stateKey).update("agent version\n").update(text).digest();
   }
 }
@@ -221,13 +235,18 @@ function placeOf(field: string): RefusedVersion | undefined {
 }
 
 /** What a field holds, its seal unchecked; undefined where it is no version, or one of another place. */
-function unsealed(field: string, sealed: string): { version: AgentVersion; mac: string; text: string } | undefined {
+function unsealed(
+  field: string,
+  sealed: string,
+): { version: AgentVersion; mac: string; text: string } | undefined {
   const [, mac, text = ""] = sealedVersion.exec(sealed) ?? [];
   const parsed = parseVersion(text);
   const place = placeOf(field);
   if (mac === undefined || !parsed.ok) return undefined;
   const { value: version } = parsed;
-  return version.agent === place?.agent && version.number === place.number ? { version, mac, text } : undefined;
+  return version.agent === place?.agent && version.number === place.number
+    ? { version, mac, text }
+    : undefined;
 }
 
 function byAgent(

@@ -1,6 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { ApprovalLease, ApprovalStore } from "./approval-store.ts";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import {
   approvalIdOf,
@@ -30,7 +34,10 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       opened.push(harness);
       ({ store, approvals } = harness);
       await store.append(messageOf(session, "om_1"));
-      await saveAs(store, await mustClaim(store, session, 1), { mode: "suspend", approvals: [approvalOf(session, 1)] });
+      await saveAs(store, await mustClaim(store, session, 1), {
+        mode: "suspend",
+        approvals: [approvalOf(session, 1)],
+      });
     }
 
     beforeEach(() => open({}));
@@ -66,7 +73,8 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
 
     describe("of a question for the card of the reply", () => {
       const two = approvalIdOf(2);
-      const place = async (isPlaced: boolean) => await approvals.placeInReply(session, two, isPlaced);
+      const place = async (isPlaced: boolean) =>
+        await approvals.placeInReply(session, two, isPlaced);
       const isDueAt = async (atMs: number) =>
         (await approvals.dueCards(atMs, 10)).some(({ approvalId }) => approvalId === two);
       /** When it was asked at the earliest. */
@@ -98,7 +106,10 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
         expect(held?.cards).toEqual([]);
         expect(await place(true)).toBe(false);
         if (held === undefined) throw new Error("the cards are not to be had");
-        await approvals.saveCards({ ...held, cards: [{ to: "", messageId: "om_own", shows: "pending" }] });
+        await approvals.saveCards({
+          ...held,
+          cards: [{ to: "", messageId: "om_own", shows: "pending" }],
+        });
         expect(await place(true)).toBe(false);
         expect(await approvals.inReply(session, [two])).toEqual([]);
       });
@@ -159,7 +170,9 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       const claim = await mustClaim(store, session, 2);
       await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 3)] });
       await commitOf(store, claim);
-      expect(await approvals.leaseCards(session, approvalIdOf(3))).toMatchObject({ status: { state: "cancelled" } });
+      expect(await approvals.leaseCards(session, approvalIdOf(3))).toMatchObject({
+        status: { state: "cancelled" },
+      });
     });
 
     it("are due again when the sender says", async () => {
@@ -205,7 +218,9 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       const next = await lease(harness.elsewhere.approvals);
       expect(next).toMatchObject({ attempts: 1, cards: [] });
       const cards = [{ to: "", messageId: "om_next" }];
-      expect(await approvals.saveCards({ ...dead, cards: [{ to: "", messageId: "om_dead" }] })).toBe(false);
+      expect(
+        await approvals.saveCards({ ...dead, cards: [{ to: "", messageId: "om_dead" }] }),
+      ).toBe(false);
       expect(await approvals.saveCards({ ...next, cards })).toBe(true);
       expect(await approvals.saveCards({ ...next, cards: [] })).toBe(false);
       await approvals.decide(session, one, decisionOf("approve"));
@@ -216,7 +231,9 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       await open({});
       const late = await lease();
       await harness.advance(harness.cardsLeaseMs);
-      expect(await approvals.saveCards({ ...late, cards: [{ to: "", messageId: "om_1" }] })).toBe(true);
+      expect(await approvals.saveCards({ ...late, cards: [{ to: "", messageId: "om_1" }] })).toBe(
+        true,
+      );
       expect(await isDue()).toBe(false);
     });
 
@@ -224,7 +241,9 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await approvals.leaseCards(session, approvalIdOf(9))).toBeUndefined();
       const held = await lease();
       const approval = approvalOf(session, 9);
-      expect(await approvals.saveCards({ ...held, status: { ...held.status, approval } })).toBe(false);
+      expect(await approvals.saveCards({ ...held, status: { ...held.status, approval } })).toBe(
+        false,
+      );
     });
 
     it("are reported by the time they are due, oldest first", async () => {

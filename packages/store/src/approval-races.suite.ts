@@ -4,7 +4,15 @@ import type { ApprovalStore, DecideResult } from "./approval-store.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
-import { approvalIdOf, approvalOf, commitOf, decisionOf, messageOf, mustClaim, saveAs } from "./suite-samples.ts";
+import {
+  approvalIdOf,
+  approvalOf,
+  commitOf,
+  decisionOf,
+  messageOf,
+  mustClaim,
+  saveAs,
+} from "./suite-samples.ts";
 
 const rounds = 20;
 
@@ -81,7 +89,11 @@ export function describeApprovalRaces(name: string, makeHarness: MakeSessionStor
       await asked(question);
       const results = await Promise.all(
         Array.from({ length: 12 }, async (_, i) => {
-          return await (i % 2 === 0 ? here : there).decide(session, id, decisionOf("approve", `ou_${i % 6}`));
+          return await (i % 2 === 0 ? here : there).decide(
+            session,
+            id,
+            decisionOf("approve", `ou_${i % 6}`),
+          );
         }),
       );
       expect(settledIn(results)).toHaveLength(1);
@@ -119,7 +131,8 @@ export function describeApprovalRaces(name: string, makeHarness: MakeSessionStor
         const { session, id } = question;
         const claim = await asked(question);
         await store.append(messageOf(session, `${session}-om_2`));
-        const early = round % 2 === 0 ? there.decide(session, id, decisionOf("approve")) : undefined;
+        const early =
+          round % 2 === 0 ? there.decide(session, id, decisionOf("approve")) : undefined;
         const committing = commitOf(store, claim, { more: true });
         const decided = await (early ?? there.decide(session, id, decisionOf("approve")));
         expect(await committing).toMatchObject({ state: "next" });
@@ -134,7 +147,8 @@ export function describeApprovalRaces(name: string, makeHarness: MakeSessionStor
         const { session, id, approval } = roundOf(round);
         const claim = await started(session);
         await saveAs(store, claim, { mode: "continue", approvals: [approval] });
-        const early = round % 2 === 0 ? there.decide(session, id, decisionOf("approve")) : undefined;
+        const early =
+          round % 2 === 0 ? there.decide(session, id, decisionOf("approve")) : undefined;
         const saving = saveAs(store, claim, { mode: "suspend" });
         const decided = await (early ?? there.decide(session, id, decisionOf("approve")));
         const saved = await saving;
@@ -149,7 +163,10 @@ export function describeApprovalRaces(name: string, makeHarness: MakeSessionStor
       const { session, id } = question;
       await asked(question);
       const leased = await Promise.all(
-        Array.from({ length: 10 }, async (_, i) => await (i % 2 === 0 ? here : there).leaseCards(session, id)),
+        Array.from(
+          { length: 10 },
+          async (_, i) => await (i % 2 === 0 ? here : there).leaseCards(session, id),
+        ),
       );
       expect(leased.filter((lease) => lease !== undefined)).toHaveLength(1);
     });

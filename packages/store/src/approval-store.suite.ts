@@ -3,7 +3,11 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeApprovalCards } from "./approval-cards.suite.ts";
 import { describeApprovalRaces } from "./approval-races.suite.ts";
 import type { ApprovalStore } from "./approval-store.ts";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Claim, SaveRequest, SaveResult } from "./session-types.ts";
 import {
@@ -85,7 +89,9 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
 
     describe("asking", () => {
       it("AL-28: what a turn asks is there as soon as the turn waits, whole, and found by its id alone", async () => {
-        const approval = approvalOf(session, 1, { remember: { tool: "deploy", pattern: "支付*", person: "ou_user" } });
+        const approval = approvalOf(session, 1, {
+          remember: { tool: "deploy", pattern: "支付*", person: "ou_user" },
+        });
         await asked(approval);
         const status = { approval, state: "pending", decisions: [] };
         expect(await harness.elsewhere.approvals.find("cli_app", one)).toEqual(status);
@@ -102,7 +108,9 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       it("is refused to a worker that was replaced", async () => {
         const old = await started();
         await mustClaim(store, session, 1);
-        expect(await ask(old, { approvals: [approvalOf(session, 1)] })).toEqual({ state: "fenced" });
+        expect(await ask(old, { approvals: [approvalOf(session, 1)] })).toEqual({
+          state: "fenced",
+        });
         expect(await approvals.find("cli_app", one)).toBeUndefined();
         expect(await approvals.pending(session)).toEqual([]);
         expect(await approvals.dueCards(farFutureMs, 10)).toEqual([]);
@@ -111,7 +119,10 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       it("again leaves what there is, decided or not", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 1)] });
-        await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 1, { tool: "other" })] });
+        await saveAs(store, claim, {
+          mode: "continue",
+          approvals: [approvalOf(session, 1, { tool: "other" })],
+        });
         expect(await approvals.pending(session)).toMatchObject([{ approval: { tool: "deploy" } }]);
         await decide("reject");
         await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 1)] });
@@ -123,7 +134,8 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       it("lists what is pending, oldest first, of that session only", async () => {
         await asked(approvalOf(session, 3), approvalOf(session, 1), approvalOf(session, 2));
         await asked(approvalOf(other, 4));
-        const listed = async () => (await approvals.pending(session)).map(({ approval }) => approval.callId);
+        const listed = async () =>
+          (await approvals.pending(session)).map(({ approval }) => approval.callId);
         expect(await listed()).toEqual(["c1", "c2", "c3"]);
         await decide("approve", "ou_boss", 2);
         expect(await listed()).toEqual(["c1", "c3"]);
@@ -132,7 +144,11 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
 
       it("lists what was asked at one moment in the order in which it was asked", async () => {
         const numbers = [5, 2, 9, 1, 7, 3];
-        await asked(...numbers.map((number) => approvalOf(session, number, { createdAtMs: 1_700_000_000_000 })));
+        await asked(
+          ...numbers.map((number) =>
+            approvalOf(session, number, { createdAtMs: 1_700_000_000_000 }),
+          ),
+        );
         const listed = (await approvals.pending(session)).map(({ approval }) => approval.callId);
         expect(listed).toEqual(numbers.map((number) => `c${number}`));
       });
@@ -141,7 +157,10 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         const approval = approvalOf(session, 1);
         await asked(approval);
         approval.arguments["service"] = "changed";
-        (await approvals.pending(session))[0]?.decisions.push({ ...decisionOf("approve"), atMs: 1 });
+        (await approvals.pending(session))[0]?.decisions.push({
+          ...decisionOf("approve"),
+          atMs: 1,
+        });
         expect(await approvals.find("cli_app", one)).toEqual({
           approval: approvalOf(session, 1),
           state: "pending",
@@ -154,9 +173,16 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       it("AL-34, AL-55: takes effect once: the second one, of another process, finds it closed", async () => {
         await asked(approvalOf(session, 1));
         const first = await decide("approve", "ou_user");
-        expect(first).toMatchObject({ result: "settled", wakeGen: 2, status: { state: "approved" } });
+        expect(first).toMatchObject({
+          result: "settled",
+          wakeGen: 2,
+          status: { state: "approved" },
+        });
         const second = await harness.elsewhere.approvals.decide(session, one, decisionOf("reject"));
-        expect(second).toMatchObject({ result: "closed", status: { state: "approved", decisions: [{}] } });
+        expect(second).toMatchObject({
+          result: "closed",
+          status: { state: "approved", decisions: [{}] },
+        });
         expect(await controlOf(2)).toHaveLength(1);
       });
 
@@ -186,7 +212,11 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         expect(await decide("reject", "ou_boss", 2)).not.toHaveProperty("wakeGen");
         const claim = await mustClaim(store, session, 2);
         expect(claim.control).toMatchObject([{ state: "approved" }, { state: "rejected" }]);
-        await saveAs(store, claim, { mode: "continue", consumed: 2, approvals: [approvalOf(session, 3)] });
+        await saveAs(store, claim, {
+          mode: "continue",
+          consumed: 2,
+          approvals: [approvalOf(session, 3)],
+        });
         expect(await decide("approve", "ou_boss", 3)).not.toHaveProperty("wakeGen");
         expect(await saveAs(store, claim, { mode: "suspend" })).toMatchObject({
           state: "running",
@@ -206,11 +236,21 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         const deciders = { ...approvalOf(session, 1).deciders, count: 2 };
         await asked(approvalOf(session, 1, { deciders }));
         const first = await decide("approve", "ou_a");
-        expect(first).toMatchObject({ result: "counted", status: { state: "pending", decisions: [{}] } });
-        expect(await decide("approve", "ou_a")).toMatchObject({ result: "repeated", status: { decisions: [{}] } });
+        expect(first).toMatchObject({
+          result: "counted",
+          status: { state: "pending", decisions: [{}] },
+        });
+        expect(await decide("approve", "ou_a")).toMatchObject({
+          result: "repeated",
+          status: { decisions: [{}] },
+        });
         expect(await store.summary(session)).toMatchObject({ state: "suspended" });
         const second = await decide("approve", "ou_b");
-        expect(second).toMatchObject({ result: "settled", wakeGen: 2, status: { state: "approved" } });
+        expect(second).toMatchObject({
+          result: "settled",
+          wakeGen: 2,
+          status: { state: "approved" },
+        });
         const people = [{ by: { id: "ou_a" } }, { by: { id: "ou_b" } }];
         expect(await controlOf(2)).toMatchObject([{ state: "approved", decisions: people }]);
       });
@@ -219,7 +259,10 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         const deciders = { ...approvalOf(session, 1).deciders, count: 3 };
         await asked(approvalOf(session, 1, { deciders }));
         await decide("approve", "ou_a");
-        expect(await decide("reject", "ou_a")).toMatchObject({ result: "settled", status: { state: "rejected" } });
+        expect(await decide("reject", "ou_a")).toMatchObject({
+          result: "settled",
+          status: { state: "rejected" },
+        });
       });
 
       it.each([
@@ -251,7 +294,9 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
           [session, approvalIdOf(9)],
           [session, ""],
         ] as const) {
-          expect(await approvals.decide(key, id, decisionOf("approve"))).toEqual({ result: "unknown" });
+          expect(await approvals.decide(key, id, decisionOf("approve"))).toEqual({
+            result: "unknown",
+          });
           expect(await approvals.settle(key, id, "undeliverable")).toEqual({ result: "unknown" });
         }
         expect(await stateOf()).toBe("pending");
@@ -262,7 +307,11 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         await asked(approval);
         await harness.advance(soonMs);
         const late = await decide("approve");
-        expect(late).toMatchObject({ result: "closed", wakeGen: 2, status: { state: "expired", decisions: [] } });
+        expect(late).toMatchObject({
+          result: "closed",
+          wakeGen: 2,
+          status: { state: "expired", decisions: [] },
+        });
         expect(await approvals.dueExpiries(farFutureMs, 10)).toEqual([]);
         expect(await controlOf(2)).toEqual([toldOf(approval, "expired", [])]);
       });
@@ -283,14 +332,20 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
           status: { state: "expired", decisions: [] },
         });
         expect(await approvals.settle(session, one, "expired")).toMatchObject({ result: "closed" });
-        expect(await decide("approve")).toMatchObject({ result: "closed", status: { state: "expired" } });
+        expect(await decide("approve")).toMatchObject({
+          result: "closed",
+          status: { state: "expired" },
+        });
         expect(await controlOf(2)).toEqual([toldOf(approval, "expired", [])]);
       });
 
       it("AL-28: a question that reaches no person answers its call", async () => {
         const approval = approvalOf(session, 1);
         await asked(approval);
-        expect(await approvals.settle(session, one, "undeliverable")).toMatchObject({ result: "settled", wakeGen: 2 });
+        expect(await approvals.settle(session, one, "undeliverable")).toMatchObject({
+          result: "settled",
+          wakeGen: 2,
+        });
         expect(await controlOf(2)).toEqual([toldOf(approval, "undeliverable", [])]);
       });
 
@@ -316,7 +371,10 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
 
     describe("the end of a turn", () => {
       it("cancels what it still asks, without a trace in the session", async () => {
-        const claim = await asked(approvalOf(session, 1), approvalOf(session, 2, { kind: "outcome" }));
+        const claim = await asked(
+          approvalOf(session, 1),
+          approvalOf(session, 2, { kind: "outcome" }),
+        );
         await store.append(messageOf(session, "om_2"));
         const next = await commitOf(store, claim, { more: true });
         expect(next).toMatchObject({ state: "next" });
@@ -346,7 +404,10 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       it("a question that comes too late for its turn is cancelled, and reaches no person", async () => {
         await commitOf(store, await started());
         await approvals.add(approvalOf(session, 1));
-        expect(await decide("approve")).toMatchObject({ result: "closed", status: { state: "cancelled" } });
+        expect(await decide("approve")).toMatchObject({
+          result: "closed",
+          status: { state: "cancelled" },
+        });
         await approvals.add(approvalOf(session, 2));
         expect(await approvals.settle(session, approvalIdOf(2), "undeliverable")).toMatchObject({
           result: "closed",
@@ -367,9 +428,17 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         await approvals.add({ ...rule, tool: "other" });
         await saveAs(store, claim, { mode: "suspend", open: openCalls("c1") });
         await commitOf(store, claim);
-        expect(await approvals.pending(session)).toEqual([{ approval: rule, state: "pending", decisions: [] }]);
-        const settled = await approvals.decide(session, one, { ...decisionOf("approve"), remember: true });
-        expect(settled).toMatchObject({ result: "settled", status: { state: "approved", decisions: [{}] } });
+        expect(await approvals.pending(session)).toEqual([
+          { approval: rule, state: "pending", decisions: [] },
+        ]);
+        const settled = await approvals.decide(session, one, {
+          ...decisionOf("approve"),
+          remember: true,
+        });
+        expect(settled).toMatchObject({
+          result: "settled",
+          status: { state: "approved", decisions: [{}] },
+        });
         expect(settled).not.toHaveProperty("wakeGen");
         expect(await store.summary(session)).toMatchObject({ state: "idle" });
         expect(await store.heal(session, 1)).toBeUndefined();
@@ -428,24 +497,37 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         expect(await decide("approve")).toEqual({ result: "unknown" });
         expect(await decide("retry")).toEqual({ result: "unknown" });
         expect(await decide("answer", "ou_user", 2)).toEqual({ result: "unknown" });
-        expect(await approvals.answer(session, approvalIdOf(2), written("om_2"))).toEqual({ result: "unknown" });
-        expect(await decide("answer", "ou_user")).toMatchObject({ result: "settled", status: { state: "answered" } });
+        expect(await approvals.answer(session, approvalIdOf(2), written("om_2"))).toEqual({
+          result: "unknown",
+        });
+        expect(await decide("answer", "ou_user")).toMatchObject({
+          result: "settled",
+          status: { state: "answered" },
+        });
         expect(await decide("answer", "ou_boss")).toMatchObject({ result: "closed" });
       });
 
       it("are asked about by messages that may answer, as long as one is open", async () => {
-        expect(await store.append(reply("om_0"), mayAnswer)).toMatchObject({ result: "accepted", seq: 1 });
+        expect(await store.append(reply("om_0"), mayAnswer)).toMatchObject({
+          result: "accepted",
+          seq: 1,
+        });
         const claim = await mustClaim(store, session, 1);
         await ask(claim, { approvals: [askedOf(1), askedOf(2), approvalOf(session, 3)] });
-        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "asks", seq: 0 });
-        expect((await approvals.openQuestions(session)).map(({ approval }) => approval.id)).toEqual([
-          approvalIdOf(1),
-          approvalIdOf(2),
-        ]);
+        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({
+          result: "asks",
+          seq: 0,
+        });
+        expect((await approvals.openQuestions(session)).map(({ approval }) => approval.id)).toEqual(
+          [approvalIdOf(1), approvalIdOf(2)],
+        );
         await decide("answer", "ou_user", 1);
         expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "asks" });
         await approvals.settle(session, approvalIdOf(2), "undeliverable");
-        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({ result: "accepted", seq: 2 });
+        expect(await store.append(reply("om_1"), mayAnswer)).toMatchObject({
+          result: "accepted",
+          seq: 2,
+        });
       });
 
       it("are over with their turn, and messages are messages again", async () => {
@@ -458,7 +540,9 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       it("are not answered by a message that was taken back, or after their time", async () => {
         await asked(askedOf(1, { expiresAtMs: Date.now() + 1 }), askedOf(2));
         await store.recall("cli_app", "om_2");
-        expect(await approvals.answer(session, approvalIdOf(2), written("om_2"))).toEqual({ result: "unknown" });
+        expect(await approvals.answer(session, approvalIdOf(2), written("om_2"))).toEqual({
+          result: "unknown",
+        });
         await harness.advance(soonMs);
         const late = await approvals.answer(session, one, written("om_3"));
         expect(late).toMatchObject({ result: "closed", status: { state: "expired" } });
@@ -472,7 +556,9 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
           const deliver = async (dies: string): Promise<boolean> => {
             const appended = await store.append(reply("om_1"), mayAnswer);
             if (dies === "append") return false;
-            if (appended.result !== "asks") return expect(appended.result).toBe("duplicate") === undefined;
+            if (appended.result !== "asks") {
+              return expect(appended.result).toBe("duplicate") === undefined;
+            }
             await approvals.answer(session, one, written("om_1", "blue"));
             return dies !== "answer";
           };
@@ -480,13 +566,21 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
           const { wakeGen } = await store.append(reply("om_1"), mayAnswer);
           const control = await controlOf(wakeGen);
           expect(control, diesAfter).toMatchObject([
-            { type: "decision", state: "answered", decisions: [{ decision: "answer", note: "blue" }] },
+            {
+              type: "decision",
+              state: "answered",
+              decisions: [{ decision: "answer", note: "blue" }],
+            },
           ]);
           expect((await store.summary(session)).waiting).toBe(1);
           const audited = [];
           for await (const record of harness.audit.export(0, farFutureMs)) audited.push(record);
           const ours = audited.filter(({ approvalId }) => approvalId === one);
-          expect(ours.map(({ kind }) => kind)).toEqual(["approval_requested", "approval_decided", "approval_settled"]);
+          expect(ours.map(({ kind }) => kind)).toEqual([
+            "approval_requested",
+            "approval_decided",
+            "approval_settled",
+          ]);
           expect(JSON.stringify(ours)).not.toContain("blue");
         }
       });
@@ -496,9 +590,17 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         const answers = await Promise.all([
           approvals.answer(session, one, written("om_1")),
           harness.elsewhere.approvals.answer(session, one, written("om_2")),
-          harness.elsewhere.approvals.decide(session, one, { decision: "answer", by: { id: "ou_user" }, note: "3" }),
+          harness.elsewhere.approvals.decide(session, one, {
+            decision: "answer",
+            by: { id: "ou_user" },
+            note: "3",
+          }),
         ]);
-        expect(answers.map(({ result }) => result).toSorted()).toEqual(["closed", "closed", "settled"]);
+        expect(answers.map(({ result }) => result).toSorted()).toEqual([
+          "closed",
+          "closed",
+          "settled",
+        ]);
         expect((await approvals.find("cli_app", one))?.decisions).toHaveLength(1);
       });
     });

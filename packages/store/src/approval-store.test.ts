@@ -61,7 +61,10 @@ it("an approval that is settled long after its expiry is still kept for a week",
   await approvals.add(question);
   expect(await approvals.find("cli_app", question.id)).toMatchObject({ state: "pending" });
   await approvals.settle(session, question.id, "expired");
-  expect((await redis.pttl(keys.session(session).approvalOf(question.id))) / dayMs).toBeCloseTo(7, 1);
+  expect((await redis.pttl(keys.session(session).approvalOf(question.id))) / dayMs).toBeCloseTo(
+    7,
+    1,
+  );
 });
 
 it("keeps about as many audit records as it is set to", async () => {
@@ -106,7 +109,13 @@ it("a call costs one round trip each to hand out, start, answer and end, its aud
     const sent = vi.spyOn(redis, "sendCommand");
     const counts: number[] = [];
     for (const step of [
-      () => store.save({ ...write, turn, open: [{ callId: "c1", deadlineMs: 1, facts }], mode: "continue" }),
+      () =>
+        store.save({
+          ...write,
+          turn,
+          open: [{ callId: "c1", deadlineMs: 1, facts }],
+          mode: "continue",
+        }),
       () => store.begin(session, "c1", "once", { runner: "tools" }),
       () => store.deliver(session, "c1", { ok: true, result: 1 }, { runner: "tools" }),
       () => store.commit({ ...write, seq: head.seq, more: false }),

@@ -73,7 +73,9 @@ const placeApproval = script("place-approval");
 const touchApprovalCards = script("touch-approval-cards");
 
 /** All cards of an approval whose buttons stand on the card of the reply. */
-const replyCards = JSON.stringify([{ to: "", inReply: true, shows: "pending" }] satisfies ApprovalCard[]);
+const replyCards = JSON.stringify([
+  { to: "", inReply: true, shows: "pending" },
+] satisfies ApprovalCard[]);
 
 /** A question that stands, or is to stand, on the card of the reply. */
 export interface AskedInReply {
@@ -109,7 +111,9 @@ export class ApprovalStore {
 
   /** Adds one that no turn waits for (`rule`). One that exists already stays as it is. */
   async add(approval: Approval): Promise<void> {
-    await indexApprovals({ redis: this.#redis, keys: this.#keys, nowMs: this.#clock.now() }, [approval]);
+    await indexApprovals({ redis: this.#redis, keys: this.#keys, nowMs: this.#clock.now() }, [
+      approval,
+    ]);
     await runScript(this.#redis, addApprovals, this.#keys.session(approval.session), {
       sid: approval.session,
       maxKept: this.#maxKept,
@@ -132,7 +136,9 @@ export class ApprovalStore {
       this.#redis.hmget(keys.saidOf(approvalId), "state", "decisions", "settledAtMs"),
     ]);
     // As the scripts say it of a session.
-    if (typeof old === "string") throw new Error("OLDFORM the approval is stored in the form of the version before");
+    if (typeof old === "string") {
+      throw new Error("OLDFORM the approval is stored in the form of the version before");
+    }
     if (typeof approval !== "string") return undefined;
     return approvalStatusFrom({
       approval,
@@ -156,7 +162,11 @@ export class ApprovalStore {
     return await this.#settleWith(decide, session, {
       id: approvalId,
       word,
-      about: answersKind(word, "outcome") ? "outcome" : answersKind(word, "question") ? "question" : "",
+      about: answersKind(word, "outcome")
+        ? "outcome"
+        : answersKind(word, "question")
+          ? "question"
+          : "",
       person: by.id,
       whose: via === undefined || by.name === undefined ? by.id : `${by.id}:${by.name}`,
       decision: JSON.stringify({ decision: word, by, note, remember, via }),
@@ -185,7 +195,11 @@ export class ApprovalStore {
   /**
    * Settles an approval without a decision: after its expiry by the store's clock, or because no person could be asked.
    */
-  async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
+  async settle(
+    session: SessionKey,
+    approvalId: string,
+    state: "expired" | "undeliverable",
+  ): Promise<DecideResult> {
     return await this.#settleWith(settle, session, { id: approvalId, result: state });
   }
 
@@ -209,8 +223,12 @@ export class ApprovalStore {
   /** Pending approvals of a session, oldest first. */
   async pending(session: SessionKey): Promise<ApprovalStatus[]> {
     const { children } = this.#keys.session(session);
-    const below = isChildSession(session) ? [] : (await this.#redis.hkeys(children)).filter(isChildSession);
-    const lists = await Promise.all([session, ...below].map(async (each) => await this.#pendingOf(each)));
+    const below = isChildSession(session)
+      ? []
+      : (await this.#redis.hkeys(children)).filter(isChildSession);
+    const lists = await Promise.all(
+      [session, ...below].map(async (each) => await this.#pendingOf(each)),
+    );
     return lists.flat();
   }
 
@@ -234,7 +252,9 @@ export class ApprovalStore {
 
   /** Open questions of `ask_person` of a session, oldest first, with the messages that are their cards. */
   async openQuestions(session: SessionKey): Promise<{ approval: Approval; cards: string[] }[]> {
-    const open = (await this.pending(session)).filter(({ approval }) => approval.kind === "question");
+    const open = (await this.pending(session)).filter(
+      ({ approval }) => approval.kind === "question",
+    );
     return await Promise.all(
       open.map(async ({ approval }) => {
         const said = this.#keys.session(approval.session).saidOf(approval.id);
@@ -255,7 +275,9 @@ export class ApprovalStore {
         ]);
         if (status?.state !== "pending" || status.approval.inReply !== true) return [];
         const hasOwnCard = approvalCardsFrom(said[0] ?? "").some(({ inReply = false }) => !inReply);
-        return hasOwnCard ? [] : [{ approval: status.approval, reasonAskedAtMs: Number(said[1] ?? 0) }];
+        return hasOwnCard
+          ? []
+          : [{ approval: status.approval, reasonAskedAtMs: Number(said[1] ?? 0) }];
       }),
     );
     return found.flat();
@@ -282,33 +304,54 @@ export class ApprovalStore {
     const nowMs = this.#clock.now();
     // It may have been removed a moment ago: then this must not stay.
     const endsAtMs = Math.max(expiresAtMs, nowMs) + weekMs;
-    await this.#redis.multi().hset(said, "reasonAskedAtMs", String(nowMs)).pexpireat(said, endsAtMs).exec();
+    await this.#redis
+      .multi()
+      .hset(said, "reasonAskedAtMs", String(nowMs))
+      .pexpireat(said, endsAtMs)
+      .exec();
   }
 
   /** The cards of a pending approval are due: its person wants another link (`isWanted`), or there is something to show. */
   async touchCards(session: SessionKey, approvalId: string, isWanted: boolean): Promise<boolean> {
-    const values = { sid: session, id: approvalId, isWanted: isWanted ? 1 : 0, auditMax: this.#auditMax };
-    return (await runScript(this.#redis, touchApprovalCards, this.#keys.session(session), values)) === 1;
+    const values = {
+      sid: session,
+      id: approvalId,
+      isWanted: isWanted ? 1 : 0,
+      auditMax: this.#auditMax,
+    };
+    return (
+      (await runScript(this.#redis, touchApprovalCards, this.#keys.session(session), values)) === 1
+    );
   }
 
   /** Epoch ms at which its person last wanted another link; 0: never. */
   async againAtMs({ session, id }: Pick<Approval, "session" | "id">): Promise<number> {
-    return Number((await this.#redis.hget(this.#keys.session(session).saidOf(id), "againAtMs")) ?? 0);
+    return Number(
+      (await this.#redis.hget(this.#keys.session(session).saidOf(id), "againAtMs")) ?? 0,
+    );
   }
 
   /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */
   async approvedRules(session: SessionKey): Promise<ApprovalStatus[]> {
-    const { rules } = await runScript(this.#redis, approvedRules, this.#keys.session(session), { sid: session });
+    const { rules } = await runScript(this.#redis, approvedRules, this.#keys.session(session), {
+      sid: session,
+    });
     return rules.map(approvalStatusFrom);
   }
 
   /** Pending ones past their expiry, oldest first. */
-  async dueExpiries(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]> {
+  async dueExpiries(
+    nowMs: number,
+    limit: number,
+  ): Promise<{ session: SessionKey; approvalId: string }[]> {
     return await this.#due((cell) => cell.expiries, nowMs, limit);
   }
 
   /** Approvals whose cards do not show their state yet and should be tried now. */
-  async dueCards(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]> {
+  async dueCards(
+    nowMs: number,
+    limit: number,
+  ): Promise<{ session: SessionKey; approvalId: string }[]> {
     return await this.#due((cell) => cell.approvalCards, nowMs, limit);
   }
 
@@ -324,7 +367,11 @@ export class ApprovalStore {
     const reply = await runScript(
       this.#redis,
       leaseApprovalCards,
-      { approval: keys.approvalOf(approvalId), answers: keys.saidOf(approvalId), approvalCards: keys.approvalCards },
+      {
+        approval: keys.approvalOf(approvalId),
+        answers: keys.saidOf(approvalId),
+        approvalCards: keys.approvalCards,
+      },
       { member: `${session}|${approvalId}`, token, leaseMs: this.#leaseMs },
     );
     if (reply === undefined) return undefined;
@@ -343,7 +390,12 @@ export class ApprovalStore {
       this.#redis,
       saveApprovalCards,
       { answers: keys.saidOf(id), approvalCards: keys.approvalCards },
-      { member: `${session}|${id}`, token, cards: JSON.stringify(cards), retryAtMs: retryAtMs ?? "" },
+      {
+        member: `${session}|${id}`,
+        token,
+        cards: JSON.stringify(cards),
+        retryAtMs: retryAtMs ?? "",
+      },
     );
     return reply === 1;
   }
@@ -374,7 +426,12 @@ export async function indexApprovals(
 ): Promise<void> {
   await Promise.all(
     approvals.map(async ({ id, session, expiresAtMs }) => {
-      await redis.set(keys.approvalSessionOf(id), session, "PX", Math.max(0, expiresAtMs - nowMs) + weekMs);
+      await redis.set(
+        keys.approvalSessionOf(id),
+        session,
+        "PX",
+        Math.max(0, expiresAtMs - nowMs) + weekMs,
+      );
     }),
   );
 }

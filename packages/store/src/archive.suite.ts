@@ -54,7 +54,9 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
       const messages = [said("hello", "ou_ann"), ...texts(3)];
       await archive.addMessages({ session, first: 7, messages, people });
       const { elsewhere } = harness;
-      expect(await elsewhere.ends([session, direct])).toEqual(new Map([[session, { length: 11, last: messages[3] }]]));
+      expect(await elsewhere.ends([session, direct])).toEqual(
+        new Map([[session, { length: 11, last: messages[3] }]]),
+      );
       expect(await elsewhere.read(session, 0, 2)).toEqual([
         { number: 7, message: messages[0] },
         { number: 8, message: messages[1] },
@@ -69,7 +71,12 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
         role: "assistant",
         content: [{ type: "tool_use", id: "c1", name: "x", arguments: { b: 1, a: [null, text] } }],
       };
-      await archive.addMessages({ session, first: 0, messages: [said(text, "a\u0000|b"), call], people: {} });
+      await archive.addMessages({
+        session,
+        first: 0,
+        messages: [said(text, "a\u0000|b"), call],
+        people: {},
+      });
       expect((await archive.read(session, 0, 10)).map(({ message }) => message)).toEqual([
         said(text, "a\u0000|b"),
         call,
@@ -86,16 +93,33 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
         add(archive, 3, 9),
         add(harness.elsewhere, 0, 20),
       ]);
-      await archive.addMessages({ session, first: 4, messages: [assistantText("another")], people });
+      await archive.addMessages({
+        session,
+        first: 4,
+        messages: [assistantText("another")],
+        people,
+      });
       const kept = await archive.read(session, 0, 100);
       expect(kept).toEqual(messages.map((message, number) => ({ number, message })));
     });
 
     it("finds the sessions of a person in one app", async () => {
       await archive.addMessages({ session, first: 0, messages: texts(1), people });
-      await archive.addMessages({ session: direct, first: 0, messages: texts(1), people: { ou_ann: "p2p" } });
-      await archive.addMessages({ session: "cli_other.oc_x", first: 0, messages: texts(1), people });
-      expect((await archive.sessionsOf(app, "ou_ann")).toSorted()).toEqual([session, direct].toSorted());
+      await archive.addMessages({
+        session: direct,
+        first: 0,
+        messages: texts(1),
+        people: { ou_ann: "p2p" },
+      });
+      await archive.addMessages({
+        session: "cli_other.oc_x",
+        first: 0,
+        messages: texts(1),
+        people,
+      });
+      expect((await archive.sessionsOf(app, "ou_ann")).toSorted()).toEqual(
+        [session, direct].toSorted(),
+      );
       expect(await archive.sessionsOf(app, "ou_ben")).toEqual([session]);
       expect(await archive.sessionsOf("cli", "ou_ben")).toEqual([]);
       await archive.forget(session, "ou_ben");
@@ -109,13 +133,25 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
       await archive.addMessages({ session: direct, first: 0, messages, people: { ou_ann: "p2p" } });
       await archive.erase(direct, 5);
       await archive.erase(direct, 3);
-      await harness.elsewhere.addMessages({ session: direct, first: 0, messages, people: { ou_ann: "p2p" } });
+      await harness.elsewhere.addMessages({
+        session: direct,
+        first: 0,
+        messages,
+        people: { ou_ann: "p2p" },
+      });
       expect(await archive.read(direct, 0, 10)).toEqual([]);
       expect(await archive.sessionsOf(app, "ou_ann")).toEqual([]);
       expect(await archive.ends([direct])).toEqual(new Map([[direct, { length: 5 }]]));
-      await archive.addMessages({ session: direct, first: 4, messages: texts(2), people: { ou_ann: "p2p" } });
+      await archive.addMessages({
+        session: direct,
+        first: 4,
+        messages: texts(2),
+        people: { ou_ann: "p2p" },
+      });
       expect(await archive.sessionsOf(app, "ou_ann")).toEqual([direct]);
-      expect(await archive.read(direct, 0, 10)).toEqual([{ number: 5, message: assistantText("message 1") }]);
+      expect(await archive.read(direct, 0, 10)).toEqual([
+        { number: 5, message: assistantText("message 1") },
+      ]);
     });
 
     it("erases what it has never seen", async () => {
@@ -131,7 +167,11 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
         await archive.redact(session, { person: "ou_ann", numbers: [0, 2], marker });
       }
       await harness.elsewhere.addMessages({ session, first: 0, messages, people });
-      expect((await archive.read(session, 0, 10)).map(({ message }) => message)).toEqual([marker, messages[1], marker]);
+      expect((await archive.read(session, 0, 10)).map(({ message }) => message)).toEqual([
+        marker,
+        messages[1],
+        marker,
+      ]);
     });
 
     it("erases and adds at the same time without leaving anything behind", async () => {
@@ -141,7 +181,12 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
         await Promise.all([
           archive.addMessages({ session: key, first: 0, messages, people: {} }),
           harness.elsewhere.erase(key, 30),
-          harness.elsewhere.addMessages({ session: key, first: 10, messages: messages.slice(10), people: {} }),
+          harness.elsewhere.addMessages({
+            session: key,
+            first: 10,
+            messages: messages.slice(10),
+            people: {},
+          }),
         ]);
         expect(await archive.read(key, 0, 100)).toEqual([]);
       }
@@ -155,10 +200,17 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
         userId: "ou_ann",
         ...fields,
       });
-      const entries = [1, 2, 3].map((number) => ({ atMs: 100, number, record: record(100, { callId: `c${number}` }) }));
+      const entries = [1, 2, 3].map((number) => ({
+        atMs: 100,
+        number,
+        record: record(100, { callId: `c${number}` }),
+      }));
       expect(await archive.lastAudit("one")).toBeUndefined();
       await archive.addAudit("one", entries.slice(0, 2));
-      await Promise.all([archive.addAudit("one", entries), harness.elsewhere.addAudit("one", entries)]);
+      await Promise.all([
+        archive.addAudit("one", entries),
+        harness.elsewhere.addAudit("one", entries),
+      ]);
       await archive.addAudit("two", [
         { atMs: 50, number: 0, record: record(50) },
         { atMs: 60, number: 0, record: record(60, { userId: "ou_ben" }) },
@@ -172,7 +224,9 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
     it("takes thousands of messages at once", async () => {
       const messages = texts(3_000);
       await archive.addMessages({ session, first: 0, messages, people });
-      expect(await archive.ends([session])).toEqual(new Map([[session, { length: 3_000, last: messages.at(-1) }]]));
+      expect(await archive.ends([session])).toEqual(
+        new Map([[session, { length: 3_000, last: messages.at(-1) }]]),
+      );
     });
   });
 }

@@ -57,7 +57,9 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
 
     it("has a call before it can run, when it starts, and how it ended", async () => {
       await suspendOn(store, await started(), "c1");
-      expect(await written()).toEqual([{ kind: "call_opened", session, callId: "c1", ...callFacts }]);
+      expect(await written()).toEqual([
+        { kind: "call_opened", session, callId: "c1", ...callFacts },
+      ]);
       await store.begin(session, "c1", "once", { runner: "tools" });
       await store.deliver(session, "c1", { ok: true, result: "secret" }, { runner: "tools" });
       expect(await written()).toEqual([
@@ -72,7 +74,9 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       const timing = { queuedMs: 5, ranMs: 7 };
       await store.deliver(session, "c1", { ok: true, result: 1 }, { timing });
       const { control } = await mustClaim(store, session, 2);
-      expect(control).toEqual([{ type: "outcome", callId: "c1", outcome: { ok: true, result: 1 }, timing }]);
+      expect(control).toEqual([
+        { type: "outcome", callId: "c1", outcome: { ok: true, result: 1 }, timing },
+      ]);
     });
 
     it("tells errors and unknown outcomes apart", async () => {
@@ -112,7 +116,11 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
     it("has nothing of a worker that was replaced", async () => {
       const old = await started();
       await mustClaim(store, session, 1);
-      await saveAs(store, old, { mode: "suspend", open: openCalls("c1"), approvals: [approvalOf(session, 1)] });
+      await saveAs(store, old, {
+        mode: "suspend",
+        open: openCalls("c1"),
+        approvals: [approvalOf(session, 1)],
+      });
       await commitOf(store, old);
       expect(await written()).toEqual([]);
     });
@@ -124,7 +132,9 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       await store.deliver(session, "c3", { ok: true, result: 1 });
       await commitOf(store, claim);
       const ended = (await written()).filter(({ kind }) => kind === "call_ended");
-      expect(ended.toSorted((one, other) => (one.callId ?? "").localeCompare(other.callId ?? ""))).toEqual([
+      expect(
+        ended.toSorted((one, other) => (one.callId ?? "").localeCompare(other.callId ?? "")),
+      ).toEqual([
         { kind: "call_ended", session, callId: "c1", ...callFacts, result: "cancelled" },
         { kind: "call_ended", session, callId: "c2", ...callFacts, result: "unknown" },
         { kind: "call_ended", session, callId: "c3", ...callFacts, result: "ok" },
@@ -138,7 +148,10 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       const approval = approvalOf(session, 1, { deciders });
       await saveAs(store, await started(), { mode: "suspend", approvals: [approval] });
       for (const person of ["ou_a", "ou_a", "ou_b", "ou_c"]) {
-        await harness.approvals.decide(session, approval.id, { ...decisionOf("approve", person), note: "why" });
+        await harness.approvals.decide(session, approval.id, {
+          ...decisionOf("approve", person),
+          note: "why",
+        });
       }
       const facts = {
         session,
@@ -169,7 +182,11 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       await harness.approvals.settle(session, approvalIdOf(1), "undeliverable");
       await commitOf(store, claim);
       const settled = (await written()).filter(({ kind }) => kind === "approval_settled");
-      expect(settled.map(({ result }) => result)).toEqual(["undeliverable", "cancelled", "cancelled"]);
+      expect(settled.map(({ result }) => result)).toEqual([
+        "undeliverable",
+        "cancelled",
+        "cancelled",
+      ]);
     });
 
     it("has rules that were added and revoked, each once", async () => {
@@ -187,7 +204,13 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       for (let i = 0; i < 2; i += 1) await harness.rules.add(rule);
       for (let i = 0; i < 2; i += 1) await harness.rules.revoke("cli_app", rule.id, boss);
       await harness.rules.add(rule);
-      const facts = { app: "cli_app", chatId: "oc_chat", tool: "shell", ruleId: rule.id, approvalId: rule.id };
+      const facts = {
+        app: "cli_app",
+        chatId: "oc_chat",
+        tool: "shell",
+        ruleId: rule.id,
+        approvalId: rule.id,
+      };
       expect(await written()).toEqual([
         { kind: "rule_added", ...facts, userId: "ou_author" },
         { kind: "rule_revoked", ...facts, userId: "ou_boss" },
@@ -195,7 +218,14 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
     });
 
     it("takes records of others as they are", async () => {
-      const record = { kind: "call_ended" as const, session, callId: "c1", ...callFacts, runner: "r", result: "ok" };
+      const record = {
+        kind: "call_ended" as const,
+        session,
+        callId: "c1",
+        ...callFacts,
+        runner: "r",
+        result: "ok",
+      };
       await audit.append(record);
       await audit.append({ kind: "rule_added" });
       expect(await written()).toEqual([record, { kind: "rule_added" }]);
@@ -216,8 +246,12 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
       const [first = 0, second = 0] = marks;
       const records = await collect(audit.export(0, farFutureMs));
       expect(records).toHaveLength(39);
-      expect(records.map(({ atMs }) => atMs)).toEqual(records.map(({ atMs }) => atMs).toSorted((a, b) => a - b));
-      expect(records.map(({ callId }) => callId)).toEqual(records.map(({ callId }) => callId).toSorted());
+      expect(records.map(({ atMs }) => atMs)).toEqual(
+        records.map(({ atMs }) => atMs).toSorted((a, b) => a - b),
+      );
+      expect(records.map(({ callId }) => callId)).toEqual(
+        records.map(({ callId }) => callId).toSorted(),
+      );
       const middle = await collect(audit.export(first, second));
       expect(middle.map(({ callId }) => callId)).toEqual(Array.from({ length: 13 }, () => "c1"));
       const from = records[20]?.atMs ?? 0;
@@ -228,7 +262,9 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
 
     it("is exported page by page, all of it, and a reader may stop anywhere", async () => {
       const count = 450;
-      for (let i = 0; i < count; i += 1) await audit.append({ kind: "rule_added", ruleId: `r${i}` });
+      for (let i = 0; i < count; i += 1) {
+        await audit.append({ kind: "rule_added", ruleId: `r${i}` });
+      }
       const expected = Array.from({ length: count }, (_, i) => `r${i}`);
       const records = await collect(audit.export(0, Number.POSITIVE_INFINITY));
       expect(records.map(({ ruleId }) => ruleId)).toEqual(expected);

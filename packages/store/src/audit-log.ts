@@ -45,7 +45,11 @@ export class AuditLog {
   readonly #maxRecords: number;
 
   /** `auditMaxRecords`: about how many records are kept of those that this log appends. Default: all. */
-  constructor({ redis, namespace, auditMaxRecords = keepAllAudits }: StoreOptions & { auditMaxRecords?: number }) {
+  constructor({
+    redis,
+    namespace,
+    auditMaxRecords = keepAllAudits,
+  }: StoreOptions & { auditMaxRecords?: number }) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#global = keys.audit;
@@ -56,7 +60,15 @@ export class AuditLog {
   async append(record: Omit<AuditRecord, "atMs">): Promise<void> {
     const { kind, session = "", callId = "", runner = "", result = "", ...facts } = record;
     const kept = this.#maxRecords === keepAllAudits ? [] : ["MAXLEN", "~", this.#maxRecords];
-    const named = { k: kind, s: session, c: callId, f: JSON.stringify(facts), r: runner, o: result, u: "" };
+    const named = {
+      k: kind,
+      s: session,
+      c: callId,
+      f: JSON.stringify(facts),
+      r: runner,
+      o: result,
+      u: "",
+    };
     await this.#redis.xadd(this.#global, ...kept, "*", ...Object.entries(named).flat());
   }
 
@@ -65,10 +77,15 @@ export class AuditLog {
     if (toMs <= fromMs || toMs <= 0) return;
     const readers = this.#streams.map((key) => new Reader(this.#redis, key, [fromMs, toMs]));
     for (;;) {
-      const heads = await Promise.all(readers.map(async (reader) => ({ reader, entry: await reader.next() })));
+      const heads = await Promise.all(
+        readers.map(async (reader) => ({ reader, entry: await reader.next() })),
+      );
       const [first] = heads
         .flatMap(({ reader, entry }) => (entry === undefined ? [] : [{ reader, entry }]))
-        .sort((one, other) => one.entry.atMs - other.entry.atMs || one.entry.number - other.entry.number);
+        .sort(
+          (one, other) =>
+            one.entry.atMs - other.entry.atMs || one.entry.number - other.entry.number,
+        );
       if (first === undefined) return;
       first.reader.take();
       yield first.entry.record;
@@ -94,7 +111,10 @@ export class AuditLog {
     if (archived !== undefined && archived.upTo === undefined) return 0;
     const tooMany = Math.min((await this.#redis.xlen(part)) - maxRecords, trimPage);
     const first = tooMany > 0 ? await placeAfter(this.#redis, part, tooMany) : undefined;
-    const kept = [{ atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 }, ...(first === undefined ? [] : [first])];
+    const kept = [
+      { atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 },
+      ...(first === undefined ? [] : [first]),
+    ];
     const wanted = kept.reduce((one, other) => (isBefore(one, other) ? other : one));
     const { upTo } = archived ?? {};
     // The record at the archived place itself may be dropped.
@@ -137,14 +157,24 @@ class Reader {
 }
 
 function fieldsOf(values: readonly string[]): Partial<Record<string, string>> {
-  return Object.fromEntries(values.flatMap((name, at) => (at % 2 === 0 ? [[name, values[at + 1] ?? ""]] : [])));
+  return Object.fromEntries(
+    values.flatMap((name, at) => (at % 2 === 0 ? [[name, values[at + 1] ?? ""]] : [])),
+  );
 }
 
 /** A record and its place in its stream: ms, then a number within the ms. */
 function entryFrom([id, values]: [string, string[]]): AuditEntry {
   const dash = id.indexOf("-");
   const atMs = Number(id.slice(0, dash));
-  const { k: kind, s: session, c: callId, f = "", r: runner, o: result, u: userId } = fieldsOf(values);
+  const {
+    k: kind,
+    s: session,
+    c: callId,
+    f = "",
+    r: runner,
+    o: result,
+    u: userId,
+  } = fieldsOf(values);
   const filled = Object.entries({ session, callId, runner, result, userId }).filter(
     ([, value]) => (value ?? "") !== "",
   );
@@ -157,7 +187,11 @@ function entryFrom([id, values]: [string, string[]]): AuditEntry {
 }
 
 /** The place of the first entry after the `count` oldest ones. */
-async function placeAfter(redis: RedisConnection, key: string, count: number): Promise<AuditPlace | undefined> {
+async function placeAfter(
+  redis: RedisConnection,
+  key: string,
+  count: number,
+): Promise<AuditPlace | undefined> {
   const found = await redis.xrange(key, "-", "+", "COUNT", count + 1);
   const last = found[count];
   return last === undefined ? undefined : entryFrom(last);
@@ -172,7 +206,9 @@ function isBefore(one: AuditPlace, other: AuditPlace): boolean {
 }
 
 /** What all audit records of an approval say. */
-export function approvalFactsOf(approval: Approval): Omit<AuditRecord, "kind" | "atMs" | "session" | "callId"> {
+export function approvalFactsOf(
+  approval: Approval,
+): Omit<AuditRecord, "kind" | "atMs" | "session" | "callId"> {
   const { app, tenant, turnId, tool, requester, chatId, argumentsHash, id } = approval;
   return {
     app,
@@ -187,7 +223,12 @@ export function approvalFactsOf(approval: Approval): Omit<AuditRecord, "kind" | 
 }
 
 /** What all audit records of a rule say. A rule has the id of the approval that it comes from. */
-export function ruleFactsOf({ app, chatId, tool, id }: PermissionRule): Omit<AuditRecord, "kind" | "atMs"> {
+export function ruleFactsOf({
+  app,
+  chatId,
+  tool,
+  id,
+}: PermissionRule): Omit<AuditRecord, "kind" | "atMs"> {
   return { app, chatId, tool, ruleId: id, approvalId: id };
 }
 

@@ -67,7 +67,16 @@ export function describeBlobStore(
     });
 
     it("keeps every byte value, in any order, also when they are no text", async () => {
-      const bytes = Uint8Array.from([...Array.from({ length: 256 }, (_, i) => i), 0, 13, 10, 0xc3, 0x28, 0xff, 0]);
+      const bytes = Uint8Array.from([
+        ...Array.from({ length: 256 }, (_, i) => i),
+        0,
+        13,
+        10,
+        0xc3,
+        0x28,
+        0xff,
+        0,
+      ]);
       const id = await store.put(bytes, { mediaType: "application/octet-stream" });
       expect(plain((await elsewhere.get(id))?.bytes)).toEqual([...bytes]);
     });
@@ -88,7 +97,9 @@ export function describeBlobStore(
     });
 
     it("keeps empty content", async () => {
-      const blob = await elsewhere.get(await store.put(new Uint8Array(), { mediaType: "text/plain" }));
+      const blob = await elsewhere.get(
+        await store.put(new Uint8Array(), { mediaType: "text/plain" }),
+      );
       expect(blob).toBeDefined();
       expect(blob?.bytes.byteLength).toBe(0);
       expect(blob?.facts).toEqual({ mediaType: "text/plain" });
@@ -127,7 +138,9 @@ export function describeBlobStore(
         Array.from({ length: 8 }, (_, i) => (i % 2 === 0 ? store : elsewhere).put(bytes, facts)),
       );
       expect(new Set(ids).size).toBe(1);
-      expect(Buffer.compare(bytes, (await store.get(ids[0] ?? ""))?.bytes ?? new Uint8Array())).toBe(0);
+      expect(
+        Buffer.compare(bytes, (await store.get(ids[0] ?? ""))?.bytes ?? new Uint8Array()),
+      ).toBe(0);
     });
 
     it("forgets a blob when its time has passed", async () => {

@@ -26,7 +26,10 @@ function charge(tokens: number, usd = 0, id: string = randomUUID()) {
 }
 
 /** What every BudgetStore promises. Call it at the top level of a test file. */
-export function describeBudgetStore(name: string, makeHarness: () => Promise<BudgetStoreHarness>): void {
+export function describeBudgetStore(
+  name: string,
+  makeHarness: () => Promise<BudgetStoreHarness>,
+): void {
   describe(`${name}: budget store`, () => {
     let harness: BudgetStoreHarness;
     let store: BudgetStore;
@@ -64,7 +67,9 @@ export function describeBudgetStore(name: string, makeHarness: () => Promise<Bud
     it("a charge that is repeated, from wherever, counts once", async () => {
       const once = charge(10, 0.5);
       await store.charge([ann, all], once);
-      expect(await store.charge([ann, all], once)).toEqual(await elsewhere.charge([ann, all], once));
+      expect(await store.charge([ann, all], once)).toEqual(
+        await elsewhere.charge([ann, all], once),
+      );
       expect(await store.spent([ann])).toEqual([{ tokens: 10, usd: 0.5 }]);
       await store.charge([ann], charge(10, 0.5));
       expect(await store.spent([ann])).toEqual([{ tokens: 20, usd: 1 }]);
@@ -72,12 +77,21 @@ export function describeBudgetStore(name: string, makeHarness: () => Promise<Bud
 
     it("charges of many processes at once add up to the billionth", async () => {
       const charges = Array.from({ length: 100 }, (_, index) => charge(index, 0.000_000_1));
-      await Promise.all(charges.map(async (each, index) => (index % 2 === 0 ? store : elsewhere).charge([ann], each)));
+      await Promise.all(
+        charges.map(async (each, index) =>
+          (index % 2 === 0 ? store : elsewhere).charge([ann], each),
+        ),
+      );
       expect(await store.spent([ann])).toEqual([{ tokens: 4_950, usd: 0.000_01 }]);
     });
 
     it("keeps kinds, ids and periods apart, whatever the ids are", async () => {
-      const odd = [account("person", "a:b"), account("person", "a"), account("chat", "a"), account("person", "中 {x}")];
+      const odd = [
+        account("person", "a:b"),
+        account("person", "a"),
+        account("chat", "a"),
+        account("person", "中 {x}"),
+      ];
       for (const [index, each] of odd.entries()) await store.charge([each], charge(index + 1));
       await store.charge([{ ...ann, bucket: "2026-11-23" }], charge(50));
       expect((await store.spent(odd)).map(({ tokens }) => tokens)).toEqual([1, 2, 3, 4]);
@@ -99,12 +113,19 @@ export function describeBudgetStore(name: string, makeHarness: () => Promise<Bud
         { id: "ou_ann", tokens: 100, usd: 0.1 },
         { id: "ou_bob", tokens: 50, usd: 0.9 },
       ]);
-      expect((await store.biggest(ann, "usd", 2)).map(({ id }) => id)).toEqual(["ou_bob", "ou_cai"]);
+      expect((await store.biggest(ann, "usd", 2)).map(({ id }) => id)).toEqual([
+        "ou_bob",
+        "ou_cai",
+      ]);
       expect(await store.biggest({ per: "person", bucket: "2026-11-23" }, "usd", 2)).toEqual([]);
     });
 
     it("one process tells a spender about an account in its period", async () => {
-      const tries = await Promise.all([store.warnOnce(ann), elsewhere.warnOnce(ann), store.warnOnce(ann)]);
+      const tries = await Promise.all([
+        store.warnOnce(ann),
+        elsewhere.warnOnce(ann),
+        store.warnOnce(ann),
+      ]);
       expect(tries.filter(Boolean)).toHaveLength(1);
       expect(await store.warnOnce(bob)).toBe(true);
       expect(await store.warnOnce({ ...ann, per: "chat" })).toBe(true);

@@ -8,7 +8,12 @@ it("every key expires by itself, a day after its period or ten minutes after the
   onTestFinished(() => closeRedis(redis));
   const namespace = `test-${randomUUID()}`;
   const store = new BudgetStore({ redis, namespace });
-  const account = { per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: Date.now() + 3_600_000 };
+  const account = {
+    per: "person",
+    id: "ou_1",
+    bucket: "2026-11-22",
+    endsAtMs: Date.now() + 3_600_000,
+  };
   await store.spent([account]);
   expect(await redis.keys(`{${namespace}:*`)).toEqual([]);
   await store.charge([account], { id: "turn-1", tokens: 5, usd: 0.1 });
@@ -33,7 +38,12 @@ it("of more spenders than are counted those who spent least are forgotten", asyn
   const redis = connectRedis(inject("redisUrl"));
   onTestFinished(() => closeRedis(redis));
   const store = new BudgetStore({ redis, namespace: `test-${randomUUID()}`, maxSpenders: 2 });
-  const account = (id: string) => ({ per: "chat", id, bucket: "2026-11", endsAtMs: Date.now() + 3_600_000 });
+  const account = (id: string) => ({
+    per: "chat",
+    id,
+    bucket: "2026-11",
+    endsAtMs: Date.now() + 3_600_000,
+  });
   for (const [index, id] of ["a", "b", "c"].entries()) {
     await store.charge([account(id)], { id, tokens: [5, 3, 9][index] ?? 0, usd: 0 });
   }

@@ -63,7 +63,11 @@ export class BudgetStore {
   readonly #maxSpenders: number;
 
   /** `maxSpenders`: of a kind in one period; beyond it who spent least is forgotten. Default: a million. */
-  constructor({ redis, namespace, maxSpenders = 1_000_000 }: StoreOptions & { maxSpenders?: number }) {
+  constructor({
+    redis,
+    namespace,
+    maxSpenders = 1_000_000,
+  }: StoreOptions & { maxSpenders?: number }) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#maxSpenders = maxSpenders;
@@ -79,43 +83,72 @@ export class BudgetStore {
     return await this.#run(accounts, charge);
   }
 
-  async #run(accounts: readonly SpendingAccount[], { id, tokens, usd }: Charge): Promise<Spending[]> {
+  async #run(
+    accounts: readonly SpendingAccount[],
+    { id, tokens, usd }: Charge,
+  ): Promise<Spending[]> {
     if (accounts.length === 0) return [];
     const reply = await runScript(
       this.#redis,
       chargeBudgets,
       {
         charge: this.#keys.chargeOf(id),
-        spending: accounts.flatMap((account) => [this.#keyOf("tokens", account), this.#keyOf("usd", account)]),
+        spending: accounts.flatMap((account) => [
+          this.#keyOf("tokens", account),
+          this.#keyOf("usd", account),
+        ]),
       },
       {
         tokens,
         money: nanoUsdOf(usd),
         knownMs: chargeKnownMs,
         maxSpenders: this.#maxSpenders,
-        accounts: JSON.stringify(accounts.map((account) => ({ id: account.id, expiresAtMs: expiryOf(account) }))),
+        accounts: JSON.stringify(
+          accounts.map((account) => ({ id: account.id, expiresAtMs: expiryOf(account) })),
+        ),
       },
     );
     const scores = (reply as string[]).map(Number); // shape fixed by the script
-    return accounts.map((_, at) => ({ tokens: scores[2 * at] ?? 0, usd: usdOf(scores[2 * at + 1] ?? 0) }));
+    return accounts.map((_, at) => ({
+      tokens: scores[2 * at] ?? 0,
+      usd: usdOf(scores[2 * at + 1] ?? 0),
+    }));
   }
 
   /** The biggest spenders, biggest first; those who have spent nothing of that kind are left out. */
   async biggest(group: SpendingGroup, by: keyof Spending, limit: number): Promise<BigSpender[]> {
-    const ids = await this.#redis.zrevrangebyscore(this.#keyOf(by, group), "+inf", "(0", "LIMIT", 0, limit);
+    const ids = await this.#redis.zrevrangebyscore(
+      this.#keyOf(by, group),
+      "+inf",
+      "(0",
+      "LIMIT",
+      0,
+      limit,
+    );
     if (ids.length === 0) return [];
     const [tokens, nanoUsd] = await Promise.all([
       this.#redis.zmscore(this.#keyOf("tokens", group), ids),
       this.#redis.zmscore(this.#keyOf("usd", group), ids),
     ]);
-    return ids.map((id, at) => ({ id, tokens: Number(tokens[at] ?? 0), usd: usdOf(Number(nanoUsd[at] ?? 0)) }));
+    return ids.map((id, at) => ({
+      id,
+      tokens: Number(tokens[at] ?? 0),
+      usd: usdOf(Number(nanoUsd[at] ?? 0)),
+    }));
   }
 
   /** True for the first caller in the account's period, which warns the spender. */
   async warnOnce(account: SpendingAccount): Promise<boolean> {
     const { per, bucket, id } = account;
     const warned = this.#keys.warnedOf(per, bucket);
-    return (await runScript(this.#redis, warnOnce, { warned }, { id, expiresAtMs: expiryOf(account) })) === 1;
+    return (
+      (await runScript(
+        this.#redis,
+        warnOnce,
+        { warned },
+        { id, expiresAtMs: expiryOf(account) },
+      )) === 1
+    );
   }
 
   #keyOf(by: keyof Spending, { per, bucket }: SpendingGroup): string {

@@ -2,10 +2,21 @@ import { turnIdOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { CardLedger } from "./outbox.ts";
 import type { CardReply } from "./session-types.ts";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Claim, OutboxLease } from "./session-types.ts";
-import { commitOf, farFutureMs, messageOf, mustClaim, outboxRecord, saveAs } from "./suite-samples.ts";
+import {
+  commitOf,
+  farFutureMs,
+  messageOf,
+  mustClaim,
+  outboxRecord,
+  saveAs,
+} from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";
@@ -67,7 +78,9 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
     async function answered(claim: Claim): Promise<OutboxLease> {
       const record = outboxRecord(claim.session, turnIdOf(claim.session, claim.head?.seq ?? 0));
       const committed = await commitOf(store, claim, { outbox: record });
-      if (!("deliver" in committed) || !committed.deliver) throw new Error("the outbox was not leased");
+      if (!("deliver" in committed) || !committed.deliver) {
+        throw new Error("the outbox was not leased");
+      }
       return committed.deliver;
     }
 
@@ -122,7 +135,9 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       await cards.save(replyOf(session, 1), claim);
       const { token } = await answered(claim);
       expect(await cards.save(replyOf(session, 1, { mode: "text" }), claim)).toBe(false);
-      expect(await cards.save(replyOf(session, 1, { mode: "text" }), { outboxToken: "wrong" })).toBe(false);
+      expect(
+        await cards.save(replyOf(session, 1, { mode: "text" }), { outboxToken: "wrong" }),
+      ).toBe(false);
       const final = replyOf(session, 1, { mode: "final" });
       expect(await cards.save(final, { outboxToken: token })).toBe(true);
       expect(await cards.load(session, final.replyId)).toEqual(final);
@@ -149,9 +164,13 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       await harness.advance(harness.leaseMs + 1);
       const second = await store.leaseOutbox(session);
       expect(await cards.save(replyOf(session, 1), { outboxToken: first.token })).toBe(false);
-      expect(await cards.save(replyOf(session, 1), { outboxToken: second?.token ?? "" })).toBe(true);
+      expect(await cards.save(replyOf(session, 1), { outboxToken: second?.token ?? "" })).toBe(
+        true,
+      );
       if (second) await store.retryOutbox(second, harness.now() + 60_000);
-      expect(await cards.save(replyOf(session, 1), { outboxToken: second?.token ?? "" })).toBe(false);
+      expect(await cards.save(replyOf(session, 1), { outboxToken: second?.token ?? "" })).toBe(
+        false,
+      );
     });
 
     it("is emptied with the reply that was sent, and what was sent is not written down again", async () => {
@@ -164,7 +183,9 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect(await store.ackOutbox(session, token)).toBeUndefined();
       expect(await cards.load(session, turnIdOf(session, 1))).toBeUndefined();
       expect(await cards.load(session, turnIdOf(session, 2))).toEqual(replyOf(session, 2));
-      expect(await cards.untouched(farFutureMs, 10)).toEqual([{ session, replyId: turnIdOf(session, 2) }]);
+      expect(await cards.untouched(farFutureMs, 10)).toEqual([
+        { session, replyId: turnIdOf(session, 2) },
+      ]);
       for (const fence of [claim, { outboxToken: token }]) {
         expect(await cards.save(replyOf(session, 1), fence)).toBe(false);
       }
@@ -185,7 +206,9 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       const { id: _, ...rest } = outboxRecord(session, replyId);
       for (const record of [outboxRecord(session, replyId), { ...rest, id: replyId }]) {
         const token = (await store.pushOutbox(record, JSON.stringify(record))).lease?.token ?? "";
-        expect(await cards.save(replyOf(session, 1, { replyId }), { outboxToken: token })).toBe(true);
+        expect(await cards.save(replyOf(session, 1, { replyId }), { outboxToken: token })).toBe(
+          true,
+        );
         await store.ackOutbox(session, token);
         expect(await cards.load(session, replyId)).toBeUndefined();
       }
@@ -237,12 +260,16 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
 
     it("of workers that believe to hold the session one writes", async () => {
       await store.append(messageOf(session, "om_1"));
-      const claims = await Promise.all(Array.from({ length: 8 }, () => mustClaim(store, session, 1)));
+      const claims = await Promise.all(
+        Array.from({ length: 8 }, () => mustClaim(store, session, 1)),
+      );
       const saved = await Promise.all(
         claims.map((claim, i) => cards.save(replyOf(session, 1, { chatId: `oc_${i}` }), claim)),
       );
       expect(saved.filter(Boolean)).toHaveLength(1);
-      expect((await cards.load(session, turnIdOf(session, 1)))?.chatId).toBe(`oc_${saved.indexOf(true)}`);
+      expect((await cards.load(session, turnIdOf(session, 1)))?.chatId).toBe(
+        `oc_${saved.indexOf(true)}`,
+      );
     });
 
     it("lets the cards of a turn appear once the reply before it is delivered", async () => {

@@ -29,7 +29,10 @@ describe("history cache", () => {
   afterEach(async () => await closeRedis(redis));
 
   /** Runs one turn; returns the history that its claim showed. */
-  async function turn(write: Partial<Pick<FencedWrite, "history" | "context">>, by = store): Promise<Message[]> {
+  async function turn(
+    write: Partial<Pick<FencedWrite, "history" | "context">>,
+    by = store,
+  ): Promise<Message[]> {
     messages += 1;
     const { wakeGen } = await by.append({
       v: 1,
@@ -45,7 +48,15 @@ describe("history cache", () => {
     const claim = await by.claim(session, wakeGen ?? 0, "worker");
     if (!claim?.head) throw new Error("nothing to claim");
     const { epoch, head, history } = claim;
-    await by.commit({ session, epoch, history: [], events: [], seq: head.seq, more: false, ...write });
+    await by.commit({
+      session,
+      epoch,
+      history: [],
+      events: [],
+      seq: head.seq,
+      more: false,
+      ...write,
+    });
     return history;
   }
 
@@ -69,7 +80,10 @@ describe("history cache", () => {
   });
 
   it("a claim reads only what is new after a summary, too", async () => {
-    await turn({ history: [said("0"), said("1"), said("2")], context: { keep: 2, summary: said("summary") } });
+    await turn({
+      history: [said("0"), said("1"), said("2")],
+      context: { keep: 2, summary: said("summary") },
+    });
     expect(await turn({})).toEqual([said("summary"), said("1"), said("2")]);
     await markStored();
     await turn({ history: [said("3")] });
@@ -95,7 +109,10 @@ describe("history cache", () => {
     await turn({ history: [said("lost again")] });
     expect(await turn({})).toHaveLength(3);
     await redis.ltrim(history, 0, 1);
-    await turn({ history: [said("2"), said("3")] }, new SessionStore({ redis, namespace, stateKey }));
+    await turn(
+      { history: [said("2"), said("3")] },
+      new SessionStore({ redis, namespace, stateKey }),
+    );
     expect(await turn({})).toEqual([said("0"), said("1"), said("2"), said("3")]);
   });
 
@@ -114,7 +131,10 @@ describe("history cache", () => {
     await turn({ history: [said("0")], context: { keep: 1, summary: said("lost") } });
     expect(await turn({})).toEqual([said("lost"), said("0")]);
     await redis.hdel(key, "contextVersion", "contextStart", "summary");
-    await turn({ context: { keep: 1, summary: said("anew") } }, new SessionStore({ redis, namespace, stateKey }));
+    await turn(
+      { context: { keep: 1, summary: said("anew") } },
+      new SessionStore({ redis, namespace, stateKey }),
+    );
     expect(await turn({})).toEqual([said("anew"), said("0")]);
   });
 });
@@ -126,7 +146,10 @@ it("a session that sleeps though there is something to read is woken by the swee
   await suspendOn(store, await mustClaim(store, session, wakeGen), "c1");
   expect(await store.heal(session, wakeGen)).toBeUndefined();
   // By a process that died before it could wake the session: others than workers may write to this list.
-  await redis.rpush(createKeyspace(namespace).session(session).requests, JSON.stringify({ type: "cancel" }));
+  await redis.rpush(
+    createKeyspace(namespace).session(session).requests,
+    JSON.stringify({ type: "cancel" }),
+  );
   expect(await store.heal(session, wakeGen)).toBe(wakeGen + 1);
   expect(await store.summary(session)).toMatchObject({ state: "queued" });
 });

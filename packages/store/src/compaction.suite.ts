@@ -4,7 +4,15 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { FencedWrite } from "./session-types.ts";
-import { assistantText, commitOf, contextAfter, messageOf, mustClaim, saveAs, userText } from "./suite-samples.ts";
+import {
+  assistantText,
+  commitOf,
+  contextAfter,
+  messageOf,
+  mustClaim,
+  saveAs,
+  userText,
+} from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 
@@ -23,7 +31,9 @@ const writtenTurn: fc.Arbitrary<WrittenTurn> = fc.record({
   saved: fc.nat({ max: 3 }),
   committed: fc.nat({ max: 3 }),
   on: fc.constantFrom("save" as const, "commit" as const),
-  context: fc.option(fc.record({ keep: fc.nat({ max: 12 }), summarised: fc.boolean() }), { nil: undefined }),
+  context: fc.option(fc.record({ keep: fc.nat({ max: 12 }), summarised: fc.boolean() }), {
+    nil: undefined,
+  }),
   lostClaims: fc.nat({ max: 1 }),
 });
 
@@ -41,10 +51,15 @@ async function runTurn(
     },
   };
   const saved = { history: textsOf("save", turn.saved), ...(turn.on === "save" ? context : {}) };
-  const committed = { history: textsOf("commit", turn.committed), ...(turn.on === "commit" ? context : {}) };
+  const committed = {
+    history: textsOf("commit", turn.committed),
+    ...(turn.on === "commit" ? context : {}),
+  };
   const claimed: Message[][] = [];
   const { wakeGen } = await store.append(messageOf(key, `om_${number}`));
-  for (let lost = 0; lost < turn.lostClaims; lost += 1) claimed.push((await mustClaim(store, key, wakeGen)).history);
+  for (let lost = 0; lost < turn.lostClaims; lost += 1) {
+    claimed.push((await mustClaim(store, key, wakeGen)).history);
+  }
   const claim = await mustClaim(store, key, wakeGen);
   claimed.push(claim.history);
   await saveAs(store, claim, { mode: "continue", ...saved });
@@ -65,7 +80,10 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
     afterEach(() => harness.close());
 
     /** One turn that writes; returns what the claim showed. */
-    async function turnWith(id: string, write: Partial<Pick<FencedWrite, "history" | "context">>): Promise<Message[]> {
+    async function turnWith(
+      id: string,
+      write: Partial<Pick<FencedWrite, "history" | "context">>,
+    ): Promise<Message[]> {
       const { wakeGen } = await store.append(messageOf(session, id));
       const claim = await mustClaim(store, session, wakeGen);
       await commitOf(store, claim, write);
@@ -85,13 +103,21 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
 
     it("a claim continues from the summary with what is written later", async () => {
       await turnWith("om_1", { history: four, context: { keep: 1, summary } });
-      expect(await turnWith("om_2", { history: [userText("5")] })).toEqual([summary, assistantText("4")]);
+      expect(await turnWith("om_2", { history: [userText("5")] })).toEqual([
+        summary,
+        assistantText("4"),
+      ]);
       expect(await turnWith("om_3", { history: [userText("6")] })).toEqual([
         summary,
         assistantText("4"),
         userText("5"),
       ]);
-      expect(await turnWith("om_4", {})).toEqual([summary, assistantText("4"), userText("5"), userText("6")]);
+      expect(await turnWith("om_4", {})).toEqual([
+        summary,
+        assistantText("4"),
+        userText("5"),
+        userText("6"),
+      ]);
     });
 
     it("a new context without a summary drops the old summary", async () => {
@@ -103,20 +129,46 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
     });
 
     it("the answer to a message is found by its number, in what was compacted too", async () => {
-      const asked = (seq: number): Message => ({ role: "user", content: [{ type: "text", text: "?" }], seq });
-      const call: Message = { role: "assistant", content: [{ type: "tool_use", id: "a", name: "t", arguments: {} }] };
+      const asked = (seq: number): Message => ({
+        role: "user",
+        content: [{ type: "text", text: "?" }],
+        seq,
+      });
+      const call: Message = {
+        role: "assistant",
+        content: [{ type: "tool_use", id: "a", name: "t", arguments: {} }],
+      };
       const long = Array.from({ length: 150 }, () => call);
-      const first = [userText("old"), asked(2), assistantText("so"), call, assistantText("two"), call];
+      const first = [
+        userText("old"),
+        asked(2),
+        assistantText("so"),
+        call,
+        assistantText("two"),
+        call,
+      ];
       await turnWith("om_1", { history: first, context: { keep: 0, summary } });
-      await turnWith("om_2", { history: [asked(3), ...long, asked(5), userText("joined"), assistantText("five")] });
+      await turnWith("om_2", {
+        history: [asked(3), ...long, asked(5), userText("joined"), assistantText("five")],
+      });
       const answers = [1, 2, 3, 4, 5, 6].map(async (seq) => await store.answerTo(session, seq));
-      expect(await Promise.all(answers)).toEqual([undefined, "two", undefined, undefined, "five", undefined]);
+      expect(await Promise.all(answers)).toEqual([
+        undefined,
+        "two",
+        undefined,
+        undefined,
+        "five",
+        undefined,
+      ]);
       expect(await store.answerTo("cli_app.oc_unknown.main", 2)).toBeUndefined();
     });
 
     it("a second summary replaces the first", async () => {
       await turnWith("om_1", { history: four, context: { keep: 1, summary } });
-      await turnWith("om_2", { history: [userText("5")], context: { keep: 1, summary: userText("both") } });
+      await turnWith("om_2", {
+        history: [userText("5")],
+        context: { keep: 1, summary: userText("both") },
+      });
       expect(await turnWith("om_3", {})).toEqual([userText("both"), userText("5")]);
     });
 
@@ -129,7 +181,11 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const first = await mustClaim(store, session, wakeGen);
       await saveAs(store, first, { mode: "continue", history: four });
-      await saveAs(store, first, { mode: "continue", history: [userText("5")], context: { keep: 2, summary } });
+      await saveAs(store, first, {
+        mode: "continue",
+        history: [userText("5")],
+        context: { keep: 2, summary },
+      });
       const second = await mustClaim(store, session, wakeGen);
       expect(second.history).toEqual([summary, assistantText("4"), userText("5")]);
     });

@@ -1,7 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { createConnection, createServer, type AddressInfo, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import { closeRedis, type ConnectOptions, connectRedis, type RedisConnection, subscriberOf } from "./connection.ts";
+import {
+  closeRedis,
+  type ConnectOptions,
+  connectRedis,
+  type RedisConnection,
+  subscriberOf,
+} from "./connection.ts";
 
 /** Stands between Redis and its clients, and can swallow what those that are connected say. */
 async function startLine(redisUrl: string) {
@@ -100,7 +106,9 @@ describe("connection", () => {
     expect(errors).toEqual([]);
     await answers(connection);
     // It may fail as a question does; the first word that arrives counts.
-    await vi.waitFor(async () => await connection.publish("connection-test", "still here"), { timeout: 60_000 });
+    await vi.waitFor(async () => await connection.publish("connection-test", "still here"), {
+      timeout: 60_000,
+    });
     expect(await heard.promise).toBe("still here");
     await closeRedis(subscriber);
   });

@@ -33,7 +33,10 @@ function retryDelayMs(attempt: number): number {
 
 const silencesMs = { request: 10_000, worker: 6_000 };
 
-function optionsFor({ role = "request", silenceMs = silencesMs[role] }: ConnectOptions): RedisOptions {
+function optionsFor({
+  role = "request",
+  silenceMs = silencesMs[role],
+}: ConnectOptions): RedisOptions {
   return {
     retryStrategy: retryDelayMs,
     // A command that was on the wire when the connection broke may have run. Sending it again could
@@ -80,17 +83,23 @@ function credentialsOf(user: string, password: string): RedisOptions {
  * does not repeat the password.
  */
 function parseRedisUrl(url: string): Target {
-  const match = /^(rediss?(?:\+sentinel|\+cluster)?):\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/@]+)(?:\/([^?]*))?$/.exec(
-    url,
-  );
-  if (match === null) throw new RangeError("REDIS_URL must look like redis://[user:password@]host:port[/db]");
+  const match =
+    /^(rediss?(?:\+sentinel|\+cluster)?):\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/@]+)(?:\/([^?]*))?$/.exec(
+      url,
+    );
+  if (match === null) {
+    throw new RangeError("REDIS_URL must look like redis://[user:password@]host:port[/db]");
+  }
   const [, protocol = "", user = "", password = "", hosts = "", path = ""] = match;
   const kind = kindOf(protocol);
   const options = credentialsOf(user, password);
   if (protocol.startsWith("rediss")) options.tls = {};
   if (kind === "single" && path !== "") options.db = Number(path);
   const nodes = nodesOf(hosts, kind === "sentinel" ? 26_379 : 6_379);
-  if (nodes.some((node) => node.host === "" || !Number.isInteger(node.port)) || Number.isNaN(options.db ?? 0)) {
+  if (
+    nodes.some((node) => node.host === "" || !Number.isInteger(node.port)) ||
+    Number.isNaN(options.db ?? 0)
+  ) {
     throw new RangeError("REDIS_URL names no valid host, port or database");
   }
   return { kind, nodes, options, master: path === "" ? "mymaster" : path };
@@ -123,7 +132,11 @@ class BrokenOffError extends Error {
 function failUnanswered(redis: Redis): void {
   const fail = (): void => {
     const error = new BrokenOffError();
-    for (let item = redis.commandQueue.shift(); item !== undefined; item = redis.commandQueue.shift()) {
+    for (
+      let item = redis.commandQueue.shift();
+      item !== undefined;
+      item = redis.commandQueue.shift()
+    ) {
       item.command.reject(error);
     }
   };
@@ -172,7 +185,9 @@ class AnswerWatch {
   isAnswered(): boolean {
     const nowMs = this.#clock.monotonic();
     const isStillWaiting = this.#waiting !== undefined && !this.#hasGivenUp(nowMs);
-    if (isStillWaiting && nowMs - (this.#waiting?.sinceMs ?? nowMs) > longestSilenceMs) return false;
+    if (isStillWaiting && nowMs - (this.#waiting?.sinceMs ?? nowMs) > longestSilenceMs) {
+      return false;
+    }
     return [...this.#lastDataMs].every(
       ([redis, lastDataMs]) => !isWaiting(redis) || nowMs - lastDataMs <= longestSilenceMs,
     );
@@ -205,7 +220,9 @@ class AnswerWatch {
   #noteRefusal(name: string, error: unknown): void {
     if (!(error instanceof Error) || !refusesUser.test(error.message)) return;
     const named = /'([^']+)' command/.exec(error.message)?.[1];
-    const command = error.message.startsWith("NOPERM") ? `'${named ?? name}'` : "a command of one of its scripts";
+    const command = error.message.startsWith("NOPERM")
+      ? `'${named ?? name}'`
+      : "a command of one of its scripts";
     this.#refused = { command, atMs: this.#clock.monotonic() };
   }
 
@@ -237,7 +254,9 @@ function watchAnswers(connection: RedisConnection, watched: Set<AnswerWatch>, cl
   // Never removed: BullMQ closes its blocking connection and opens the same one again.
   watched.add(new AnswerWatch(connection, clock));
   // The signatures of both kinds differ; what is passed is passed on.
-  const duplicate = connection.duplicate.bind(connection) as (...options: unknown[]) => RedisConnection;
+  const duplicate = connection.duplicate.bind(connection) as (
+    ...options: unknown[]
+  ) => RedisConnection;
   const watchedDuplicate = (...options: unknown[]): RedisConnection => {
     const copy = duplicate(...options);
     watchAnswers(copy, watched, clock);
@@ -267,10 +286,16 @@ export async function takesWrites(
   ...others: RedisConnection[]
 ): Promise<boolean | string> {
   const watched = [connection, ...others].flatMap((each) => [...(watches.get(each) ?? [])]);
-  const refused = watched.map((watch) => watch.refusedCommand()).find((command) => command !== undefined);
-  if (refused !== undefined) return `Redis does not let this user run ${refused}: see npm run redis-users`;
+  const refused = watched
+    .map((watch) => watch.refusedCommand())
+    .find((command) => command !== undefined);
+  if (refused !== undefined) {
+    return `Redis does not let this user run ${refused}: see npm run redis-users`;
+  }
   try {
-    await Promise.all(mastersOf(connection).map(async (server) => await server.eval(mayWriteLua, 0)));
+    await Promise.all(
+      mastersOf(connection).map(async (server) => await server.eval(mayWriteLua, 0)),
+    );
     return true;
   } catch (error) {
     if (error instanceof Error && refusesWrites.test(error.message)) return false;
@@ -279,7 +304,8 @@ export async function takesWrites(
 }
 
 /** Answers of a server that cannot work now, whatever it is asked for, or of a script before a worker has taken over what is stored. */
-const unableNow = /^(?:OLDFORM|OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY)\b/;
+const unableNow =
+  /^(?:OLDFORM|OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY)\b/;
 /** Errors of ioredis without an answer; they have no class or code in common. */
 const withoutAnswer =
   /^(?:Connection is closed\.|Reached the max retries per request limit|Failed to refresh slots cache|Cluster isn't ready|None of startup nodes is available|Too many Cluster redirections|Command timed out)/;
@@ -291,7 +317,11 @@ const withoutAnswer =
 export function isRedisTrouble(error: unknown): boolean {
   if (error instanceof BrokenOffError) return true;
   if (!(error instanceof Error)) return false;
-  return unableNow.test(error.message) || withoutAnswer.test(error.message) || isRedisTrouble(error.cause);
+  return (
+    unableNow.test(error.message) ||
+    withoutAnswer.test(error.message) ||
+    isRedisTrouble(error.cause)
+  );
 }
 
 /**
@@ -332,7 +362,12 @@ function open(target: Target, options: RedisOptions): RedisConnection {
     return new Cluster(target.nodes, { redisOptions: options, clusterRetryStrategy: retryDelayMs });
   }
   if (target.kind === "sentinel") {
-    return new Redis({ ...options, sentinels: target.nodes, name: target.master, sentinelRetryStrategy: retryDelayMs });
+    return new Redis({
+      ...options,
+      sentinels: target.nodes,
+      name: target.master,
+      sentinelRetryStrategy: retryDelayMs,
+    });
   }
   const node = target.nodes[0];
   return new Redis({ ...options, host: node?.host ?? "127.0.0.1", port: node?.port ?? 6_379 });
@@ -342,7 +377,9 @@ function open(target: Target, options: RedisOptions): RedisConnection {
 export async function closeRedis(connection: RedisConnection, clock = systemClock): Promise<void> {
   const answered = new AbortController();
   const late = pause(clock, 1_000, answered.signal);
-  await Promise.race([connection.quit().catch(() => undefined), late]).finally(() => answered.abort());
+  await Promise.race([connection.quit().catch(() => undefined), late]).finally(() =>
+    answered.abort(),
+  );
   connection.disconnect();
 }
 
@@ -371,7 +408,10 @@ export async function oldestMembers(
 ): Promise<string[]> {
   const lists = await Promise.all(
     redis instanceof Cluster
-      ? keys.map(async (key) => await redis.zrangebyscore(key, "-inf", untilMs, "WITHSCORES", "LIMIT", 0, limit))
+      ? keys.map(
+          async (key) =>
+            await redis.zrangebyscore(key, "-inf", untilMs, "WITHSCORES", "LIMIT", 0, limit),
+        )
       : [runScript(redis, findOldest, { sets: keys }, { untilMs, limit }) as Promise<string[]>], // as the script has it
   );
   const found = lists.flatMap((list) =>
@@ -384,14 +424,21 @@ export async function oldestMembers(
 }
 
 /** How many entries each stream has: asked as {@link oldestMembers} are. */
-export async function streamLengths(redis: RedisConnection, streams: readonly string[]): Promise<number[]> {
+export async function streamLengths(
+  redis: RedisConnection,
+  streams: readonly string[],
+): Promise<number[]> {
   if (streams.length === 0) return [];
-  if (redis instanceof Cluster) return await Promise.all(streams.map(async (stream) => await redis.xlen(stream)));
+  if (redis instanceof Cluster) {
+    return await Promise.all(streams.map(async (stream) => await redis.xlen(stream)));
+  }
   return (await runScript(redis, measureStreams, { streams })) as number[]; // as the script has it
 }
 
 /** {@link oldestMembers} where members are `session|id`; session keys have no bar. */
-export async function duePairs(...given: Parameters<typeof oldestMembers>): Promise<[session: string, id: string][]> {
+export async function duePairs(
+  ...given: Parameters<typeof oldestMembers>
+): Promise<[session: string, id: string][]> {
   const members = await oldestMembers(...given);
   return members.map((member) => {
     const bar = member.indexOf("|");

@@ -87,7 +87,10 @@ export class ConsentStore {
     let wasFirst = false;
     const { members } = await this.#swap(owner, (before = begun) => {
       wasFirst = before.members[0]?.approvalId === approvalId;
-      return { ...before, members: before.members.filter((member) => member.approvalId !== approvalId) };
+      return {
+        ...before,
+        members: before.members.filter((member) => member.approvalId !== approvalId),
+      };
     });
     const [next] = members;
     return wasFirst && next !== undefined ? { next } : {};
@@ -98,14 +101,21 @@ export class ConsentStore {
     return await this.#swap(owner, (before = begun) => ({ ...before, ...to }));
   }
 
-  async #swap(owner: GrantOwner, to: (before: PendingConsent | undefined) => PendingConsent): Promise<PendingConsent> {
+  async #swap(
+    owner: GrantOwner,
+    to: (before: PendingConsent | undefined) => PendingConsent,
+  ): Promise<PendingConsent> {
     const consent = this.#keyOf(owner);
     for (;;) {
       const before = (await this.#redis.get(consent)) ?? "";
       const next = to(read(before));
       const after = next.members.length === 0 ? "" : JSON.stringify(next);
       if (after === before) return next;
-      if ((await runScript(this.#redis, swapConsent, { consent }, { before, after, ttlMs })) === 1) return next;
+      if (
+        (await runScript(this.#redis, swapConsent, { consent }, { before, after, ttlMs })) === 1
+      ) {
+        return next;
+      }
     }
   }
 
@@ -119,7 +129,10 @@ export class ConsentStore {
   }
 
   #keyOf({ app, tenant, openId }: GrantOwner): string {
-    return this.#keys.consentOf(app, hash("sha256", JSON.stringify([tenant, openId]), "base64url").slice(0, 22));
+    return this.#keys.consentOf(
+      app,
+      hash("sha256", JSON.stringify([tenant, openId]), "base64url").slice(0, 22),
+    );
   }
 }
 

@@ -21,7 +21,16 @@ function letterOf(id: string, atMs: number): DeadLetter {
 }
 
 function cardsOf(replyId: string): CardReply {
-  return { v: 1, replyId, session, app: "cli_app", chatId: "oc_chat", mode: "final", cards: [], createdAtMs: 1 };
+  return {
+    v: 1,
+    replyId,
+    session,
+    app: "cli_app",
+    chatId: "oc_chat",
+    mode: "final",
+    cards: [],
+    createdAtMs: 1,
+  };
 }
 
 /** What was given up, and trying it again. */
@@ -78,7 +87,9 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
     it("no cell keeps more than its share, and the oldest go first", async () => {
       const { letters } = harness;
       const many = deadLetterLimits.perCell + 2;
-      for (let at = 0; at < many; at += 1) await letters.add(letterOf(`turn:${at}`, harness.now() + at));
+      for (let at = 0; at < many; at += 1) {
+        await letters.add(letterOf(`turn:${at}`, harness.now() + at));
+      }
       const kept = await letters.list(many);
       expect(kept).toHaveLength(deadLetterLimits.perCell);
       expect(await letters.find(session, `turn:${many - 1}`)).toBeDefined();
@@ -117,11 +128,17 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
       if (again === undefined) throw new Error("nothing to send");
       await cards.save(cardsOf("om_1"), { outboxToken: again.token });
       await letters.moveToDeadLetters(again, "too old");
-      const results = await Promise.all([1, 2, 3].map(async () => await letters.resend(session, "reply:om_1")));
+      const results = await Promise.all(
+        [1, 2, 3].map(async () => await letters.resend(session, "reply:om_1")),
+      );
       expect(results.filter(Boolean)).toHaveLength(1);
       expect((await store.summary(session)).unsent).toBe(1);
       const sent = await store.leaseOutbox(session);
-      expect(sent?.record).toEqual({ ...lease.record, attempts: 0, againAtMs: sent?.record.againAtMs });
+      expect(sent?.record).toEqual({
+        ...lease.record,
+        attempts: 0,
+        againAtMs: sent?.record.againAtMs,
+      });
       expect(sent?.record.againAtMs).toBeGreaterThan(0);
       expect(await cards.load(session, "om_1")).toEqual(cardsOf("om_1"));
       expect(await letters.list(10)).toEqual([]);

@@ -37,7 +37,11 @@ export type DeadLetterFacts = LetterFacts & { kind: DeadLetter["kind"] };
 export const deadLetterLimits = { perCell: 100, keptMs: 14 * 24 * 60 * 60 * 1_000 } as const;
 
 /** The letter of a reply that was given up. A turn's answer has the id of its turn. */
-function letterOfReply(record: OutboxRecord, reason: string, atMs: number): DeadLetter & { kind: "reply" } {
+function letterOfReply(
+  record: OutboxRecord,
+  reason: string,
+  atMs: number,
+): DeadLetter & { kind: "reply" } {
   const { id, session, target } = record;
   return {
     v: 1,
@@ -87,7 +91,11 @@ interface DeadLettersOptions extends StoreOptions {
 }
 
 const { keptMs, perCell } = deadLetterLimits;
-const [addLetter, moveReply, resend] = [script("add-letter"), script("move-to-dead-letters"), script("resend")];
+const [addLetter, moveReply, resend] = [
+  script("add-letter"),
+  script("move-to-dead-letters"),
+  script("resend"),
+];
 
 /** Session keys have no bar. */
 function memberOf(session: SessionKey, id: string): string {
@@ -96,7 +104,9 @@ function memberOf(session: SessionKey, id: string): string {
 
 function letterFrom(text: string, cards: string | null): DeadLetter {
   const letter = JSON.parse(text) as DeadLetter; // written by add and moveToDeadLetters from the same type
-  return letter.kind === "reply" && cards !== null ? { ...letter, cards: cardsFrom(cards) } : letter;
+  return letter.kind === "reply" && cards !== null
+    ? { ...letter, cards: cardsFrom(cards) }
+    : letter;
 }
 
 /**
@@ -109,7 +119,12 @@ export class DeadLetters {
   readonly #leaseMs: number;
   readonly #clock: Clock;
 
-  constructor({ redis, namespace, outboxLeaseMs = 10_000, clock = systemClock }: DeadLettersOptions) {
+  constructor({
+    redis,
+    namespace,
+    outboxLeaseMs = 10_000,
+    clock = systemClock,
+  }: DeadLettersOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#leaseMs = outboxLeaseMs;
@@ -120,14 +135,22 @@ export class DeadLetters {
   async add(letter: DeadLetter): Promise<void> {
     const keys = this.#keys.session(letter.session);
     const member = memberOf(letter.session, letter.id);
-    await runScript(this.#redis, addLetter, keys, { member, letter: JSON.stringify(letter), keptMs, most: perCell });
+    await runScript(this.#redis, addLetter, keys, {
+      member,
+      letter: JSON.stringify(letter),
+      keptMs,
+      most: perCell,
+    });
   }
 
   /**
    * The head of a leased outbox is given up: it leaves the outbox as after an `ackOutbox`, and is kept as
    * a letter with its cards in the same step. Returns what `ackOutbox` does. Does nothing under a lease that is lost.
    */
-  async moveToDeadLetters({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
+  async moveToDeadLetters(
+    { token, record }: OutboxLease,
+    reason: string,
+  ): Promise<OutboxLease | undefined> {
     const { session } = record;
     const letter = letterOfReply(record, reason, this.#clock.now());
     const untilMs = this.#clock.monotonic() + this.#leaseMs;
@@ -179,7 +202,9 @@ export class DeadLetters {
 
   /** Newest first. */
   async list(limit: number): Promise<DeadLetterFacts[]> {
-    const lists = await Promise.all(this.#keys.cells().map(async (cell) => await this.#newestOf(cell, limit)));
+    const lists = await Promise.all(
+      this.#keys.cells().map(async (cell) => await this.#newestOf(cell, limit)),
+    );
     return lists
       .flat()
       .sort((one, other) => other.atMs - one.atMs)
@@ -197,7 +222,14 @@ export class DeadLetters {
 
   async #newestOf({ letters, lettersByTime }: CellKeys, limit: number): Promise<DeadLetterFacts[]> {
     const oldestMs = this.#clock.now() - keptMs;
-    const members = await this.#redis.zrevrangebyscore(lettersByTime, "+inf", oldestMs, "LIMIT", 0, limit);
+    const members = await this.#redis.zrevrangebyscore(
+      lettersByTime,
+      "+inf",
+      oldestMs,
+      "LIMIT",
+      0,
+      limit,
+    );
     if (members.length === 0) return [];
     const texts = await this.#redis.hmget(letters, ...members);
     return texts.flatMap((text) => (text === null ? [] : [letterFactsOf(letterFrom(text, null))]));

@@ -17,7 +17,11 @@ function open(): RedisConnection {
 describe("readServerFacts", () => {
   it("tells version, settings, latency and clock of the server", async () => {
     const facts = await readServerFacts(open());
-    expect(facts).toMatchObject({ product: "redis", evictionPolicy: "noeviction", appendOnly: true });
+    expect(facts).toMatchObject({
+      product: "redis",
+      evictionPolicy: "noeviction",
+      appendOnly: true,
+    });
     expect(facts.appendFsync).toBe("everysec");
     expect(Number.parseInt(facts.version, 10)).toBeGreaterThanOrEqual(7);
     expect(facts.pingMs).toBeGreaterThan(0);

@@ -88,7 +88,11 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       await commitOf(store, claim, { more: true, events: numbered(5, 6) });
       await emit(7, 7);
       expect(await events.read(session, 0, 100)).toEqual(
-        numbered(1, 7).map((event, i) => ({ seq: i + 1, atMs: expect.any(Number) as number, ...event })),
+        numbered(1, 7).map((event, i) => ({
+          seq: i + 1,
+          atMs: expect.any(Number) as number,
+          ...event,
+        })),
       );
     });
 
@@ -98,7 +102,12 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       await store.emit({ ...claim, events: [said, { runId: "run-1", event: delta("b") }] });
       const [first, second] = await events.read(session, 0, 10);
       expect(first).toEqual({ seq: 1, ...said });
-      expect(second).toEqual({ seq: 2, runId: "run-1", atMs: expect.any(Number) as number, event: delta("b") });
+      expect(second).toEqual({
+        seq: 2,
+        runId: "run-1",
+        atMs: expect.any(Number) as number,
+        event: delta("b"),
+      });
       // The clock of this process is rounded to the nearest ms, that of Redis to the one before.
       expect(second?.atMs).toBeGreaterThanOrEqual(before - 1);
     });
@@ -157,7 +166,9 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
         followed.push(follow(0, 40));
         await emit(n, n);
       }
-      for (const records of await Promise.all(followed)) expect(seqs(records)).toEqual(range(1, 40));
+      for (const records of await Promise.all(followed)) {
+        expect(seqs(records)).toEqual(range(1, 40));
+      }
     });
 
     it("follows a session before its first event", async () => {
@@ -174,7 +185,11 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       await commitOf(store, claim, { events: numbered(3, 3) });
       const records = await followed;
       expect(records.map((record) => record?.runId)).toEqual(["run-1", `${session}-2`, "run-3"]);
-      expect(records.map((record) => record !== undefined && isTerminal(record.event))).toEqual([false, true, false]);
+      expect(records.map((record) => record !== undefined && isTerminal(record.event))).toEqual([
+        false,
+        true,
+        false,
+      ]);
     });
 
     it("ends when the signal aborts, before and while waiting", async () => {

@@ -55,7 +55,13 @@ export class EventLog {
   /** Events with `seq` greater than `afterSeq`, oldest first. */
   async read(session: SessionKey, afterSeq: number, limit: number): Promise<EventRecord[]> {
     const from = `${afterSeq + 1}-0`;
-    const entries = await this.#redis.xrange(this.#keys.session(session).events, from, "+", "COUNT", limit);
+    const entries = await this.#redis.xrange(
+      this.#keys.session(session).events,
+      from,
+      "+",
+      "COUNT",
+      limit,
+    );
     const records: EventRecord[] = [];
     for (const [id, fields] of entries) {
       const batch = fields[fields.indexOf("d") + 1] ?? "[]";
@@ -70,7 +76,11 @@ export class EventLog {
    * Events with `seq` greater than `afterSeq`, then new ones as they come, in order and without
    * gaps; ends when `signal` aborts. Yields `undefined` once if older events are no longer kept.
    */
-  async *follow(session: SessionKey, afterSeq: number, signal: AbortSignal): AsyncIterable<EventRecord | undefined> {
+  async *follow(
+    session: SessionKey,
+    afterSeq: number,
+    signal: AbortSignal,
+  ): AsyncIterable<EventRecord | undefined> {
     const { channel } = this.#keys.session(session);
     const mailbox = new Mailbox(signal);
     await this.#join(channel, mailbox);
@@ -129,7 +139,9 @@ export class EventLog {
     subscriber.on("error", () => undefined); // ioredis reconnects and subscribes again by itself
     subscriber.on("message", (channel: string, message: string) => this.#publish(channel, message));
     subscriber.on("ready", () => {
-      for (const mailboxes of this.#followers.values()) for (const mailbox of mailboxes) mailbox.poke();
+      for (const mailboxes of this.#followers.values()) {
+        for (const mailbox of mailboxes) mailbox.poke();
+      }
     });
     this.#subscriber = subscriber;
     return subscriber;
@@ -147,6 +159,8 @@ export class EventLog {
 
   close(): void {
     this.#subscriber?.disconnect();
-    for (const mailboxes of this.#followers.values()) for (const mailbox of mailboxes) mailbox.poke();
+    for (const mailboxes of this.#followers.values()) {
+      for (const mailbox of mailboxes) mailbox.poke();
+    }
   }
 }

@@ -16,7 +16,10 @@ const report: EventWatchReport = {
 };
 
 /** What every EventWatchReports promises. Call it at the top level of a test file. */
-export function describeEventWatchReports(name: string, makeHarness: () => Promise<EventWatchReportsHarness>): void {
+export function describeEventWatchReports(
+  name: string,
+  makeHarness: () => Promise<EventWatchReportsHarness>,
+): void {
   describe(`${name}: event watch reports`, () => {
     let harness: EventWatchReportsHarness;
 
@@ -30,7 +33,12 @@ export function describeEventWatchReports(name: string, makeHarness: () => Promi
       expect(await elsewhere.of("cli_1")).toBeUndefined();
       await reports.save(report);
       expect(await elsewhere.of("cli_1")).toEqual(report);
-      const newer = { ...report, checkedAtMs: report.checkedAtMs + 1, missed: [], problem: "forbidden 230027" };
+      const newer = {
+        ...report,
+        checkedAtMs: report.checkedAtMs + 1,
+        missed: [],
+        problem: "forbidden 230027",
+      };
       await elsewhere.save(newer);
       expect(await reports.of("cli_1")).toEqual(newer);
       expect(await reports.of("cli_2")).toBeUndefined();

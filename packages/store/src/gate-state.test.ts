@@ -63,7 +63,9 @@ it("a session of an older version does not say which of its messages have waited
   for (const key of await redis.keys("*oc_old*")) {
     if ((await redis.type(key)) === "hash") await redis.hdel(key, "behind");
   }
-  expect(await store.claim("cli_app.oc_old.main", wakeGen, "w1")).toMatchObject({ mayHaveWaited: true });
+  expect(await store.claim("cli_app.oc_old.main", wakeGen, "w1")).toMatchObject({
+    mayHaveWaited: true,
+  });
 });
 
 it("a deployment in which nothing has happened has nothing", async () => {
@@ -80,16 +82,37 @@ it("a deployment in which nothing has happened has nothing", async () => {
 it("sessions of all cells are counted by their state, with the oldest message of each, open calls and unsent replies", async () => {
   const { store, append, claim, read } = start();
   const nowMs = Date.now();
-  for (let index = 0; index < 20; index += 1) await append(`app.queued${index}`, nowMs - index * minuteMs);
+  for (let index = 0; index < 20; index += 1) {
+    await append(`app.queued${index}`, nowMs - index * minuteMs);
+  }
   await claim("app.running", nowMs - 5 * minuteMs);
   const waiting = await claim("app.suspended", nowMs - 90 * minuteMs);
-  const write = { session: waiting.session, epoch: waiting.epoch, history: [], events: [], consumed: 0 };
-  const facts = { app: "cli_app", turnId: "t", tool: "pay", userId: "ou_user", argumentsHash: "0".repeat(64) };
+  const write = {
+    session: waiting.session,
+    epoch: waiting.epoch,
+    history: [],
+    events: [],
+    consumed: 0,
+  };
+  const facts = {
+    app: "cli_app",
+    turnId: "t",
+    tool: "pay",
+    userId: "ou_user",
+    argumentsHash: "0".repeat(64),
+  };
   const open = ["c1", "c2"].map((callId) => ({ callId, deadlineMs: nowMs + minuteMs, facts }));
   const saved = await store.save({ ...write, turn: turnOf(waiting), open, mode: "suspend" });
   expect(saved.state).toBe("suspended");
   const target = { app: "cli_app", chatId: "oc_chat", messageId: "", inThread: false };
-  const unsent = { v: 1, id: "r1", uuid: "u1", session: "app.unsent", target, text: '"createdAtMs":1,' } as const;
+  const unsent = {
+    v: 1,
+    id: "r1",
+    uuid: "u1",
+    session: "app.unsent",
+    target,
+    text: '"createdAtMs":1,',
+  } as const;
   const ages = { createdAtMs: nowMs - 7 * minuteMs, attempts: 0, uncertainSinceMs: 0 };
   await store.pushOutbox({ ...unsent, ...ages }, "om_1");
   expect(await read()).toEqual({

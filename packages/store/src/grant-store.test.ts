@@ -35,7 +35,11 @@ test("a grant is one row for each app and person, for every process", async () =
   const { store, elsewhere } = scene();
   expect(await store.read(ann)).toBeUndefined();
   expect(await store.write(ann, factsWith("u-1"), 0)).toBe(true);
-  expect(await elsewhere.read(ann)).toEqual({ ...factsWith("u-1"), generation: 1, state: "active" });
+  expect(await elsewhere.read(ann)).toEqual({
+    ...factsWith("u-1"),
+    generation: 1,
+    state: "active",
+  });
   for (const other of [{ openId: "ou_ben" }, { app: "cli_b" }]) {
     expect(await store.read({ ...ann, ...other })).toBeUndefined();
   }
@@ -49,7 +53,12 @@ test("Redis holds neither a token nor the id of the person", async () => {
   const keys = await rowKeys();
   expect(keys).toHaveLength(1);
   const stored = JSON.stringify([keys, await redis.hgetall(keys[0] ?? "")]);
-  for (const secret of ["u-secret", Buffer.from("u-secret").toString("base64url").slice(0, 8), "ou_ann", key]) {
+  for (const secret of [
+    "u-secret",
+    Buffer.from("u-secret").toString("base64url").slice(0, 8),
+    "ou_ann",
+    key,
+  ]) {
     expect(stored).not.toContain(secret);
   }
 });
@@ -73,7 +82,9 @@ test("one process refreshes a generation at a time; the lease of a dead one is t
   const { store, elsewhere, advance } = scene();
   expect(await store.lease(ann, 0, "w1", 10_000)).toBe(false);
   await store.write(ann, factsWith("u-1"), 0);
-  const leases = await Promise.all(["w1", "w2", "w3"].map(async (one) => await store.lease(ann, 1, one, 10_000)));
+  const leases = await Promise.all(
+    ["w1", "w2", "w3"].map(async (one) => await store.lease(ann, 1, one, 10_000)),
+  );
   expect(leases.filter(Boolean)).toHaveLength(1);
   await advance(10_001);
   expect(await elsewhere.lease(ann, 1, "w4", 10_000)).toBe(true);
@@ -88,7 +99,10 @@ test("a grant that cannot be refreshed keeps its access token, and is refreshed 
   await store.write(ann, factsWith("u-1"), 0);
   expect(await store.needsConsent(ann, 2)).toBe(false);
   expect(await store.needsConsent(ann, 1)).toBe(true);
-  expect(await store.read(ann)).toMatchObject({ state: "needs_consent", tokens: { accessToken: "u-1" } });
+  expect(await store.read(ann)).toMatchObject({
+    state: "needs_consent",
+    tokens: { accessToken: "u-1" },
+  });
   expect(await store.lease(ann, 1, "w1", 10_000)).toBe(false);
   expect(await store.write(ann, factsWith("u-2"), 1)).toBe(true);
   expect(await store.read(ann)).toMatchObject({ state: "active" });
@@ -121,8 +135,14 @@ test("a new key opens what an old one has sealed, and seals it anew; without the
   expect(await only.read(ann)).not.toHaveProperty("tokens");
   const both = new GrantStore({ redis, namespace, grantKeys: [newKey, key] });
   expect(await both.read(ann)).toMatchObject({ tokens: { accessToken: "u-1" } });
-  expect(await only.read(ann)).toMatchObject({ generation: 2, state: "active", tokens: { accessToken: "u-1" } });
-  expect(() => new GrantStore({ redis, namespace, grantKeys: ["short"] })).toThrow("64 hexadecimal digits");
+  expect(await only.read(ann)).toMatchObject({
+    generation: 2,
+    state: "active",
+    tokens: { accessToken: "u-1" },
+  });
+  expect(() => new GrantStore({ redis, namespace, grantKeys: ["short"] })).toThrow(
+    "64 hexadecimal digits",
+  );
 });
 
 test("a grant that is being refreshed is not sealed anew, so that the refresh is stored", async () => {

@@ -14,7 +14,10 @@ export interface GrantOwner {
   openId: string;
 }
 
-const GrantTokens = Type.Object({ accessToken: Type.String(), refreshToken: Type.Optional(Type.String()) });
+const GrantTokens = Type.Object({
+  accessToken: Type.String(),
+  refreshToken: Type.Optional(Type.String()),
+});
 type GrantTokens = Static<typeof GrantTokens>;
 
 /** What one consent or refresh has given. Times are epoch ms. */
@@ -90,7 +93,8 @@ export class GrantStore {
     const tokens = opened === undefined ? undefined : parseTokens(opened.text);
     return {
       generation: Number(generation),
-      state: row["state"] === "active" || row["state"] === "needs_consent" ? row["state"] : "revoked",
+      state:
+        row["state"] === "active" || row["state"] === "needs_consent" ? row["state"] : "revoked",
       ...(tokens?.ok === true ? { tokens: tokens.value } : {}),
       accessEndsAtMs: Number(accessEndsAtMs),
       ...(refreshEndsAtMs === undefined ? {} : { refreshEndsAtMs: Number(refreshEndsAtMs) }),
@@ -110,15 +114,19 @@ export class GrantStore {
     const { tokens, asked, granted, ...rest } = facts;
     const sealed = this.#seal.close(JSON.stringify(tokens), placeOf(owner, String(after + 1)));
     const lists = { asked: asked.join(" "), granted: granted.join(" ") };
-    const fields = Object.entries({ state: "active", sealed, ...lists, ...rest }).flatMap(([name, value]) => [
-      name,
-      String(value),
-    ]);
+    const fields = Object.entries({ state: "active", sealed, ...lists, ...rest }).flatMap(
+      ([name, value]) => [name, String(value)],
+    );
     return await this.#write(owner, after, fields);
   }
 
   /** Whether `holder` may refresh this generation: for `leaseMs` no process may again. */
-  async lease(owner: GrantOwner, generation: number, holder: string, leaseMs: number): Promise<boolean> {
+  async lease(
+    owner: GrantOwner,
+    generation: number,
+    holder: string,
+    leaseMs: number,
+  ): Promise<boolean> {
     const values = { generation, holder, leaseMs };
     return (await runScript(this.#redis, leaseGrant, { grant: this.#keyOf(owner) }, values)) === 1;
   }
@@ -139,11 +147,19 @@ export class GrantStore {
   }
 
   async #end(owner: GrantOwner, generation: string): Promise<boolean> {
-    return (await runScript(this.#redis, endGrant, { grant: this.#keyOf(owner) }, { generation })) === 1;
+    return (
+      (await runScript(this.#redis, endGrant, { grant: this.#keyOf(owner) }, { generation })) === 1
+    );
   }
 
   async #write(owner: GrantOwner, after: number, fields: string[], holder = ""): Promise<boolean> {
-    const values = { generation: after, next: after + 1, fields: JSON.stringify(fields), ttlMs, holder };
+    const values = {
+      generation: after,
+      next: after + 1,
+      fields: JSON.stringify(fields),
+      ttlMs,
+      holder,
+    };
     return (await runScript(this.#redis, writeGrant, { grant: this.#keyOf(owner) }, values)) === 1;
   }
 
@@ -265,7 +281,9 @@ export class GrantSeal {
 
   #encrypted(key: Buffer, plain: Buffer | string, place: string): string {
     const iv = this.#bytes(ivBytes);
-    const sealing = createCipheriv(cipher, key, iv, { authTagLength: tagBytes }).setAAD(Buffer.from(place));
+    const sealing = createCipheriv(cipher, key, iv, { authTagLength: tagBytes }).setAAD(
+      Buffer.from(place),
+    );
     const data = Buffer.concat([sealing.update(plain), sealing.final()]);
     return Buffer.concat([iv, sealing.getAuthTag(), data]).toString("base64url");
   }
@@ -286,7 +304,9 @@ function keyIdOf(key: string): string {
 
 function decrypted(key: Buffer, text: string, place: string): Buffer {
   const bytes = Buffer.from(text, "base64url");
-  const opening = createDecipheriv(cipher, key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });
+  const opening = createDecipheriv(cipher, key, bytes.subarray(0, ivBytes), {
+    authTagLength: tagBytes,
+  });
   opening.setAAD(Buffer.from(place)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));
   return Buffer.concat([opening.update(bytes.subarray(ivBytes + tagBytes)), opening.final()]);
 }

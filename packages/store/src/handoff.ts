@@ -18,7 +18,13 @@ import {
   reportedOutcome,
   type EngineEvent,
 } from "@larkline/protocol";
-import { type RedisConnection, subscriberOf, runScript, script, streamLengths } from "./connection.ts";
+import {
+  type RedisConnection,
+  subscriberOf,
+  runScript,
+  script,
+  streamLengths,
+} from "./connection.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import type { LookupCache } from "./platform.ts";
 import type { SessionStore } from "./session-store.ts";
@@ -67,7 +73,11 @@ export class RunnerHandoff {
   async add(entry: HandoffEntry, worker?: string, isFirst = false): Promise<string> {
     const text = JSON.stringify(entry);
     const notification = JSON.stringify({ runner: this.#runner, cell: cellOf(entry.session) });
-    const isPublished = isFirst && entry.kind === "outcome" && worker !== undefined && text.length <= maxPublishedBytes;
+    const isPublished =
+      isFirst &&
+      entry.kind === "outcome" &&
+      worker !== undefined &&
+      text.length <= maxPublishedBytes;
     const id = await runScript(
       this.#redis,
       isPublished ? handInOutcome : handIn,
@@ -91,7 +101,8 @@ export class RunnerHandoff {
 
   /** The answer to a question, once there is one; kept for ten minutes. */
   async answerTo(session: SessionKey, ask: string): Promise<HandoffAnswer | undefined> {
-    const kept = (await this.#redis.get(this.#keys.session(session).answerOf(this.#runner, ask))) ?? "";
+    const kept =
+      (await this.#redis.get(this.#keys.session(session).answerOf(this.#runner, ask))) ?? "";
     const [answer, identity] = kept.split(" ");
     const parsed = parseHandoffAnswer(JSON.stringify({ ask, answer, identity }));
     return parsed.ok ? parsed.value : undefined;
@@ -106,7 +117,10 @@ export class RunnerHandoff {
   }
 
   /** Calls `listener` with each answer to this runner, best effort, until `signal` aborts. */
-  async followAnswers(listener: (answer: HandoffAnswer) => void, signal: AbortSignal): Promise<void> {
+  async followAnswers(
+    listener: (answer: HandoffAnswer) => void,
+    signal: AbortSignal,
+  ): Promise<void> {
     const subscriber = subscriberOf(this.#redis);
     subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
     subscriber.on("message", (_channel: string, text: string) => {
@@ -224,10 +238,15 @@ export class HandoffImport {
     subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
     subscriber.on("message", (_channel: string, text: string) => {
       const notification = parseHandoffNotification(text);
-      if (notification.ok && !signal.aborted) void this.#onNotification(notification.value).catch(onError);
+      if (notification.ok && !signal.aborted) {
+        void this.#onNotification(notification.value).catch(onError);
+      }
     });
     signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
-    await subscriber.subscribe(notificationChannel(this.#keys), notificationChannel(this.#keys, worker));
+    await subscriber.subscribe(
+      notificationChannel(this.#keys),
+      notificationChannel(this.#keys, worker),
+    );
     if (signal.aborted) subscriber.disconnect();
   }
 
@@ -244,7 +263,9 @@ export class HandoffImport {
    */
   async sweep(announced: readonly string[] = []): Promise<void> {
     const expected = await this.#options.redis.smembers(this.#keys.handoffRunners);
-    await Promise.all([...new Set([...expected, ...announced])].map(async (runner) => await this.#sweepOf(runner)));
+    await Promise.all(
+      [...new Set([...expected, ...announced])].map(async (runner) => await this.#sweepOf(runner)),
+    );
   }
 
   /** Most streams are empty; a cheap question finds that out. */
@@ -272,7 +293,9 @@ export class HandoffImport {
   }
 
   async #onNotification({ runner, cell, id, entry, mac }: HandoffNotification): Promise<void> {
-    if (id === undefined || entry === undefined || mac === undefined) return await this.#drain(runner, cell);
+    if (id === undefined || entry === undefined || mac === undefined) {
+      return await this.#drain(runner, cell);
+    }
     const carried = this.#carry(runner, cell, { id, text: { entry, mac } });
     this.#carrying.add(carried);
     try {
@@ -334,12 +357,17 @@ export class HandoffImport {
       },
     );
     return (found as [string, string?, string?][]) // shape fixed by the script
-      .map(([id, entry, mac]) => (entry === undefined ? { id } : { id, text: { entry, mac: mac ?? "" } }));
+      .map(([id, entry, mac]) =>
+        entry === undefined ? { id } : { id, text: { entry, mac: mac ?? "" } },
+      );
   }
 
   async #carry(runner: string, cell: number, { id, text }: StoredEntry): Promise<void> {
     const { runnerKeys, store } = this.#options;
-    const refuse = async (reason: string, about: { session?: SessionKey; callId?: string } = {}): Promise<void> => {
+    const refuse = async (
+      reason: string,
+      about: { session?: SessionKey; callId?: string } = {},
+    ): Promise<void> => {
       this.#options.onRefused({ runner, reason, ...about });
       await this.#options.redis.xdel(this.#keys.cells()[cell]?.handoffOf(runner) ?? "", id);
     };
@@ -349,7 +377,9 @@ export class HandoffImport {
     if (about === undefined) return await refuse(read.ok ? "" : read.error);
     const { session, turnId, tool, argumentsHash } = about;
     const callId = attemptIdOf(about);
-    if (cellOf(session) !== cell) return await refuse("its session belongs to another cell", { session, callId });
+    if (cellOf(session) !== cell) {
+      return await refuse("its session belongs to another cell", { session, callId });
+    }
     const handed: HandedIn = { entry: id, runner, turnId, tool, argumentsHash };
     if (read.ok) return await this.#apply(read.value, handed);
     if (about.kind !== "outcome") return await refuse(read.error, { session, callId });
@@ -380,7 +410,12 @@ export class HandoffImport {
       if (entry.refusedToken === undefined) await deliver();
       else this.#inBackground(entry, handed, deliver);
     } else {
-      const known = await store.report(session, callId, { runId: entry.turnId, event: eventOf(entry) }, handed);
+      const known = await store.report(
+        session,
+        callId,
+        { runId: entry.turnId, event: eventOf(entry) },
+        handed,
+      );
       if (!known || entry.kind !== "progress") return;
       const { turnId, fraction, detail } = entry;
       this.#options.onProgress?.({ turnId, callId: entry.callId, fraction, detail });
@@ -393,13 +428,21 @@ export class HandoffImport {
     identity?: string,
   ): Promise<void> {
     const callId = attemptIdOf(names);
-    const by = { handed, ...(ask === undefined ? {} : { ask }), ...(identity === undefined ? {} : { identity }) };
+    const by = {
+      handed,
+      ...(ask === undefined ? {} : { ask }),
+      ...(identity === undefined ? {} : { identity }),
+    };
     const begun = await this.#options.store.begin(session, callId, effect, by);
     if (begun === "foreign") this.#refusedAsForeign({ runner, session, callId });
   }
 
   /** Nothing waits for it. Where it fails or the process ends, the entry stays where the next one finds it. */
-  #inBackground({ runner, session }: HandoffEntry, { entry }: HandedIn, work: () => Promise<void>): void {
+  #inBackground(
+    { runner, session }: HandoffEntry,
+    { entry }: HandedIn,
+    work: () => Promise<void>,
+  ): void {
     const place = `${runner} ${cellOf(session)} ${entry}`;
     if (this.#waiting.has(place) || this.#waiting.size >= mostWaiting) return;
     const working = work()
@@ -409,24 +452,37 @@ export class HandoffImport {
   }
 
   /** The person is the one of whom the ledger says it; what the runner says chooses the call, and only one of its own. */
-  async #beginAs(entry: HandoffEntry & { kind: "begun" }, handed: HandedIn, ask: string): Promise<void> {
+  async #beginAs(
+    entry: HandoffEntry & { kind: "begun" },
+    handed: HandedIn,
+    ask: string,
+  ): Promise<void> {
     const { store, redis, runnerKeys, random = systemRandom } = this.#options;
     const { session, runner, effect } = entry;
     const callId = attemptIdOf(entry);
     const call = await store.openCall(session, callId);
-    const mayBegin = call !== undefined && isAbout(call.facts, handed) && !(call.isStarted && effect === "once");
+    const mayBegin =
+      call !== undefined && isAbout(call.facts, handed) && !(call.isStarted && effect === "once");
     if (!mayBegin || call.facts.as === undefined) return await this.#begin(entry, handed);
     const found = await this.#identityOf(call.facts);
     if (found === undefined) return;
     if (found.state === "identity") {
-      const sealed = sealIdentity(runnerKeys.of(runner), { session, callId, ask }, found.identity, random);
+      const sealed = sealIdentity(
+        runnerKeys.of(runner),
+        { session, callId, ask },
+        found.identity,
+        random,
+      );
       return await this.#begin(entry, handed, sealed);
     }
     if (found.state === "unavailable") {
       await redis.xdel(this.#keys.session(session).handoffOf(runner), handed.entry);
       return;
     }
-    await this.#delivered({ runner, session, callId }, await store.deliver(session, callId, found.outcome, { handed }));
+    await this.#delivered(
+      { runner, session, callId },
+      await store.deliver(session, callId, found.outcome, { handed }),
+    );
     await store.begin(session, callId, effect, { runner, ask }); // its call is closed by now, which is the answer
   }
 
@@ -443,13 +499,18 @@ export class HandoffImport {
     }
   }
 
-  async #deliver(entry: HandoffEntry & { kind: "outcome" }, handed: HandedIn): Promise<DeliverResult> {
+  async #deliver(
+    entry: HandoffEntry & { kind: "outcome" },
+    handed: HandedIn,
+  ): Promise<DeliverResult> {
     const { store, lookups, identities } = this.#options;
     const { session, timing, notRun = false, blobId, refusedToken } = entry;
     const outcome = reportedOutcome(entry.outcome);
     if (!outcome.ok && outcome.grant?.kind === "token" && refusedToken !== undefined) {
       const call = await store.openCall(session, attemptIdOf(entry));
-      if (call !== undefined && isAbout(call.facts, handed)) await identities.tokenRefused(call.facts, refusedToken);
+      if (call !== undefined && isAbout(call.facts, handed)) {
+        await identities.tokenRefused(call.facts, refusedToken);
+      }
     }
     if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {
       await nameResult(lookups, session, { handle: outcome.stored.handle, blobId });
@@ -472,8 +533,21 @@ export class HandoffImport {
     await this.#options.delivered(about.session, delivered);
   }
 
-  #refusedAsForeign({ runner, session, callId }: { runner: string; session: SessionKey; callId: string }): void {
-    this.#options.onRefused({ runner, reason: "it is not about a call of this runner", session, callId });
+  #refusedAsForeign({
+    runner,
+    session,
+    callId,
+  }: {
+    runner: string;
+    session: SessionKey;
+    callId: string;
+  }): void {
+    this.#options.onRefused({
+      runner,
+      reason: "it is not about a call of this runner",
+      session,
+      callId,
+    });
   }
 }
 
@@ -483,7 +557,10 @@ const mostWaiting = 1_000;
 /** Whether the ledger has that very call for that very runner. */
 function isAbout(facts: CallFacts, { runner, turnId, tool, argumentsHash }: HandedIn): boolean {
   return (
-    facts.runner === runner && facts.turnId === turnId && facts.tool === tool && facts.argumentsHash === argumentsHash
+    facts.runner === runner &&
+    facts.turnId === turnId &&
+    facts.tool === tool &&
+    facts.argumentsHash === argumentsHash
   );
 }
 

@@ -19,7 +19,10 @@ const cardsLeaseMs = 30_000;
 const dedupTtlMs = 86_400_000;
 
 /** A session store with a namespace of its own, for the contract suite. */
-export async function makeStore(url: string, demands: SessionStoreDemands): Promise<SessionStoreHarness> {
+export async function makeStore(
+  url: string,
+  demands: SessionStoreDemands,
+): Promise<SessionStoreHarness> {
   const options = { ...demands, outboxLeaseMs, cardsLeaseMs, dedupTtlMs };
   const { here, there, close } = openTwice(url, options);
   return {
@@ -49,7 +52,12 @@ function openTwice(url: string, options: TestStoreOptions = {}) {
 
 export async function makeDirectory(url: string) {
   const { here, there, rest } = openTwice(url);
-  return { ...rest, later: async () => await here.advance(1), directory: here.runners, elsewhere: there.runners };
+  return {
+    ...rest,
+    later: async () => await here.advance(1),
+    directory: here.runners,
+    elsewhere: there.runners,
+  };
 }
 
 export async function makeInstanceDirectory(url: string) {
@@ -82,7 +90,13 @@ export async function makeBudgetStore(url: string) {
 
 export async function makeSessionFiles(url: string) {
   const { here, there, close } = openTwice(url);
-  return { files: here.files, elsewhere: there.files, store: here.store, retention: here.retention, close };
+  return {
+    files: here.files,
+    elsewhere: there.files,
+    store: here.store,
+    retention: here.retention,
+    close,
+  };
 }
 
 export async function makeMemoryStore(url: string): Promise<MemoryStoreHarness> {
@@ -99,7 +113,12 @@ async function keysOf(redis: RedisConnection, namespace: string): Promise<string
     for (const key of await master.keys(`*${namespace}*`)) {
       const type = await master.type(key);
       if (type === "hash") found.push(key, await master.hgetall(key));
-      else found.push(key, type === "zset" ? await master.zrange(key, "0", "-1") : await master.get(key));
+      else {
+        found.push(
+          key,
+          type === "zset" ? await master.zrange(key, "0", "-1") : await master.get(key),
+        );
+      }
     }
   }
   return JSON.stringify(found);
@@ -126,8 +145,12 @@ export async function makeRunLog(url: string, keptMs: number) {
     log: new RunLog({ ...here, ttlMs: keptMs }),
     elsewhere: new RunLog({ ...there, ttlMs: keptMs }),
     left: async () => {
-      const lists = mastersOf(here.redis).map(async (master) => await master.keys(`{${here.namespace}:runs:*`));
-      const lines = (await Promise.all(lists)).flat().map(async (list) => await here.redis.lrange(list, 0, -1));
+      const lists = mastersOf(here.redis).map(
+        async (master) => await master.keys(`{${here.namespace}:runs:*`),
+      );
+      const lines = (await Promise.all(lists))
+        .flat()
+        .map(async (list) => await here.redis.lrange(list, 0, -1));
       return (await Promise.all(lines)).flat().join("\n");
     },
     now: here.now,
@@ -162,7 +185,12 @@ export async function makeRatingStore(url: string) {
 
 export async function makePauses(url: string) {
   const { here, there, close } = openTwice(url);
-  return { pauses: new Pauses({ ...here, most: 2 }), elsewhere: new Pauses(there), audit: there.audit, close };
+  return {
+    pauses: new Pauses({ ...here, most: 2 }),
+    elsewhere: new Pauses(there),
+    audit: there.audit,
+    close,
+  };
 }
 
 export async function makeAgentVersions(url: string): Promise<AgentVersionsHarness> {
@@ -181,7 +209,10 @@ export async function makeAgentVersions(url: string): Promise<AgentVersionsHarne
   };
 }
 
-export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {
+export async function makeBlobStore(
+  url: string,
+  demands: BlobStoreDemands,
+): Promise<BlobStoreHarness> {
   const { here, there, close } = openTwice(url);
   return {
     store: new RedisBlobStore({ ...here, ...demands }),

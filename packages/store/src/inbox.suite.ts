@@ -1,7 +1,11 @@
 import { turnIdOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { EventLog } from "./event-log.ts";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
 import {
@@ -49,18 +53,27 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       it("are refused, whatever their session, for a day", async () => {
         await store.recall("cli_app", "om_1");
         for (const each of [session, other]) {
-          expect(await store.append(messageOf(each, "om_1"))).toEqual({ result: "recalled", seq: 0, ahead: 0 });
+          expect(await store.append(messageOf(each, "om_1"))).toEqual({
+            result: "recalled",
+            seq: 0,
+            ahead: 0,
+          });
           expect(await store.recalled(each, "cli_app", "om_1")).toBe(true);
           expect(await store.summary(each)).toMatchObject({ state: "idle", waiting: 0 });
         }
         await harness.advance(86_400_001);
-        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "accepted", seq: 1 });
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+          result: "accepted",
+          seq: 1,
+        });
       });
 
       it("stay where they are when they were stored before", async () => {
         await store.append(messageOf(session, "om_1"));
         await store.recall("cli_app", "om_1");
-        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "recalled" });
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+          result: "recalled",
+        });
         expect(await store.recalled(session, "cli_app", "om_2")).toBe(false);
         expect(await store.summary(session)).toMatchObject({ waiting: 1 });
       });
@@ -74,11 +87,21 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       });
       expect(await store.ownerOf(session)).toBeUndefined();
       const people = ["api:a", "api:b", "api:c"];
-      const results = await Promise.all(people.map(async (id) => await store.append(from(id, `m-${id}`))));
-      expect(results.map(({ result }) => result).toSorted()).toEqual(["accepted", "foreign", "foreign"]);
+      const results = await Promise.all(
+        people.map(async (id) => await store.append(from(id, `m-${id}`))),
+      );
+      expect(results.map(({ result }) => result).toSorted()).toEqual([
+        "accepted",
+        "foreign",
+        "foreign",
+      ]);
       const owner = (await store.ownerOf(session)) ?? expect.fail();
       const late = people.find((id) => id !== owner) ?? expect.fail();
-      expect(await store.append(from(late, `m-${owner}`))).toEqual({ result: "foreign", seq: 0, ahead: 0 });
+      expect(await store.append(from(late, `m-${owner}`))).toEqual({
+        result: "foreign",
+        seq: 0,
+        ahead: 0,
+      });
       expect(await store.append(from(owner, "m-2"))).toMatchObject({ result: "accepted", seq: 2 });
       expect(await store.summary(session)).toMatchObject({ waiting: 2 });
     });
@@ -93,7 +116,10 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       it("a message learns how many come first, and which one is being answered", async () => {
         await startedWith(2);
         const third = await store.append(messageOf(session, "om_3"));
-        expect(third).toMatchObject({ ahead: 2, head: { seq: 1, message: messageOf(session, "om_1") } });
+        expect(third).toMatchObject({
+          ahead: 2,
+          head: { seq: 1, message: messageOf(session, "om_1") },
+        });
       });
 
       it("a claim tells whether its message may have waited behind others", async () => {
@@ -106,7 +132,10 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         expect(second).toMatchObject({ head: { seq: 2 }, mayHaveWaited: true });
         await commitOf(store, second);
         const { wakeGen = 0 } = await store.append(messageOf(session, "om_3"));
-        expect(await mustClaim(store, session, wakeGen)).toMatchObject({ head: { seq: 3 }, mayHaveWaited: false });
+        expect(await mustClaim(store, session, wakeGen)).toMatchObject({
+          head: { seq: 3 },
+          mayHaveWaited: false,
+        });
       });
 
       it("a redelivered message has no place", async () => {
@@ -128,10 +157,18 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
 
       it("a caller may allow fewer messages than the store, not more", async () => {
         await open({ maxWaiting: 2 });
-        expect(await store.append(messageOf(session, "om_1"), { maxWaiting: 1 })).toMatchObject({ result: "accepted" });
-        expect(await store.append(messageOf(session, "om_2"), { maxWaiting: 1 })).toMatchObject({ result: "full" });
-        expect(await store.append(messageOf(session, "om_2"), { maxWaiting: 9 })).toMatchObject({ result: "accepted" });
-        expect(await store.append(messageOf(session, "om_3"), { maxWaiting: 9 })).toMatchObject({ result: "full" });
+        expect(await store.append(messageOf(session, "om_1"), { maxWaiting: 1 })).toMatchObject({
+          result: "accepted",
+        });
+        expect(await store.append(messageOf(session, "om_2"), { maxWaiting: 1 })).toMatchObject({
+          result: "full",
+        });
+        expect(await store.append(messageOf(session, "om_2"), { maxWaiting: 9 })).toMatchObject({
+          result: "accepted",
+        });
+        expect(await store.append(messageOf(session, "om_3"), { maxWaiting: 9 })).toMatchObject({
+          result: "full",
+        });
         expect(await store.append(messageOf(session, "om_1"), { maxWaiting: 1 })).toMatchObject({
           result: "duplicate",
         });
@@ -159,7 +196,10 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       it("the waiting messages are those after the one being answered, oldest first", async () => {
         expect(await store.waiting(session, 10)).toEqual([]);
         await startedWith(4);
-        const expected = [2, 3, 4].map((seq) => ({ seq, message: messageOf(session, `om_${seq}`) }));
+        const expected = [2, 3, 4].map((seq) => ({
+          seq,
+          message: messageOf(session, `om_${seq}`),
+        }));
         expect(await store.waiting(session, 10)).toEqual(expected);
         expect(await store.waiting(session, 2)).toEqual(expected.slice(0, 2));
         expect(await store.waiting(session, 0)).toEqual([]);
@@ -185,7 +225,13 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         });
         const turn = turnOf(claim, { steps: 3 });
         await saveAs(store, claim, { mode: "continue", turn, history: [userText("om_1")] });
-        expect(await store.summary(session)).toMatchObject({ waiting: 2, messages: 1, inContext: 1, head, turn });
+        expect(await store.summary(session)).toMatchObject({
+          waiting: 2,
+          messages: 1,
+          inContext: 1,
+          head,
+          turn,
+        });
         await commitOf(store, claim, { more: true });
         const next = await store.summary(session);
         expect(next).toMatchObject({ waiting: 1, head: { seq: 2 } });
@@ -213,12 +259,16 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         const claim = await startedWith(1);
         expect(claim.settings).toEqual({});
         await commitOf(store, claim, { settings: { model: "openai/gpt-小" } });
-        expect(await store.summary(session)).toMatchObject({ settings: { model: "openai/gpt-小" } });
+        expect(await store.summary(session)).toMatchObject({
+          settings: { model: "openai/gpt-小" },
+        });
         await store.append(messageOf(session, "om_2"));
         const second = await mustClaim(store, session, 2);
         expect(second.settings).toEqual({ model: "openai/gpt-小" });
         await commitOf(store, second);
-        expect(await store.summary(session)).toMatchObject({ settings: { model: "openai/gpt-小" } });
+        expect(await store.summary(session)).toMatchObject({
+          settings: { model: "openai/gpt-小" },
+        });
         expect(await store.summary(other)).toMatchObject({ settings: {} });
       });
 
@@ -233,7 +283,9 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       it("of a fenced commit are not kept", async () => {
         const old = await startedWith(1);
         await mustClaim(store, session, 1);
-        expect(await commitOf(store, old, { settings: { model: "zombie/z" } })).toEqual({ state: "fenced" });
+        expect(await commitOf(store, old, { settings: { model: "zombie/z" } })).toEqual({
+          state: "fenced",
+        });
         expect(await store.summary(session)).toMatchObject({ settings: {} });
       });
     });
@@ -241,7 +293,12 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
     describe("messages that join the running turn", () => {
       it("leave the inbox with the write that took them in; the others keep their order", async () => {
         const claim = await startedWith(5);
-        const done = { type: "done", totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0 } as const;
+        const done = {
+          type: "done",
+          totalInputTokens: 0,
+          totalOutputTokens: 0,
+          totalCostUsd: 0,
+        } as const;
         const joined = { ...done, turnCount: 0, reason: "steered", final: "" } as const;
         const saved = await saveAs(store, claim, {
           mode: "continue",
@@ -255,13 +312,19 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           turnIdOf(session, 2),
           turnIdOf(session, 4),
         ]);
-        expect(await commitOf(store, claim, { more: true })).toMatchObject({ state: "next", head: { seq: 3 } });
+        expect(await commitOf(store, claim, { more: true })).toMatchObject({
+          state: "next",
+          head: { seq: 3 },
+        });
       });
 
       it("are still recognised when they are redelivered", async () => {
         const claim = await startedWith(2);
         await saveAs(store, claim, { mode: "continue", absorbed: [2] });
-        expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ result: "duplicate", seq: 2 });
+        expect(await store.append(messageOf(session, "om_2"))).toMatchObject({
+          result: "duplicate",
+          seq: 2,
+        });
         expect(await commitOf(store, claim)).toEqual({ state: "idle" });
       });
 
@@ -277,16 +340,26 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         await saveAs(store, claim, { mode: "continue", absorbed: [2] });
         await saveAs(store, claim, { mode: "suspend", absorbed: [13, 14, 99] });
         const turnId = turnIdOf(session, 13);
-        expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({ accepted: true, wakeGen: 2 });
-        expect(await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "recalled" })).toEqual({
+        expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({
+          accepted: true,
+          wakeGen: 2,
+        });
+        expect(
+          await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "recalled" }),
+        ).toEqual({
           accepted: true,
         });
         for (const seq of [99, 23, 0]) {
-          const refused = await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "recalled" });
+          const refused = await store.cancel(session, {
+            turnId: turnIdOf(session, seq),
+            reason: "recalled",
+          });
           expect(refused).toEqual({ accepted: false });
         }
         // Message 3 still waits: 13, which the turn absorbed, only contains the digit.
-        expect(await store.cancel(session, { turnId: turnIdOf(session, 3), reason: "recalled" })).toEqual({
+        expect(
+          await store.cancel(session, { turnId: turnIdOf(session, 3), reason: "recalled" }),
+        ).toEqual({
           accepted: true,
         });
         const successor = await mustClaim(store, session, 2);
@@ -294,21 +367,30 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           { type: "cancel", turnId, reason: "recalled" },
           { type: "cancel", turnId: turnIdOf(session, 2), reason: "recalled" },
         ]);
-        expect(await commitOf(store, successor, { more: true })).toMatchObject({ state: "next", head: { seq: 4 } });
-        expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({ accepted: false });
+        expect(await commitOf(store, successor, { more: true })).toMatchObject({
+          state: "next",
+          head: { seq: 4 },
+        });
+        expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({
+          accepted: false,
+        });
         expect(await events.read(session, 0, 10)).toMatchObject([{ runId: turnIdOf(session, 3) }]);
       });
 
       it("a fenced write takes no message in", async () => {
         const old = await startedWith(2);
         await mustClaim(store, session, 1);
-        expect(await saveAs(store, old, { mode: "continue", absorbed: [2] })).toEqual({ state: "fenced" });
+        expect(await saveAs(store, old, { mode: "continue", absorbed: [2] })).toEqual({
+          state: "fenced",
+        });
         expect(await store.summary(session)).toMatchObject({ waiting: 2 });
       });
 
       it("a suspended turn is woken when the time has come that it asked for, once", async () => {
         const claim = await startedWith(1);
-        expect(await saveAs(store, claim, { mode: "suspend", wakeAtMs: 2_000 })).toEqual({ state: "suspended" });
+        expect(await saveAs(store, claim, { mode: "suspend", wakeAtMs: 2_000 })).toEqual({
+          state: "suspended",
+        });
         expect(await store.dueDeadlines(1_999, 10)).toEqual([]);
         expect(await store.dueDeadlines(2_000, 10)).toEqual([{ session, callId: "" }]);
         const { accepted, wakeGen } = await store.wakeDue(session);
@@ -334,7 +416,13 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         const open1 = [openCall("c1", 1_000), openCall("c2", 2_000)];
         const history = [userText("om_1"), userText("om_2")];
         const context = { keep: 1, summary: userText("so far") };
-        await saveAs(store, claim, { mode: "suspend", open: open1, history, context, absorbed: [2] });
+        await saveAs(store, claim, {
+          mode: "suspend",
+          open: open1,
+          history,
+          context,
+          absorbed: [2],
+        });
         expect(await store.dueDeadlines(5_000, 10)).toEqual([
           { session, callId: "c1" },
           { session, callId: "c2" },

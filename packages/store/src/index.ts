@@ -40,9 +40,27 @@ export {
 } from "./approval-store.ts";
 export { AuditLog, type AuditPlace } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
-export { folderLimits, problemOfPath, SessionFiles, type SessionFile, type WriteResult } from "./session-files.ts";
-export { forgetGrant, GrantEnds, GrantStore, type GrantEnd, type GrantOwner, type StoredGrant } from "./grant-store.ts";
-export { maxSchedules, ScheduleStore, type DueSchedule, type StoredSchedule } from "./schedule-store.ts";
+export {
+  folderLimits,
+  problemOfPath,
+  SessionFiles,
+  type SessionFile,
+  type WriteResult,
+} from "./session-files.ts";
+export {
+  forgetGrant,
+  GrantEnds,
+  GrantStore,
+  type GrantEnd,
+  type GrantOwner,
+  type StoredGrant,
+} from "./grant-store.ts";
+export {
+  maxSchedules,
+  ScheduleStore,
+  type DueSchedule,
+  type StoredSchedule,
+} from "./schedule-store.ts";
 /** Consents that wait for their person. */
 export { ConsentStore, type ConsentMember, type PendingConsent } from "./consent-store.ts";
 export { MemoryStore, type Memory, type OwnedMemory } from "./memory-store.ts";

@@ -23,7 +23,10 @@ function instanceOf(id: string, changes: Partial<Instance> = {}): Instance {
 }
 
 /** What every InstanceDirectory promises. Call it at the top level of a test file. */
-export function describeInstanceDirectory(name: string, makeHarness: () => Promise<InstanceDirectoryHarness>): void {
+export function describeInstanceDirectory(
+  name: string,
+  makeHarness: () => Promise<InstanceDirectoryHarness>,
+): void {
   describe(`${name}: instance directory`, () => {
     let harness: InstanceDirectoryHarness;
 
@@ -46,7 +49,9 @@ export function describeInstanceDirectory(name: string, makeHarness: () => Promi
     it("knows the newest word of an instance", async () => {
       const { directory } = harness;
       await directory.announce(instanceOf("a"), 30_000);
-      const feeds = [{ app: "cli_1", transport: "websocket", state: "failed", lastEventAtMs: 5 }] as const;
+      const feeds = [
+        { app: "cli_1", transport: "websocket", state: "failed", lastEventAtMs: 5 },
+      ] as const;
       await directory.announce(instanceOf("a", { feeds }), 30_000);
       expect(await directory.instances()).toMatchObject([{ id: "a", feeds }]);
     });

@@ -65,15 +65,20 @@ export async function refuseOlderInstances(
   const untilMs = clock.monotonic() + patienceMs;
   for (let look = 0; ; look += 1) {
     const older = (await directory.instances()).filter(
-      ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > clock.now(),
+      ({ stateVersion: version = 1, expiresAtMs }) =>
+        version < stateVersion && expiresAtMs > clock.now(),
     );
     if (older.length === 0) return;
     const processes = older.map(({ service, host, id }) => `${service} ${host} ${id}`);
     if (clock.monotonic() >= untilMs) {
-      throw newEngineError("internal_error", `processes of an older version still run: ${processes.join(", ")}`, {
-        suggestion:
-          "Stop all of them, then start this version: both cannot run side by side (docs/operations.md, Upgrades).",
-      });
+      throw newEngineError(
+        "internal_error",
+        `processes of an older version still run: ${processes.join(", ")}`,
+        {
+          suggestion:
+            "Stop all of them, then start this version: both cannot run side by side (docs/operations.md, Upgrades).",
+        },
+      );
     }
     if (look === 0) onWait?.(processes);
     await pause(clock, lookEveryMs);
@@ -117,12 +122,16 @@ export class InstanceDirectory {
   }
 
   async #known(): Promise<KnownInstance[]> {
-    return Object.values(await this.#redis.hgetall(this.#key)).map((text) => JSON.parse(text) as KnownInstance); // written by announce
+    return Object.values(await this.#redis.hgetall(this.#key)).map(
+      (text) => JSON.parse(text) as KnownInstance,
+    ); // written by announce
   }
 
   /** Removes those that are not shown any more; called when a process comes or goes. */
   async #purge(): Promise<void> {
-    const old = (await this.#known()).filter(({ expiresAtMs }) => expiresAtMs <= this.#clock.now() - silentInstanceMs);
+    const old = (await this.#known()).filter(
+      ({ expiresAtMs }) => expiresAtMs <= this.#clock.now() - silentInstanceMs,
+    );
     if (old.length > 0) await this.#redis.hdel(this.#key, ...old.map(({ id }) => id));
   }
 }
@@ -164,9 +173,31 @@ export class Announcer {
   }
 
   async #announce(): Promise<void> {
-    const { directory, id, service, version, apps, feeds = () => [], serverClock, onError } = this.#options;
-    const shown = { id, service, host: hostname(), version, stateVersion, startedAtMs: this.#startedAtMs, apps };
-    const instance = { ...shown, features: knownFeatures, feeds: feeds(), clock: serverClock?.problem };
+    const {
+      directory,
+      id,
+      service,
+      version,
+      apps,
+      feeds = () => [],
+      serverClock,
+      onError,
+    } = this.#options;
+    const shown = {
+      id,
+      service,
+      host: hostname(),
+      version,
+      stateVersion,
+      startedAtMs: this.#startedAtMs,
+      apps,
+    };
+    const instance = {
+      ...shown,
+      features: knownFeatures,
+      feeds: feeds(),
+      clock: serverClock?.problem,
+    };
     await directory.announce(instance, ttlMs).catch(onError);
   }
 
@@ -176,8 +207,12 @@ export class Announcer {
   async close(): Promise<void> {
     const { directory, id, onError } = this.#options;
     this.#stop();
-    const withdrawn = this.#announcing.then(async () => await directory.withdraw(id)).catch(onError);
+    const withdrawn = this.#announcing
+      .then(async () => await directory.withdraw(id))
+      .catch(onError);
     const said = new AbortController();
-    await Promise.race([withdrawn, pause(this.#clock, withdrawMs, said.signal)]).finally(() => said.abort());
+    await Promise.race([withdrawn, pause(this.#clock, withdrawMs, said.signal)]).finally(() =>
+      said.abort(),
+    );
   }
 }

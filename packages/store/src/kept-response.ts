@@ -48,7 +48,11 @@ export async function forgetKeptResponses(
   session: SessionKey,
   nowMs: number,
 ): Promise<void> {
-  await lookups.set(deletionKeyOf(digestOf(session)), String(nowMs + clockSlackMs), keptMs + clockSlackMs);
+  await lookups.set(
+    deletionKeyOf(digestOf(session)),
+    String(nowMs + clockSlackMs),
+    keptMs + clockSlackMs,
+  );
 }
 
 function keyOf(responseId: string): string {

@@ -19,7 +19,16 @@ export interface KeyRow {
    * function of what its caller does not know yet. A runner's user has only the keys with its own name as `<runner>`.
    */
   readonly key: string;
-  readonly type: "string" | "hash" | "list" | "set" | "sorted set" | "stream" | "channel" | "BullMQ" | "of each type";
+  readonly type:
+    | "string"
+    | "hash"
+    | "list"
+    | "set"
+    | "sorted set"
+    | "stream"
+    | "channel"
+    | "BullMQ"
+    | "of each type";
   readonly content: string;
   /** How long it is kept; as long as its session if absent. */
   readonly retention?: string;
@@ -64,7 +73,12 @@ export const keyTable = {
       key: "{<ns>:<c>}:dirty",
       type: "sorted set",
       content: "queued and running sessions by time of their last change",
-      rights: { ingress: "zadd", worker: "zadd zrangebyscore zrem", console: "zcard zrange", admin: "zadd zrem" },
+      rights: {
+        ingress: "zadd",
+        worker: "zadd zrangebyscore zrem",
+        console: "zcard zrange",
+        admin: "zadd zrem",
+      },
     },
     deadlines: {
       key: "{<ns>:<c>}:deadlines",
@@ -110,7 +124,11 @@ export const keyTable = {
       key: "{<ns>:<c>}:ended",
       type: "sorted set",
       content: "sessions by the end of their last turn",
-      rights: { worker: "zadd zcard zrange zrangebyscore zrem zscore", console: "zrevrange", admin: "zrem" },
+      rights: {
+        worker: "zadd zcard zrange zrangebyscore zrem zscore",
+        console: "zrevrange",
+        admin: "zrem",
+      },
     },
     childRoots: {
       key: "{<ns>:<c>}:child-roots",
@@ -128,7 +146,12 @@ export const keyTable = {
       key: "{<ns>:<c>}:people",
       type: "sorted set",
       content: "`person|session` in alphabetical order: who has written where",
-      rights: { ingress: "zadd", worker: "zadd zrem", console: "zrangebylex", admin: "zrangebylex zrem" },
+      rights: {
+        ingress: "zadd",
+        worker: "zadd zrem",
+        console: "zrangebylex",
+        admin: "zrangebylex zrem",
+      },
     },
     highest: {
       key: "{<ns>:<c>}:floor",
@@ -136,12 +159,17 @@ export const keyTable = {
       content:
         "highest numbers of removed sessions: messages `seq`, generations `generation`, events `eventSeq`, history `historyBase`",
       retention: "kept for good",
-      rights: { ingress: "hmget", worker: "hdel hget hgetall hmget hset hsetnx", admin: "hmget hset" },
+      rights: {
+        ingress: "hmget",
+        worker: "hdel hget hgetall hmget hset hsetnx",
+        admin: "hmget hset",
+      },
     },
     letters: {
       key: "{<ns>:<c>}:letters",
       type: "hash",
-      content: "`session|letter` to a dead letter, with `|cards` behind it to the cards of its reply",
+      content:
+        "`session|letter` to a dead letter, with `|cards` behind it to the cards of its reply",
       rights: {
         ingress: "hdel hset pexpire",
         worker: "hdel hexists hget hmget hset pexpire",
@@ -184,7 +212,8 @@ export const keyTable = {
     answerOf: {
       key: "{<ns>:<c>}:begun:<runner>:<ask>",
       type: "string",
-      content: "the answer to one question of a runner; behind a blank as whom the call acts, sealed for that runner",
+      content:
+        "the answer to one question of a runner; behind a blank as whom the call acts, sealed for that runner",
       retention: "10 minutes",
       rights: { worker: "get set", runner: "get" },
     },
@@ -236,13 +265,21 @@ export const keyTable = {
       key: "{<ns>:<c>}:req:<s>",
       type: "list",
       content: "cancels and decisions that no worker has taken over yet",
-      rights: { ingress: "rpush", worker: "del llen lrange rpush unlink", admin: "llen rpush unlink" },
+      rights: {
+        ingress: "rpush",
+        worker: "del llen lrange rpush unlink",
+        admin: "llen rpush unlink",
+      },
     },
     calls: {
       key: "{<ns>:<c>}:calls:<s>",
       type: "hash",
       content: "attempt of a call to `open` or `started`, each with its audit facts, or `done`",
-      rights: { worker: "del hget hgetall hkeys hset hsetnx hvals unlink", console: "hgetall", admin: "hkeys unlink" },
+      rights: {
+        worker: "del hget hgetall hkeys hset hsetnx hvals unlink",
+        console: "hgetall",
+        admin: "hkeys unlink",
+      },
     },
     history: {
       key: "{<ns>:<c>}:h:<s>",
@@ -262,7 +299,11 @@ export const keyTable = {
       key: "{<ns>:<c>}:who:<s>",
       type: "hash",
       content: "who has written in the session, and in what kind of chat",
-      rights: { ingress: "hsetnx", worker: "hgetall hkeys hset hsetnx unlink", admin: "hdel hgetall hkeys unlink" },
+      rights: {
+        ingress: "hsetnx",
+        worker: "hgetall hkeys hset hsetnx unlink",
+        admin: "hdel hgetall hkeys unlink",
+      },
       some: {
         "{<ns>:<c>}:who:api.<s>": { ingress: "hgetall hkeys" },
       },
@@ -323,7 +364,8 @@ export const keyTable = {
     cards: {
       key: "{<ns>:<c>}:cards:<s>",
       type: "hash",
-      content: "card ledger: reply id to its cards, with the whole card while it has buttons that decide",
+      content:
+        "card ledger: reply id to its cards, with the whole card while it has buttons that decide",
       retention: "until the reply is sent or abandoned",
       rights: {
         ingress: "exists hdel hget hset",
@@ -336,7 +378,10 @@ export const keyTable = {
       key: "{<ns>:<c>}:files:<s>",
       type: "hash",
       content: "working folder: path to file; at most 2 MB",
-      rights: { worker: "del hdel hget hgetall hkeys hlen hset hstrlen unlink", admin: "hdel hgetall unlink" },
+      rights: {
+        worker: "del hdel hget hgetall hkeys hlen hset hstrlen unlink",
+        admin: "hdel hgetall unlink",
+      },
     },
     seenOf: {
       key: "{<ns>:<c>}:seen:<s>:<app>:<message id>",
@@ -355,7 +400,8 @@ export const keyTable = {
     approvalOf: {
       key: "{<ns>:<c>}:approval:<s>:<id>",
       type: "hash",
-      content: "one approval as it was asked for `approval`, and what scripts need of it; written by workers only",
+      content:
+        "one approval as it was asked for `approval`, and what scripts need of it; written by workers only",
       retention: "until a week after its expiry",
       rights: {
         ingress: "hget hmget pexpireat",
@@ -368,7 +414,8 @@ export const keyTable = {
     saidOf: {
       key: "{<ns>:<c>}:said:<s>:<id>",
       type: "hash",
-      content: "its `state` and since when `settledAtMs`, `decisions`, cards `cards` and their lease",
+      content:
+        "its `state` and since when `settledAtMs`, `decisions`, cards `cards` and their lease",
       retention: "the same lifetime",
       rights: {
         ingress: "hdel hget hincrby hmget hset hsetnx pexpireat",
@@ -427,7 +474,11 @@ export const keyTable = {
       key: "{<ns>}:rules-by-expiry:<app>",
       type: "sorted set",
       content: "the same rules by expiry",
-      rights: { worker: "zadd zrangebyscore zrem", console: "zrangebyscore", admin: "zrangebyscore zrem" },
+      rights: {
+        worker: "zadd zrangebyscore zrem",
+        console: "zrangebyscore",
+        admin: "zrangebyscore zrem",
+      },
     },
     ofChat: {
       key: "{<ns>}:rules-of-chat:<app>:<chat>",
@@ -508,7 +559,8 @@ export const keyTable = {
     names: {
       key: "{<ns>:trace:<w>}:names",
       type: "list",
-      content: "lines of ingress of ten minutes: a record, the traces in it, and their messages, chats and people",
+      content:
+        "lines of ingress of ten minutes: a record, the traces in it, and their messages, chats and people",
       retention: "`retention.traceDays`",
       rights: { ingress: "pexpire rpush", console: "lrange" },
     },
@@ -517,7 +569,12 @@ export const keyTable = {
       type: "list",
       content: "the same of the other processes, without what traces are about",
       retention: "`retention.traceDays`",
-      rights: { ingress: "pexpire rpush", worker: "pexpire rpush", runner: "pexpire rpush", console: "lrange" },
+      rights: {
+        ingress: "pexpire rpush",
+        worker: "pexpire rpush",
+        runner: "pexpire rpush",
+        console: "lrange",
+      },
     },
   },
   /** How people have rated answers; in one slot. */
@@ -527,7 +584,11 @@ export const keyTable = {
       type: "hash",
       content: "what a person says of an answer: `rating`, `reason`, times, `facts` of the run",
       retention: "`retention.ratingDays`",
-      rights: { ingress: "hmget hset pexpire unlink", console: "hgetall", admin: "hget hgetall unlink" },
+      rights: {
+        ingress: "hmget hset pexpire unlink",
+        console: "hgetall",
+        admin: "hget hgetall unlink",
+      },
     },
     ratings: { key: "{<ns>:ratings}:of", type: "prefix" },
     byTime: {
@@ -599,7 +660,8 @@ export const keyTable = {
     pauses: {
       key: "{<ns>}:pauses",
       type: "hash",
-      content: "`agent:<name>` or `tool:<name>` to who has paused it and when, until it works again",
+      content:
+        "`agent:<name>` or `tool:<name>` to who has paused it and when, until it works again",
       rights: { worker: "hdel hexists hgetall hlen hset", console: "hgetall" },
     },
     pausesChanged: {
@@ -613,7 +675,11 @@ export const keyTable = {
       type: "hash",
       content:
         "operators' changes of agents: `version:<agent>:<number>`, sealed, the last 50; `head:<agent>`; `revision` counts all, `stamp` is the last one's seal; `refused:...` where a worker found a wrong seal",
-      rights: { ingress: "hgetall", worker: "hdel hget hgetall hlen hmget hset", console: "hgetall" },
+      rights: {
+        ingress: "hgetall",
+        worker: "hdel hget hgetall hlen hmget hset",
+        console: "hgetall",
+      },
     },
     agentVersionsChanged: {
       key: "{<ns>}:agent-versions-changed",
@@ -636,7 +702,8 @@ export const keyTable = {
     tokenOf: {
       key: "{<ns>}:token:<name>",
       type: "string",
-      content: "Feishu access token, as long as Feishu says; a `:lock` for 10 s while a process fetches it",
+      content:
+        "Feishu access token, as long as Feishu says; a `:lock` for 10 s while a process fetches it",
       rights: { ingress: "del get pttl set", worker: "del get pttl set", console: "pttl" },
     },
     grantOf: {
@@ -687,14 +754,23 @@ export const keyTable = {
       type: "set",
       content: "ids of the schedules of a person or chat; the owner is a hash",
       retention: "until these are done or removed",
-      rights: { ingress: "smembers srem", worker: "sadd scard smembers srem", admin: "smembers srem" },
+      rights: {
+        ingress: "smembers srem",
+        worker: "sadd scard smembers srem",
+        admin: "smembers srem",
+      },
     },
     scheduleLogOf: {
       key: "{<ns>}:schedule-log:<id>",
       type: "list",
       content: "what became of the last 100 instants at which a schedule was due",
       retention: "as long as the schedule",
-      rights: { ingress: "del lrange", worker: "del lpush lrange ltrim pexpire", console: "lrange", admin: "del" },
+      rights: {
+        ingress: "del lrange",
+        worker: "del lpush lrange ltrim pexpire",
+        console: "lrange",
+        admin: "del",
+      },
     },
     consentOf: {
       key: "{<ns>}:consent:<app>:<person>",
@@ -805,13 +881,24 @@ export const keyTable = {
       key: "{<ns>}:runner-names",
       type: "set",
       content: "runners that have announced themselves",
-      rights: { worker: "smembers", runner: "sadd smembers", console: "smembers srem", admin: "smembers srem" },
+      rights: {
+        worker: "smembers",
+        runner: "sadd smembers",
+        console: "smembers srem",
+        admin: "smembers srem",
+      },
     },
     toolOwners: {
       key: "{<ns>}:tool-owners",
       type: "hash",
-      content: "the runner that a name of a tool, or a prefix ending in `*`, belongs to; written by workers alone",
-      rights: { worker: "hdel hgetall hset hsetnx", runner: "hgetall", console: "hdel hgetall", admin: "hdel hgetall" },
+      content:
+        "the runner that a name of a tool, or a prefix ending in `*`, belongs to; written by workers alone",
+      rights: {
+        worker: "hdel hgetall hset hsetnx",
+        runner: "hgetall",
+        console: "hdel hgetall",
+        admin: "hdel hgetall",
+      },
     },
     runnersChanged: {
       key: "{<ns>}:runners-changed",
@@ -887,9 +974,14 @@ export const keyTable = {
     usageByPerson: {
       key: "{<ns>:usage}:<size>:<number>:people-<measure>",
       type: "sorted set",
-      content: "the people who have used most in it, by `runs`, `tokens` or `nano` (billionths of a dollar)",
+      content:
+        "the people who have used most in it, by `runs`, `tokens` or `nano` (billionths of a dollar)",
       retention: "the same time",
-      rights: { worker: "pexpire zcard zincrby zremrangebyrank", console: "zrevrange", admin: "zrem" },
+      rights: {
+        worker: "pexpire zcard zincrby zremrangebyrank",
+        console: "zrevrange",
+        admin: "zrem",
+      },
     },
     usageBatchOf: {
       key: "{<ns>:usage}:batch:<id>",

@@ -36,7 +36,10 @@ type Group = Readonly<Record<string, { readonly key: string }>>;
 type Value = string | number;
 
 /** What is left open in the form of a key, as one text each. */
-type OpenIn<Key extends string, Given extends string> = Key extends `${string}<${infer Name}>${infer Rest}`
+type OpenIn<
+  Key extends string,
+  Given extends string,
+> = Key extends `${string}<${infer Name}>${infer Rest}`
   ? Name extends Given
     ? OpenIn<Rest, Given>
     : [Value, ...OpenIn<Rest, Given>]
@@ -126,7 +129,10 @@ function formsOf<Rows extends Group, Given extends string = never>(
   rows: Rows,
   given?: Readonly<Record<Given, Value>>,
 ): Forms<Rows, Given> {
-  const forms = Object.entries(rows).map(([name, { key }]) => [name, filled(key.split(/<([^>]+)>/), given ?? {})]);
+  const forms = Object.entries(rows).map(([name, { key }]) => [
+    name,
+    filled(key.split(/<([^>]+)>/), given ?? {}),
+  ]);
   return { of: Object.fromEntries(forms) as Readonly<Record<keyof Rows, Form>> }; // its entries, one for one
 }
 
@@ -163,7 +169,9 @@ function keyOf(form: Form, values: readonly Value[]): string {
   let key = form[0] ?? "";
   for (let at = 1; at < form.length; at += 2) {
     const value = values[(at - 1) / 2];
-    if (value === undefined) throw new TypeError(`the key ${form.join("|")} is asked for without ${form[at]}`);
+    if (value === undefined) {
+      throw new TypeError(`the key ${form.join("|")} is asked for without ${form[at]}`);
+    }
     key += `${value}${form[at + 1]}`;
   }
   return key;

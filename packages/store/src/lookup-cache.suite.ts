@@ -19,7 +19,10 @@ export interface LookupCacheHarness {
 const longMs = 3_600_000;
 
 /** What every LookupCache promises. Call it at the top level of a test file. */
-export function describeLookupCache(name: string, makeHarness: () => Promise<LookupCacheHarness>): void {
+export function describeLookupCache(
+  name: string,
+  makeHarness: () => Promise<LookupCacheHarness>,
+): void {
   describe(`${name}: lookup cache`, () => {
     let harness: LookupCacheHarness;
     let cache: LookupCache;
@@ -53,7 +56,18 @@ export function describeLookupCache(name: string, makeHarness: () => Promise<Loo
 
     it("keeps keys apart, short and long ones, of any text", async () => {
       const long = "k".repeat(199);
-      const keys = ["a", "A", "a b", "a:b", "{a}", "{b}:a", "群", "a\u0000", `${long}1`, `${long}2`];
+      const keys = [
+        "a",
+        "A",
+        "a b",
+        "a:b",
+        "{a}",
+        "{b}:a",
+        "群",
+        "a\u0000",
+        `${long}1`,
+        `${long}2`,
+      ];
       for (const key of keys) await cache.set(key, `value of ${key}`, longMs);
       for (const key of keys) expect(await elsewhere.get(key)).toBe(`value of ${key}`);
     });
@@ -71,7 +85,9 @@ export function describeLookupCache(name: string, makeHarness: () => Promise<Loo
     it("hands a value to one taker", async () => {
       await cache.set("reaction:om_1", "r1", longMs);
       const taken = await Promise.all(
-        Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? cache : elsewhere).take("reaction:om_1")),
+        Array.from({ length: 10 }, (_, i) =>
+          (i % 2 === 0 ? cache : elsewhere).take("reaction:om_1"),
+        ),
       );
       expect(taken.filter((each) => each !== undefined)).toEqual(["r1"]);
       expect(await cache.get("reaction:om_1")).toBeUndefined();
@@ -95,14 +111,26 @@ export function describeLookupCache(name: string, makeHarness: () => Promise<Loo
     });
 
     it("knows for whom a vendor keeps an answer, until its conversation is deleted or expires", async () => {
-      const kept = { responseId: "resp_1", caller: "api:ann", session: "api.s", atMs: 1_000, conversationMs: longMs };
+      const kept = {
+        responseId: "resp_1",
+        caller: "api:ann",
+        session: "api.s",
+        atMs: 1_000,
+        conversationMs: longMs,
+      };
       const askers = ["api:ann", "api:bob", ""];
       const known = async (responseId: string) =>
-        await Promise.all(askers.map(async (caller) => await isKeptFor(elsewhere, responseId, caller)));
+        await Promise.all(
+          askers.map(async (caller) => await isKeptFor(elsewhere, responseId, caller)),
+        );
       expect(await known("resp_1")).toEqual([false, false, false]);
       await noteKeptResponse(cache, kept);
       await noteKeptResponse(cache, { ...kept, responseId: "resp_2", session: "api.other" });
-      await noteKeptResponse(cache, { ...kept, responseId: "resp_3", conversationMs: harness.ttlMs });
+      await noteKeptResponse(cache, {
+        ...kept,
+        responseId: "resp_3",
+        conversationMs: harness.ttlMs,
+      });
       expect(await known("resp_1")).toEqual([true, false, false]);
       await forgetKeptResponses(elsewhere, "api.s", 2_000);
       expect(await known("resp_1")).toEqual([false, false, false]);

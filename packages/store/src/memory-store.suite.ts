@@ -19,7 +19,10 @@ const ann: MemoryOwner = { kind: "person", app: "cli_a", tenant: "t1", id: "ou_a
 const chat: MemoryOwner = { kind: "chat", app: "cli_a", tenant: "t1", id: "oc_team" };
 
 /** What every MemoryStore promises. Call it at the top level of a test file. */
-export function describeMemoryStore(name: string, makeHarness: () => Promise<MemoryStoreHarness>): void {
+export function describeMemoryStore(
+  name: string,
+  makeHarness: () => Promise<MemoryStoreHarness>,
+): void {
   describe(`${name}: memory store`, () => {
     let harness: MemoryStoreHarness;
     let store: MemoryStore;
@@ -33,9 +36,14 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
     });
     afterEach(() => harness.close());
 
-    const write = async (text: string, owner: MemoryOwner = ann, by = "ou_ann", call = `turn c${(calls += 1)}`) =>
-      await store.remember(owner, { call, text, by });
-    const textsOf = async (owner: MemoryOwner) => (await elsewhere.list(owner)).memories.map(({ text }) => text);
+    const write = async (
+      text: string,
+      owner: MemoryOwner = ann,
+      by = "ou_ann",
+      call = `turn c${(calls += 1)}`,
+    ) => await store.remember(owner, { call, text, by });
+    const textsOf = async (owner: MemoryOwner) =>
+      (await elsewhere.list(owner)).memories.map(({ text }) => text);
     const idOf = async (text: string, owner: MemoryOwner = ann): Promise<string> =>
       (await store.list(owner)).memories.find((one) => one.text === text)?.id ?? "";
 
@@ -49,7 +57,9 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
         { text: '坐靠窗的位置 "A"', by: "ou_ann", uses: 0 },
         { text: "likes tea", by: "ou_ann" },
       ]);
-      expect(memories.every(({ atMs, usedAtMs }) => atMs === usedAtMs && atMs <= harness.now())).toBe(true);
+      expect(
+        memories.every(({ atMs, usedAtMs }) => atMs === usedAtMs && atMs <= harness.now()),
+      ).toBe(true);
     });
 
     it("AT-23: tells people, chats, bots and tenants apart", async () => {
@@ -76,7 +86,11 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
 
     it("AT-24: writes once per call, and not again after the memory was taken away", async () => {
       const first = await write("likes tea", ann, "ou_ann", "turn c1");
-      const again = await elsewhere.remember(ann, { call: "turn c1", text: "likes tea", by: "ou_ann" });
+      const again = await elsewhere.remember(ann, {
+        call: "turn c1",
+        text: "likes tea",
+        by: "ou_ann",
+      });
       expect(again).toEqual(first);
       expect(await textsOf(ann)).toEqual(["likes tea"]);
       const id = "id" in first ? first.id : "";
@@ -84,7 +98,9 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       expect(taken.toSorted()).toEqual([0, 1]);
       expect(await write("likes tea", ann, "ou_ann", "turn c1")).toEqual({ state: "forgotten" });
       expect(await textsOf(ann)).toEqual([]);
-      expect(await write("likes tea", ann, "ou_ann", "turn c2")).toMatchObject({ state: "written" });
+      expect(await write("likes tea", ann, "ou_ann", "turn c2")).toMatchObject({
+        state: "written",
+      });
     });
 
     it("keeps one memory of a text", async () => {
@@ -124,12 +140,22 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
     });
 
     it("finds those with most words in common, then the newest", async () => {
-      for (const text of ["likes green tea", "has a cat", "travels by train", "drinks tea at noon", "喜欢靠窗的座位"]) {
+      for (const text of [
+        "likes green tea",
+        "has a cat",
+        "travels by train",
+        "drinks tea at noon",
+        "喜欢靠窗的座位",
+      ]) {
         await write(text);
         await harness.advance(2);
       }
-      const found = async (query: string) => (await elsewhere.find(ann, [ann], query)).map(({ text }) => text);
-      expect((await found("Green TEA, please")).slice(0, 2)).toEqual(["likes green tea", "drinks tea at noon"]);
+      const found = async (query: string) =>
+        (await elsewhere.find(ann, [ann], query)).map(({ text }) => text);
+      expect((await found("Green TEA, please")).slice(0, 2)).toEqual([
+        "likes green tea",
+        "drinks tea at noon",
+      ]);
       expect((await found("订一个靠窗位")).at(0)).toBe("喜欢靠窗的座位");
       expect(await found("nothing of this")).toEqual([
         "喜欢靠窗的座位",
@@ -166,7 +192,10 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       expect(found).toHaveLength(8);
       expect(new Set(found.map(({ owner }) => owner.kind))).toEqual(new Set(["person", "chat"]));
       for (let at = 0; at < 4; at += 1) await write(`long ${at} ${"x ".repeat(400)}`);
-      const characters = (await store.find(ann, [ann, chat], "long x")).reduce((sum, { text }) => sum + text.length, 0);
+      const characters = (await store.find(ann, [ann, chat], "long x")).reduce(
+        (sum, { text }) => sum + text.length,
+        0,
+      );
       expect(characters).toBeGreaterThan(1_600);
       expect(characters).toBeLessThanOrEqual(2_000);
     });
@@ -196,7 +225,8 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
 
     it("AT-23, AT-25: keeps the text of many for the next look-up, and forgets it with each change", async () => {
       const kept = async () => /"[^"]*:look-up"/.test(await harness.keys());
-      const find = async (owner: MemoryOwner) => (await elsewhere.find(owner, [owner], "")).map(({ text }) => text);
+      const find = async (owner: MemoryOwner) =>
+        (await elsewhere.find(owner, [owner], "")).map(({ text }) => text);
       const other = { ...ann, tenant: "t2" };
       for (let at = 0; at < 31; at += 1) await write(`note ${at}`);
       await write("of another tenant", other);
@@ -257,7 +287,9 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       expect(await write("has a cat")).toEqual({ state: "off" });
       expect(await elsewhere.find(ann, [ann, chat], "tea")).toEqual([]);
       expect(await elsewhere.find(ann, [chat], "tea")).toEqual([]);
-      expect(await elsewhere.find({ ...ann, id: "ou_ben" }, [chat], "tea")).toMatchObject([{ text: "ours" }]);
+      expect(await elsewhere.find({ ...ann, id: "ou_ben" }, [chat], "tea")).toMatchObject([
+        { text: "ours" },
+      ]);
       expect(await harness.keys()).not.toContain("likes tea");
       await store.switch(ann, "on");
       expect(await elsewhere.list(ann)).toEqual({ off: false, memories: [] });
@@ -284,7 +316,10 @@ export function describeMemoryStore(name: string, makeHarness: () => Promise<Mem
       const id = await idOf("likes tea");
       const { app, kind } = ann;
       expect(await store.takeBack({ app, kind, id: "ou_ben" }, id)).toBe(false);
-      const taken = await Promise.all([store.takeBack(ann, id), elsewhere.takeBack({ app, kind, id: ann.id }, id)]);
+      const taken = await Promise.all([
+        store.takeBack(ann, id),
+        elsewhere.takeBack({ app, kind, id: ann.id }, id),
+      ]);
       expect(taken.toSorted()).toEqual([false, true]);
       expect(await textsOf(ann)).toEqual([]);
     });

@@ -88,7 +88,9 @@ export class MemoryStore {
 
   /** All of an owner, the newest first. */
   async list(owner: MemoryOwner): Promise<FoundMemories> {
-    const reply = await runScript(this.#redis, readMemories, this.#keysOf(owner), { tenant: tenantOf(owner) });
+    const reply = await runScript(this.#redis, readMemories, this.#keysOf(owner), {
+      tenant: tenantOf(owner),
+    });
     return foundIn(reply);
   }
 
@@ -96,7 +98,11 @@ export class MemoryStore {
    * The best ones for a text: those with most words in common, of these the newest; at most 8 with 2,000 characters.
    * None where `asker` wants nothing remembered.
    */
-  async find(asker: MemoryOwner, owners: readonly MemoryOwner[], query: string): Promise<OwnedMemory[]> {
+  async find(
+    asker: MemoryOwner,
+    owners: readonly MemoryOwner[],
+    query: string,
+  ): Promise<OwnedMemory[]> {
     const [off, ...lists] = await Promise.all([
       owners.includes(asker) ? false : this.isOff(asker),
       ...owners.map(async (owner) => await this.#ownedBy(owner)),
@@ -116,7 +122,9 @@ export class MemoryStore {
     const memories: OwnedMemory[] = [];
     for (let at = 0; at < fields.length; at += 4) {
       const [member = "", text = "", by = "", atMs] = fields.slice(at, at + 4);
-      if (member.startsWith(tenant)) memories.push({ id: idOf(member), text, by, atMs: Number(atMs), owner });
+      if (member.startsWith(tenant)) {
+        memories.push({ id: idOf(member), text, by, atMs: Number(atMs), owner });
+      }
     }
     return memories;
   }
@@ -138,7 +146,9 @@ export class MemoryStore {
   /** Returns how many of them there were. */
   async forget(owner: MemoryOwner, ids: readonly string[]): Promise<number> {
     const values = { knownMs: forgottenMs, members: membersOf(owner, ids) };
-    return ids.length === 0 ? 0 : Number(await runScript(this.#redis, forgetMemories, this.#keysOf(owner), values));
+    return ids.length === 0
+      ? 0
+      : Number(await runScript(this.#redis, forgetMemories, this.#keysOf(owner), values));
   }
 
   /** Of a person: from now on nothing is remembered, and what was is gone; or it begins anew. Returns how many are gone. */
@@ -165,7 +175,9 @@ export class MemoryStore {
     const { memories } = await runScript(this.#redis, readMemories, keys, { tenant: "" });
     const members = memories.flatMap(({ member }) => (idOf(member) === id ? [member] : []));
     const values = { knownMs: forgottenMs, members };
-    return members.length > 0 && Number(await runScript(this.#redis, forgetMemories, keys, values)) > 0;
+    return (
+      members.length > 0 && Number(await runScript(this.#redis, forgetMemories, keys, values)) > 0
+    );
   }
 
   /** Takes away what one person has left with an owner, in every tenant. */
@@ -174,7 +186,9 @@ export class MemoryStore {
     const { memories } = await runScript(this.#redis, readMemories, keys, { tenant: "" });
     const members = memories.flatMap(({ member, by }) => (by === person ? [member] : []));
     const values = { knownMs: forgottenMs, members };
-    return members.length === 0 ? 0 : Number(await runScript(this.#redis, forgetMemories, keys, values));
+    return members.length === 0
+      ? 0
+      : Number(await runScript(this.#redis, forgetMemories, keys, values));
   }
 
   /** How many there are, those that expired a moment ago perhaps included. */
@@ -236,7 +250,9 @@ function wordsOf(text: string): Set<string> {
   for (const [run] of plain.matchAll(cjk)) {
     const characters = [...run];
     if (characters.length === 1) words.add(run);
-    for (let at = 1; at < characters.length; at += 1) words.add(`${characters[at - 1]}${characters[at]}`);
+    for (let at = 1; at < characters.length; at += 1) {
+      words.add(`${characters[at - 1]}${characters[at]}`);
+    }
   }
   for (const [one] of plain.replaceAll(cjk, " ").matchAll(word)) words.add(one);
   return words;
@@ -260,7 +276,9 @@ function commonWords(text: string, wanted: ReadonlySet<string>): number {
 /** Whether a plain text has a word, other than within a longer one. */
 function hasWord(plain: string, one: string): boolean {
   for (let at = plain.indexOf(one); at >= 0; at = plain.indexOf(one, at + 1)) {
-    if (!isOfWord(plain.charCodeAt(at - 1)) && !isOfWord(plain.charCodeAt(at + one.length))) return true;
+    if (!isOfWord(plain.charCodeAt(at - 1)) && !isOfWord(plain.charCodeAt(at + one.length))) {
+      return true;
+    }
   }
   return false;
 }

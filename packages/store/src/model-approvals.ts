@@ -75,7 +75,9 @@ export class ModelApprovals {
   }
 
   isWaitedFor(session: SessionKey): boolean {
-    return [...this.#asked.values()].some((each) => each.session === session && each.state === "pending");
+    return [...this.#asked.values()].some(
+      (each) => each.session === session && each.state === "pending",
+    );
   }
 
   /** The text in a session's history about the result of an approval. */
@@ -102,7 +104,11 @@ export class ModelApprovals {
     return all[pick % all.length] ?? [undefined, undefined];
   }
 
-  #expected(asked: AskedApproval, word: "approve" | "reject", person: string): DecideResult["result"] {
+  #expected(
+    asked: AskedApproval,
+    word: "approve" | "reject",
+    person: string,
+  ): DecideResult["result"] {
     if (asked.state !== "pending") return "closed";
     if (word === "reject") {
       asked.state = "rejected";
@@ -120,7 +126,10 @@ export class ModelApprovals {
     else expect(found).toMatchObject({ result, status: { state } });
   }
 
-  #news({ session }: AskedApproval, decided: DecideResult): { session: SessionKey; wakeGen?: number } {
+  #news(
+    { session }: AskedApproval,
+    decided: DecideResult,
+  ): { session: SessionKey; wakeGen?: number } {
     const wakeGen = "wakeGen" in decided ? decided.wakeGen : undefined;
     return { session, ...(wakeGen !== undefined && { wakeGen }) };
   }
@@ -147,13 +156,21 @@ export class ModelApprovals {
 
   async expectPending(session: SessionKey): Promise<void> {
     const pending = await this.#store.pending(session);
-    const expected = [...this.#asked].filter(([, each]) => each.session === session && each.state === "pending");
-    expect(new Set(pending.map(({ approval }) => approval.id))).toEqual(new Set(expected.map(([id]) => id)));
+    const expected = [...this.#asked].filter(
+      ([, each]) => each.session === session && each.state === "pending",
+    );
+    expect(new Set(pending.map(({ approval }) => approval.id))).toEqual(
+      new Set(expected.map(([id]) => id)),
+    );
   }
 
   /** The texts of a turn about its questions: exactly one for each answer that it has read. */
   textsOf(session: SessionKey, messageId: string): string[] {
-    const mine = [...this.#asked].filter(([, each]) => each.session === session && each.messageId === messageId);
-    return mine.flatMap(([id, { state, isUnread }]) => (isUnread ? [] : [ModelApprovals.textOf(id, state)]));
+    const mine = [...this.#asked].filter(
+      ([, each]) => each.session === session && each.messageId === messageId,
+    );
+    return mine.flatMap(([id, { state, isUnread }]) =>
+      isUnread ? [] : [ModelApprovals.textOf(id, state)],
+    );
   }
 }

@@ -60,7 +60,10 @@ export function describeNameBook(name: string, makeHarness: () => Promise<NameBo
         ]),
         20,
       );
-      expect(await elsewhere.unknown(["ou_old", "ou_new", "ou_secret", "ou_none"], 15)).toEqual(["ou_old", "ou_none"]);
+      expect(await elsewhere.unknown(["ou_old", "ou_new", "ou_secret", "ou_none"], 15)).toEqual([
+        "ou_old",
+        "ou_none",
+      ]);
       expect([...(await elsewhere.of(["ou_secret"]))]).toEqual([]);
     });
 

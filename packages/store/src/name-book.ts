@@ -27,7 +27,10 @@ export class NameBook {
   /** Writes names down; an empty one says that the platform does not tell. */
   async keep(names: ReadonlyMap<string, string>, nowMs: number): Promise<void> {
     if (names.size === 0) return;
-    const entries = [...names].flatMap(([id, name]) => [id, name.slice(0, longestName).toWellFormed()]);
+    const entries = [...names].flatMap(([id, name]) => [
+      id,
+      name.slice(0, longestName).toWellFormed(),
+    ]);
     const keys = { names: this.#names, byTime: this.#byTime };
     await runScript(this.#redis, keepNames, keys, { nowMs, most: this.#maxNames, entries });
   }
@@ -44,7 +47,9 @@ export class NameBook {
     const wanted = [...new Set(ids)].filter((id) => id !== "");
     if (wanted.length === 0) return new Map();
     const names = await this.#redis.hmget(this.#names, ...wanted);
-    return new Map(wanted.flatMap((id, at): [string, string][] => (names[at] ? [[id, names[at]]] : [])));
+    return new Map(
+      wanted.flatMap((id, at): [string, string][] => (names[at] ? [[id, names[at]]] : [])),
+    );
   }
 
   /** Ids of those whose name has the text in it, however it is written. */

@@ -1,5 +1,10 @@
 // Announcements of processes, and what operators see and order.
-export { type AgentVersion, AgentVersions, type RefusedVersion, type StoredVersions } from "./agent-versions.ts";
+export {
+  type AgentVersion,
+  AgentVersions,
+  type RefusedVersion,
+  type StoredVersions,
+} from "./agent-versions.ts";
 export { type OrderAct, OperatorOrders } from "./operator-orders.ts";
 export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";
 export {
@@ -9,7 +14,12 @@ export {
   type KnownInstance,
   Announcer,
 } from "./instance-directory.ts";
-export { EventWatchReports, maxMissed, type EventWatchReport, type MissedMessage } from "./event-watch-reports.ts";
+export {
+  EventWatchReports,
+  maxMissed,
+  type EventWatchReport,
+  type MissedMessage,
+} from "./event-watch-reports.ts";
 export {
   maxTracesOfSubject,
   subjectKinds,
@@ -56,5 +66,10 @@ export {
 } from "./usage-store.ts";
 export { type Pause, Pauses } from "./pauses.ts";
 export { Presence } from "./presence.ts";
-export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
+export {
+  readServerStates,
+  type ServerState,
+  readServerFacts,
+  type RedisServerFacts,
+} from "./server-facts.ts";
 export { StateMigration } from "./state-migration.ts";

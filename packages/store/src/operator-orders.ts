@@ -1,4 +1,11 @@
-import { jsonParserOf, OperatorOrder, OrderResult, pause, systemClock, type Clock } from "@larkline/protocol";
+import {
+  jsonParserOf,
+  OperatorOrder,
+  OrderResult,
+  pause,
+  systemClock,
+  type Clock,
+} from "@larkline/protocol";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
@@ -9,7 +16,10 @@ import { createKeyspace, type StoreOptions } from "./keys.ts";
  * What came of handing an order in. `not_taken`: no worker has taken it, and none will. `uncertain`: a worker has taken
  * it and not said what came of it.
  */
-export type OrderOutcome = { state: "done"; result: OrderResult } | { state: "not_taken" } | { state: "uncertain" };
+export type OrderOutcome =
+  | { state: "done"; result: OrderResult }
+  | { state: "not_taken" }
+  | { state: "uncertain" };
 
 /** An order that no worker has taken for so long has been given up by its operator. */
 const lateMs = 60_000;
@@ -40,7 +50,15 @@ export class OperatorOrders {
 
   /** Adds an order, and waits for its result for at most `patienceMs`. */
   async handIn(order: OperatorOrder, patienceMs: number): Promise<OrderOutcome> {
-    const id = await this.#redis.xadd(this.#stream, "MAXLEN", "~", maxWaiting, "*", "o", JSON.stringify(order));
+    const id = await this.#redis.xadd(
+      this.#stream,
+      "MAXLEN",
+      "~",
+      maxWaiting,
+      "*",
+      "o",
+      JSON.stringify(order),
+    );
     if (id === null) throw new Error("the order was not stored");
     const untilMs = this.#clock.monotonic() + patienceMs;
     while (this.#clock.monotonic() < untilMs) {
@@ -68,11 +86,18 @@ export class OperatorOrders {
     const [id, text, isLate] = reply;
     const order = parseOrder(text);
     const result: OrderResult =
-      isLate === 1 ? { result: "late" } : order.ok ? await apply(order.value) : { result: "not_possible" };
+      isLate === 1
+        ? { result: "late" }
+        : order.ok
+          ? await apply(order.value)
+          : { result: "not_possible" };
     await this.#redis.set(this.#answers + id, JSON.stringify(result), "PX", answerKeptMs);
     return true;
   }
 }
 
 /** What one kind of order says. */
-export type OrderAct<D extends OperatorOrder["act"]["do"]> = Extract<OperatorOrder["act"], { do: D }>;
+export type OrderAct<D extends OperatorOrder["act"]["do"]> = Extract<
+  OperatorOrder["act"],
+  { do: D }
+>;

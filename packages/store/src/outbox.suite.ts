@@ -1,5 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { OutboxLease } from "./session-types.ts";
 import { commitOf, messageOf, mustClaim, outboxRecord } from "./suite-samples.ts";
@@ -38,7 +42,10 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const claim = await mustClaim(store, session, wakeGen);
       const done = await commitOf(store, claim, { outbox: outboxRecord(session, "r1") });
-      expect(done).toMatchObject({ state: "idle", deliver: { record: outboxRecord(session, "r1") } });
+      expect(done).toMatchObject({
+        state: "idle",
+        deliver: { record: outboxRecord(session, "r1") },
+      });
       expect(await store.leaseOutbox(session)).toBeUndefined();
     });
 
@@ -55,18 +62,34 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     it("a commit that continues or requeues hands over the outbox too", async () => {
       for (const id of ["om_1", "om_2", "om_3"]) await store.append(messageOf(session, id));
       const claim = await mustClaim(store, session, 1);
-      const next = await commitOf(store, claim, { more: true, outbox: outboxRecord(session, "r1") });
-      expect(next).toMatchObject({ state: "next", head: { seq: 2 }, deliver: { record: { id: "r1" } } });
+      const next = await commitOf(store, claim, {
+        more: true,
+        outbox: outboxRecord(session, "r1"),
+      });
+      expect(next).toMatchObject({
+        state: "next",
+        head: { seq: 2 },
+        deliver: { record: { id: "r1" } },
+      });
       await store.ackOutbox(session, mustLease("deliver" in next ? next.deliver : undefined).token);
-      const requeued = await commitOf(store, claim, { seq: 2, outbox: outboxRecord(session, "r2") });
-      expect(requeued).toMatchObject({ state: "requeue", wakeGen: 2, deliver: { record: { id: "r2" } } });
+      const requeued = await commitOf(store, claim, {
+        seq: 2,
+        outbox: outboxRecord(session, "r2"),
+      });
+      expect(requeued).toMatchObject({
+        state: "requeue",
+        wakeGen: 2,
+        deliver: { record: { id: "r2" } },
+      });
     });
 
     it("a commit does not overtake a reply that waits for its retry", async () => {
       const { token, record } = mustLease(await push("r1"));
       await store.retryOutbox({ token, record }, harness.now() + 60_000);
       await store.append(messageOf(session, "om_1"));
-      const done = await commitOf(store, await mustClaim(store, session, 1), { outbox: outboxRecord(session, "r2") });
+      const done = await commitOf(store, await mustClaim(store, session, 1), {
+        outbox: outboxRecord(session, "r2"),
+      });
       expect(done).toEqual({ state: "idle" });
     });
 
@@ -151,11 +174,15 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
 
     it("lists no more sessions than asked for", async () => {
       for (const key of [session, other]) {
-        const { token, record } = mustLease((await store.pushOutbox(outboxRecord(key, "r1"), "r1")).lease);
+        const { token, record } = mustLease(
+          (await store.pushOutbox(outboxRecord(key, "r1"), "r1")).lease,
+        );
         await store.retryOutbox({ token, record }, harness.now());
       }
       expect(await store.dueOutboxes(harness.now() + 5, 1)).toHaveLength(1);
-      expect((await store.dueOutboxes(harness.now() + 5, 10)).sort()).toEqual([session, other].sort());
+      expect((await store.dueOutboxes(harness.now() + 5, 10)).sort()).toEqual(
+        [session, other].sort(),
+      );
     });
 
     it("a lease expires, and the reply goes to the next sender", async () => {
@@ -176,7 +203,9 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       await push("r1");
       await harness.advance(harness.leaseMs + 1);
       await store.append(messageOf(session, "om_1"));
-      const done = await commitOf(store, await mustClaim(store, session, 1), { outbox: outboxRecord(session, "r2") });
+      const done = await commitOf(store, await mustClaim(store, session, 1), {
+        outbox: outboxRecord(session, "r2"),
+      });
       expect(done).toMatchObject({ state: "idle", deliver: { record: { id: "r1" } } });
     });
 
@@ -194,7 +223,9 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       record.text = "changed";
       leased.text = "changed";
       await store.retryOutbox({ token, record: outboxRecord(session, "r1") }, harness.now() - 1);
-      expect(mustLease(await store.leaseOutbox(session)).record).toEqual(outboxRecord(session, "r1"));
+      expect(mustLease(await store.leaseOutbox(session)).record).toEqual(
+        outboxRecord(session, "r1"),
+      );
     });
   });
 }

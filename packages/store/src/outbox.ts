@@ -1,7 +1,19 @@
-import { type InboundMessage, type Clock, type Random, type SessionKey, systemClock } from "@larkline/protocol";
+import {
+  type InboundMessage,
+  type Clock,
+  type Random,
+  type SessionKey,
+  systemClock,
+} from "@larkline/protocol";
 import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
-import type { AppendResult, CardReply, OutboxLease, OutboxRecord, PushResult } from "./session-types.ts";
+import type {
+  AppendResult,
+  CardReply,
+  OutboxLease,
+  OutboxRecord,
+  PushResult,
+} from "./session-types.ts";
 import { appendResultFrom, inboundFrom, needsFirst, outboxFrom, cardsFrom } from "./stored.ts";
 
 const pushOutbox = script("push-outbox");
@@ -29,7 +41,11 @@ export class RedisOutbox {
     this.#options = options;
   }
 
-  async push(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<PushResult> {
+  async push(
+    record: OutboxRecord,
+    messageId: string,
+    parked?: InboundMessage,
+  ): Promise<PushResult> {
     const { redis, leaseMs, rememberMs, clock, random } = this.#options;
     const keys = this.#options.keys.session(record.session);
     const seen = keys.seenOf(record.target.app, messageId);
@@ -37,8 +53,20 @@ export class RedisOutbox {
     const token = random.uuid();
     const untilMs = clock.monotonic() + leaseMs;
     const reply = JSON.stringify(record);
-    const values = { sid: record.session, reply, seenTtlMs: rememberMs, token, leaseMs, message: text };
-    const pushed = await runScript(redis, pushOutbox, { ...keys, seen, parked: keys.parkedOf(messageId) }, values);
+    const values = {
+      sid: record.session,
+      reply,
+      seenTtlMs: rememberMs,
+      token,
+      leaseMs,
+      message: text,
+    };
+    const pushed = await runScript(
+      redis,
+      pushOutbox,
+      { ...keys, seen, parked: keys.parkedOf(messageId) },
+      values,
+    );
     const [stored, leased = ""] = pushed as [number, string?]; // shape fixed by the script
     return {
       stored: stored === 1,
@@ -47,11 +75,17 @@ export class RedisOutbox {
   }
 
   async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
-    const text = await this.#options.redis.get(this.#options.keys.session(session).parkedOf(messageId));
+    const text = await this.#options.redis.get(
+      this.#options.keys.session(session).parkedOf(messageId),
+    );
     return text === null ? undefined : inboundFrom(text);
   }
 
-  async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
+  async release(
+    session: SessionKey,
+    messageId: string,
+    action: "append" | "drop",
+  ): Promise<AppendResult | undefined> {
     const { redis, rememberMs, maxWaiting, clock } = this.#options;
     // Only to learn its facts, such as the app, which the key of the seen message needs; the script decides.
     const message = await this.parked(session, messageId);
@@ -78,7 +112,9 @@ export class RedisOutbox {
     const keys = this.#options.keys.session(session);
     const token = random.uuid();
     const untilMs = clock.monotonic() + leaseMs;
-    const record = String(await runScript(redis, leaseOutbox, keys, { sid: session, token, leaseMs }));
+    const record = String(
+      await runScript(redis, leaseOutbox, keys, { sid: session, token, leaseMs }),
+    );
     return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
@@ -91,7 +127,10 @@ export class RedisOutbox {
     return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
-  async retry({ token, record }: Pick<OutboxLease, "token" | "record">, retryAtMs: number): Promise<void> {
+  async retry(
+    { token, record }: Pick<OutboxLease, "token" | "record">,
+    retryAtMs: number,
+  ): Promise<void> {
     const keys = this.#options.keys.session(record.session);
     const values = { sid: record.session, token, reply: JSON.stringify(record), retryAtMs };
     await runScript(this.#options.redis, retryOutbox, keys, values);
@@ -128,7 +167,9 @@ export class CardLedger {
     const { session, replyId } = reply;
     const keys = this.#keys.session(session);
     const proof =
-      "epoch" in fence ? { fence: "epoch", holder: fence.epoch } : { fence: "outbox", holder: fence.outboxToken };
+      "epoch" in fence
+        ? { fence: "epoch", holder: fence.epoch }
+        : { fence: "outbox", holder: fence.outboxToken };
     const values = { sid: session, replyId, reply: JSON.stringify(reply), ...proof };
     const saved = await runScript(this.#redis, saveCards, keys, values);
     return saved === 1;
@@ -143,7 +184,10 @@ export class CardLedger {
   }
 
   /** Replies that were last written before `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
-  async untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]> {
+  async untouched(
+    beforeMs: number,
+    limit: number,
+  ): Promise<{ session: SessionKey; replyId: string }[]> {
     const indexes = this.#keys.cells().map(({ openCards }) => openCards);
     const pairs = await duePairs(this.#redis, indexes, { untilMs: beforeMs, limit });
     return pairs.map(([session, replyId]) => ({ session, replyId }));

@@ -1,5 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { PushResult } from "./session-types.ts";
 import { commitOf, farFutureMs, messageOf, mustClaim, outboxRecord } from "./suite-samples.ts";
@@ -25,7 +29,9 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       for (const each of opened.splice(0)) await each.close();
     });
 
-    const message = messageOf(session, "om_1", { parts: [{ type: "text", text: "晚到的 \u0000 😀" }] });
+    const message = messageOf(session, "om_1", {
+      parts: [{ type: "text", text: "晚到的 \u0000 😀" }],
+    });
 
     async function park(): Promise<PushResult> {
       return await store.pushOutbox(outboxRecord(session, "question"), "om_1", message);
@@ -52,7 +58,9 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await park();
       expect(await store.append(message)).toEqual({ result: "duplicate", seq: 0, ahead: 0 });
       const changed = messageOf(session, "om_1");
-      expect(await store.pushOutbox(outboxRecord(session, "again"), "om_1", changed)).toEqual({ stored: false });
+      expect(await store.pushOutbox(outboxRecord(session, "again"), "om_1", changed)).toEqual({
+        stored: false,
+      });
       expect(await store.parked(session, "om_1")).toEqual(message);
     });
 
@@ -78,7 +86,11 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       });
       expect(await store.parked(session, "om_1")).toBeUndefined();
       expect(await store.seqOf(session, "cli_app", "om_1")).toBe(1);
-      expect(await store.append(message)).toMatchObject({ result: "duplicate", seq: 1, wakeGen: 1 });
+      expect(await store.append(message)).toMatchObject({
+        result: "duplicate",
+        seq: 1,
+        wakeGen: 1,
+      });
       expect((await mustClaim(store, session, 1)).head).toEqual({ seq: 1, message });
     });
 
@@ -86,14 +98,20 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await park();
       await store.append(messageOf(session, "om_2"));
       const released = await store.release(session, "om_1", "append");
-      expect(released).toMatchObject({ seq: 2, ahead: 1, head: { seq: 1, message: { id: "om_2" } } });
+      expect(released).toMatchObject({
+        seq: 2,
+        ahead: 1,
+        head: { seq: 1, message: { id: "om_2" } },
+      });
       expect(released).not.toHaveProperty("wakeGen");
     });
 
     it("is released once", async () => {
       await park();
       const released = await Promise.all(
-        Array.from({ length: 10 }, (_, i) => store.release(session, "om_1", i % 2 === 0 ? "append" : "drop")),
+        Array.from({ length: 10 }, (_, i) =>
+          store.release(session, "om_1", i % 2 === 0 ? "append" : "drop"),
+        ),
       );
       expect(released.filter((each) => each !== undefined)).toHaveLength(1);
       expect(await store.release(session, "om_1", "append")).toBeUndefined();
@@ -103,7 +121,11 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
 
     it("is gone without a trace when it is dropped, and stays recognised", async () => {
       await park();
-      expect(await store.release(session, "om_1", "drop")).toEqual({ result: "accepted", seq: 0, ahead: 0 });
+      expect(await store.release(session, "om_1", "drop")).toEqual({
+        result: "accepted",
+        seq: 0,
+        ahead: 0,
+      });
       expect(await store.release(session, "om_1", "append")).toBeUndefined();
       expect(await store.parked(session, "om_1")).toBeUndefined();
       expect(await store.append(message)).toMatchObject({ result: "duplicate", seq: 0 });
@@ -114,16 +136,24 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await open({ maxWaiting: 1 });
       await store.append(messageOf(session, "om_2"));
       await park();
-      expect(await store.release(session, "om_1", "append")).toMatchObject({ result: "full", head: { seq: 1 } });
+      expect(await store.release(session, "om_1", "append")).toMatchObject({
+        result: "full",
+        head: { seq: 1 },
+      });
       expect(await store.parked(session, "om_1")).toEqual(message);
       await commitOf(store, await mustClaim(store, session, 1));
-      expect(await store.release(session, "om_1", "append")).toMatchObject({ result: "accepted", seq: 2 });
+      expect(await store.release(session, "om_1", "append")).toMatchObject({
+        result: "accepted",
+        seq: 2,
+      });
     });
 
     it("AL-47: is not forgotten when the process that released it dies before the wake-up", async () => {
       await park();
       await store.release(session, "om_1", "append");
-      expect(await store.stale(farFutureMs, 10)).toMatchObject([{ session, state: "queued", gen: 1 }]);
+      expect(await store.stale(farFutureMs, 10)).toMatchObject([
+        { session, state: "queued", gen: 1 },
+      ]);
       expect(await store.heal(session, 1)).toBe(1);
     });
 

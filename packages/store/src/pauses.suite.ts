@@ -32,7 +32,9 @@ export function describePauses(name: string, makeHarness: () => Promise<PausesHa
       expect(await pauses.set(agent, false, "console:Bo")).toBe("nothing");
       expect(await pauses.list()).toEqual([]);
       const records = [];
-      for await (const record of harness.audit.export(0, Number.MAX_SAFE_INTEGER)) records.push(record);
+      for await (const record of harness.audit.export(0, Number.MAX_SAFE_INTEGER)) {
+        records.push(record);
+      }
       expect(records).toMatchObject([
         { kind: "agent_paused", agent: "sales", userId: "console:Ann" },
         { kind: "agent_resumed", agent: "sales", userId: 'console:"Bo"' },
@@ -45,7 +47,10 @@ export function describePauses(name: string, makeHarness: () => Promise<PausesHa
       expect(await pauses.set({ what: "tool", name: "pay" }, true, "console")).toBe("full");
       await pauses.set({ what: "agent", name: "deploy" }, false, "console");
       await pauses.refresh();
-      expect([pauses.of("agent", "deploy"), pauses.of("tool", "deploy")?.by]).toEqual([undefined, "console"]);
+      expect([pauses.of("agent", "deploy"), pauses.of("tool", "deploy")?.by]).toEqual([
+        undefined,
+        "console",
+      ]);
     });
 
     it("reach a process that watches, which keeps them until it reads them again", async () => {
@@ -53,7 +58,9 @@ export function describePauses(name: string, makeHarness: () => Promise<PausesHa
       const watching = new AbortController();
       await elsewhere.watch(() => void elsewhere.refresh(), watching.signal);
       await pauses.set({ what: "tool", name: "pay" }, true, "console");
-      await vi.waitFor(() => expect(elsewhere.of("tool", "pay")).toMatchObject({ by: "console" }), { timeout: 60_000 });
+      await vi.waitFor(() => expect(elsewhere.of("tool", "pay")).toMatchObject({ by: "console" }), {
+        timeout: 60_000,
+      });
       watching.abort();
       await pauses.set({ what: "tool", name: "pay" }, false, "console");
       expect(elsewhere.of("tool", "pay")).toBeDefined();

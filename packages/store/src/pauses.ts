@@ -50,7 +50,11 @@ export class Pauses {
   }
 
   /** The audit log has it in the same step. `nothing`: it was so before; `full`: too many are paused. */
-  async set({ what, name }: Paused, isPaused: boolean, by: string): Promise<"done" | "nothing" | "full"> {
+  async set(
+    { what, name }: Paused,
+    isPaused: boolean,
+    by: string,
+  ): Promise<"done" | "nothing" | "full"> {
     const values = {
       field: fieldOf(what, name),
       kind: `${what}_${isPaused ? "paused" : "resumed"}`,
@@ -61,7 +65,9 @@ export class Pauses {
       channel: this.#channel,
       auditMax: keepAllAudits,
     };
-    const reply = Number(await runScript(this.#redis, pause, { pauses: this.#pauses, audit: this.#audit }, values));
+    const reply = Number(
+      await runScript(this.#redis, pause, { pauses: this.#pauses, audit: this.#audit }, values),
+    );
     return reply === 1 ? "done" : reply === 0 ? "nothing" : "full";
   }
 
@@ -110,5 +116,7 @@ function fieldOf(what: Paused["what"], name: string): string {
 function pauseFrom(field: string, text: string): Pause | undefined {
   const what = pausable.find((one) => field.startsWith(`${one}:`));
   const parsed = parsePause(text);
-  return what === undefined || !parsed.ok ? undefined : { what, name: field.slice(what.length + 1), ...parsed.value };
+  return what === undefined || !parsed.ok
+    ? undefined
+    : { what, name: field.slice(what.length + 1), ...parsed.value };
 }

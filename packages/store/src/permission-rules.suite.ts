@@ -48,13 +48,17 @@ export function describePermissionRules(name: string, makeHarness: MakeSessionSt
       for (const number of [3, 1, 2]) await rules.add(ruleOf(number));
       await rules.add(ruleOf(4, { chatId: "oc_other", createdAtMs: 1 }));
       expect(await rules.inForce("cli_app", "oc_chat")).toEqual([ruleOf(1), ruleOf(2), ruleOf(3)]);
-      expect((await rules.list("cli_app")).map(({ id }) => id)).toEqual([4, 1, 2, 3].map(approvalIdOf));
+      expect((await rules.list("cli_app")).map(({ id }) => id)).toEqual(
+        [4, 1, 2, 3].map(approvalIdOf),
+      );
     });
 
     it("are many without getting lost", async () => {
       const numbers = Array.from({ length: 1_200 }, (_, i) => i);
       await Promise.all(numbers.map((number) => rules.add(ruleOf(number))));
-      expect((await rules.inForce("cli_app", "oc_chat")).map(({ id }) => id)).toEqual(numbers.map(approvalIdOf));
+      expect((await rules.inForce("cli_app", "oc_chat")).map(({ id }) => id)).toEqual(
+        numbers.map(approvalIdOf),
+      );
       expect(await rules.list("cli_app")).toHaveLength(numbers.length);
     });
 
@@ -111,7 +115,9 @@ export function describePermissionRules(name: string, makeHarness: MakeSessionSt
       for (const rule of theirs) await rules.forget(rule);
       expect(await rules.ofPerson("cli_app", "ou_ann")).toMatchObject([{ id: approvalIdOf(2) }]);
       await rules.revoke("cli_app", approvalIdOf(2), boss);
-      for (let round = 0; round < 2; round += 1) for (const rule of theirs) await rules.forget(rule);
+      for (let round = 0; round < 2; round += 1) {
+        for (const rule of theirs) await rules.forget(rule);
+      }
       expect(await rules.ofPerson("cli_app", "ou_ann")).toEqual([]);
       expect(await rules.ofPerson("cli_other", "ou_ann")).toHaveLength(1);
     });
@@ -123,7 +129,9 @@ export function describePermissionRules(name: string, makeHarness: MakeSessionSt
       expect(await elsewhere.approvedAgain("cli_app", kind, approvalIdOf(1))).toBe(2);
       expect(await rules.approvedAgain("cli_app", "another", approvalIdOf(1))).toBe(1);
       expect(await rules.approvedAgain("cli_other", kind, approvalIdOf(1))).toBe(1);
-      const counts = await Promise.all([3, 4, 5, 6].map((n) => rules.approvedAgain("cli_app", kind, approvalIdOf(n))));
+      const counts = await Promise.all(
+        [3, 4, 5, 6].map((n) => rules.approvedAgain("cli_app", kind, approvalIdOf(n))),
+      );
       expect(counts.toSorted()).toEqual([3, 4, 5, 6]);
     });
   });

@@ -83,7 +83,12 @@ export class PermissionRules {
       person: by.id,
       auditMax: this.#auditMax,
     };
-    const reply = await runScript(this.#redis, revokeRule, { ...keys, ofChat: keys.ofChat(rule.chatId) }, values);
+    const reply = await runScript(
+      this.#redis,
+      revokeRule,
+      { ...keys, ofChat: keys.ofChat(rule.chatId) },
+      values,
+    );
     return reply === null ? undefined : ruleFrom(String(reply));
   }
 
@@ -109,6 +114,8 @@ export class PermissionRules {
   async approvedAgain(app: string, kind: string, approvalId: string): Promise<number> {
     const name = createHash("sha256").update(kind).digest("base64url");
     const approved = this.#keys.rules(app).approved(name);
-    return Number(await runScript(this.#redis, approvedAgain, { approved }, { approvalId, ttlMs: countedMs }));
+    return Number(
+      await runScript(this.#redis, approvedAgain, { approved }, { approvalId, ttlMs: countedMs }),
+    );
   }
 }

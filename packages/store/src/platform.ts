@@ -57,7 +57,9 @@ const paceRequests = script("pace-requests");
 function limitsOf(bucket: RateBucket, priority: RatePriority): number[][] {
   const { second, minute } = rateWindowsOf(bucket, priority);
   return [second, minute].map((window) =>
-    window === undefined ? [0, 0, 0, 0] : [window.limit, window.usable, window.spanMs, window.spacedFrom],
+    window === undefined
+      ? [0, 0, 0, 0]
+      : [window.limit, window.usable, window.spanMs, window.spacedFrom],
   );
 }
 
@@ -77,12 +79,20 @@ export class RateGovernor {
    * Takes a place in every bucket, or in none. The buckets are of one app, each named once. With `flightMs` the places
    * are kept until {@link ended} reports the end of the call, for `flightMs` at most.
    */
-  async take(buckets: readonly RateBucket[], priority: RatePriority, flightMs = 0): Promise<RateGrant> {
+  async take(
+    buckets: readonly RateBucket[],
+    priority: RatePriority,
+    flightMs = 0,
+  ): Promise<RateGrant> {
     const ticket = this.#random.id();
     if (buckets.length === 0) return { granted: true, ticket };
     const limits = JSON.stringify(buckets.map((bucket) => limitsOf(bucket, priority)));
     const keys = { buckets: this.#keysOf(buckets).flat() };
-    const answer = await runScript(this.#redis, takePlace, keys, { ticket, flight: flightMs, limits });
+    const answer = await runScript(this.#redis, takePlace, keys, {
+      ticket,
+      flight: flightMs,
+      limits,
+    });
     const [refused, waitMs] = answer as [number, number]; // what the script returns
     const key = buckets[refused - 1]?.key;
     return key === undefined ? { granted: true, ticket } : { granted: false, key, waitMs };
@@ -112,7 +122,12 @@ export class RateGovernor {
   async pause(key: string, pauseMs: number, ceiling: RateCeiling = {}): Promise<void> {
     const [[bucket = ""] = []] = this.#keysOf([{ key }]);
     const { perSecond = 0, perMinute = 0 } = ceiling;
-    await runScript(this.#redis, pauseBucket, { bucket }, { pauseMs, perSecond, perMinute, keptMs: ceilingMs });
+    await runScript(
+      this.#redis,
+      pauseBucket,
+      { bucket },
+      { pauseMs, perSecond, perMinute, keptMs: ceilingMs },
+    );
   }
 
   /** How full the buckets of one app are, as what a person waits for would find them. Takes nothing. */
@@ -120,13 +135,20 @@ export class RateGovernor {
     if (buckets.length === 0) return [];
     const nowMs = await scriptTime(this.#redis);
     const keys = this.#keysOf(buckets);
-    return await Promise.all(buckets.map(async (bucket, at) => await this.#lookAt(bucket, keys[at] ?? [], nowMs)));
+    return await Promise.all(
+      buckets.map(async (bucket, at) => await this.#lookAt(bucket, keys[at] ?? [], nowMs)),
+    );
   }
 
   /** Counts a call of the month; returns how many there were, this one included. `month` is `2026-11`. */
   async countCall(app: string, month: string): Promise<number> {
     return Number(
-      await runScript(this.#redis, countCall, { count: this.#callsKey(app, month) }, { ttlMs: callsTtlMs }),
+      await runScript(
+        this.#redis,
+        countCall,
+        { count: this.#callsKey(app, month) },
+        { ttlMs: callsTtlMs },
+      ),
     );
   }
 
@@ -135,7 +157,10 @@ export class RateGovernor {
    * Resolves with 0, or with the ms after which one may pass. The key has a hash of the caller's name.
    */
   async takeRequest(app: string, caller: string, most: number, spanMs = 60_000): Promise<number> {
-    const pace = this.#keys.requestPaceOf(app, createHash("sha256").update(caller).digest("base64url").slice(0, 22));
+    const pace = this.#keys.requestPaceOf(
+      app,
+      createHash("sha256").update(caller).digest("base64url").slice(0, 22),
+    );
     return Number(await runScript(this.#redis, paceRequests, { pace }, { most, spanMs }));
   }
 
@@ -153,8 +178,13 @@ export class RateGovernor {
       this.#redis.zcount(minute, from, "+inf"),
     ]);
     const [pausedUntil = 0, ceilingUntil = 0, ...named] = stored.map(Number);
-    const ceilings = ceilingUntil > nowMs ? { second: named[0] || undefined, minute: named[1] || undefined } : {};
-    return bucketStateOf(bucket, { second: counts[0], minute: counts[1], pausedUntil, ceilings }, nowMs);
+    const ceilings =
+      ceilingUntil > nowMs ? { second: named[0] || undefined, minute: named[1] || undefined } : {};
+    return bucketStateOf(
+      bucket,
+      { second: counts[0], minute: counts[1], pausedUntil, ceilings },
+      nowMs,
+    );
   }
 
   /** Of each bucket its hash and the sets of its second and its minute. */
@@ -162,7 +192,9 @@ export class RateGovernor {
     const app = appOfBuckets(asked);
     return asked.map(({ key }) => {
       const bucket = key.slice(app.length + 1);
-      const windows = ["second", "minute"].map((window) => this.#keys.rateWindowOf(app, bucket, window));
+      const windows = ["second", "minute"].map((window) =>
+        this.#keys.rateWindowOf(app, bucket, window),
+      );
       return [this.#keys.rateBucketOf(app, bucket), ...windows];
     });
   }
@@ -218,7 +250,9 @@ export function rateWindowsOf(
 ): { second?: RateWindow; minute?: RateWindow } {
   const { perSecond, perMinute } = bucket;
   for (const limit of [perSecond, perMinute]) {
-    if (limit !== undefined && !(limit >= 1)) throw new RangeError(`the limit of bucket ${bucket.key} is below 1`);
+    if (limit !== undefined && !(limit >= 1)) {
+      throw new RangeError(`the limit of bucket ${bucket.key} is below 1`);
+    }
   }
   return {
     ...(perSecond === undefined ? {} : { second: windowOf(bucket, priority, [perSecond, 1_000]) }),
@@ -240,8 +274,12 @@ interface BucketCounts {
 function bucketStateOf(bucket: RateBucket, counts: BucketCounts, nowMs: number): BucketState {
   const { second, minute } = rateWindowsOf(bucket, "final");
   const places = [
-    ...(second === undefined ? [] : [[usableOf(second, counts.ceilings.second), counts.second] as const]),
-    ...(minute === undefined ? [] : [[usableOf(minute, counts.ceilings.minute), counts.minute] as const]),
+    ...(second === undefined
+      ? []
+      : [[usableOf(second, counts.ceilings.second), counts.second] as const]),
+    ...(minute === undefined
+      ? []
+      : [[usableOf(minute, counts.ceilings.minute), counts.minute] as const]),
   ];
   const pausedMs = Math.max(0, Math.ceil(counts.pausedUntil - nowMs));
   const left = Math.min(...places.map(([usable, taken]) => Math.max(0, usable - taken)));
@@ -255,7 +293,9 @@ function bucketStateOf(bucket: RateBucket, counts: BucketCounts, nowMs: number):
 
 /** Places of a window when the platform allows fewer than we knew. */
 function usableOf({ limit, usable }: RateWindow, ceiling: number | undefined): number {
-  return ceiling === undefined || ceiling >= limit ? usable : Math.max(1, ceiling - (limit - usable));
+  return ceiling === undefined || ceiling >= limit
+    ? usable
+    : Math.max(1, ceiling - (limit - usable));
 }
 
 /** How long a limit that the platform has named is believed, ms. */
@@ -266,7 +306,9 @@ function appOfBuckets(buckets: readonly { key: string }[]): string {
   const apps = new Set(buckets.map(({ key }) => key.slice(0, Math.max(0, key.indexOf(":")))));
   const [app = ""] = apps;
   if (app !== "" && apps.size === 1) return app;
-  throw new RangeError(`the buckets ${buckets.map(({ key }) => key).join(", ")} do not begin with one app`);
+  throw new RangeError(
+    `the buckets ${buckets.map(({ key }) => key).join(", ")} do not begin with one app`,
+  );
 }
 
 /** Longest value that a lookup cache keeps, in bytes of UTF-8. */
@@ -290,7 +332,11 @@ export class LookupCache {
   readonly #owner: string;
 
   /** `owner`: whose facts these are. What another app has looked up is not believed. */
-  constructor({ redis, namespace, owner }: StoreOptions & { owner: "ingress" | "worker" | "console" }) {
+  constructor({
+    redis,
+    namespace,
+    owner,
+  }: StoreOptions & { owner: "ingress" | "worker" | "console" }) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#owner = owner;
@@ -319,9 +365,14 @@ export class LookupCache {
   #keyOf(key: string): string {
     const isShort = key.length <= longestPlainKey;
     const [kind = ""] = key.split(":", 1);
-    const [place, name] = shared.has(kind) ? [kind, key.slice(kind.length + 1)] : [this.#owner, key];
+    const [place, name] = shared.has(kind)
+      ? [kind, key.slice(kind.length + 1)]
+      : [this.#owner, key];
     // The colon keeps hashed keys apart from plain ones, which are shorter than a hash with it.
-    return this.#keys.lookupOf(place, isShort ? name : `:${createHash("sha256").update(name).digest("hex")}`);
+    return this.#keys.lookupOf(
+      place,
+      isShort ? name : `:${createHash("sha256").update(name).digest("hex")}`,
+    );
   }
 }
 
@@ -369,7 +420,9 @@ export class TokenCache implements TokenSource {
    */
   async get(name: string, fetch: Fetch, rejected?: string): Promise<string> {
     const local = this.#local.get(name);
-    if (local !== undefined && local.untilMs > this.#clock.now() && local.value !== rejected) return local.value;
+    if (local !== undefined && local.untilMs > this.#clock.now() && local.value !== rejected) {
+      return local.value;
+    }
     const flight = `${name} ${rejected ?? ""}`;
     const running = this.#inFlight.get(flight) ?? this.#load(name, fetch, rejected);
     this.#inFlight.set(flight, running);
@@ -418,6 +471,9 @@ export class TokenCache implements TokenSource {
   }
 
   #keep(name: string, value: string, ttlMs: number): void {
-    this.#local.set(name, { value, untilMs: this.#clock.now() + Math.min(Math.max(ttlMs, 0), localTtlMs) });
+    this.#local.set(name, {
+      value,
+      untilMs: this.#clock.now() + Math.min(Math.max(ttlMs, 0), localTtlMs),
+    });
   }
 }

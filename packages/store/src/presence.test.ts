@@ -40,7 +40,13 @@ async function newWorld(redisUrl = inject("redisUrl"), clock = systemClock): Pro
   const redis = connectRedis(redisUrl);
   onTestFinished(async () => await closeRedis(redis));
   const errors: string[] = [];
-  return { redisUrl, namespace, redis, errors, own: await begin(redisUrl, namespace, "one", { errors, clock }) };
+  return {
+    redisUrl,
+    namespace,
+    redis,
+    errors,
+    own: await begin(redisUrl, namespace, "one", { errors, clock }),
+  };
 }
 
 /** A real process that is present as `id`; its presence is in `program`. */
@@ -152,7 +158,8 @@ describe("the presence of a process", () => {
     const channel = `{${namespace}}:presence:other`;
     let returns = 0;
     other.onReturned(() => (returns += 1));
-    const listeners = async (): Promise<unknown> => await redis.call("PUBSUB", "SHARDNUMSUB", channel);
+    const listeners = async (): Promise<unknown> =>
+      await redis.call("PUBSUB", "SHARDNUMSUB", channel);
     for (let times = 0; times < 5; times += 1) {
       await cutLines(redis);
       expect(await reader.fateOf("other")).toBe("alive");
@@ -173,7 +180,12 @@ describe("the presence of a process", () => {
     own.onEnded(() => (reports += 1));
     const channels = ["one", "other"].map((id) => `{${namespace}}:presence:${id}`);
     await cutLines(redis);
-    expect(await redis.call("PUBSUB", "SHARDNUMSUB", ...channels)).toEqual([channels[0], 0, channels[1], 0]);
+    expect(await redis.call("PUBSUB", "SHARDNUMSUB", ...channels)).toEqual([
+      channels[0],
+      0,
+      channels[1],
+      0,
+    ]);
     const beat = async () => await redis.get(`{${namespace}}:alive:one`);
     // Written by a beat that saw no connection; its report comes before the next beat.
     await expect.poll(beat, wait).toMatch(/ $/);
@@ -187,9 +199,22 @@ describe("the presence of a process", () => {
     onTestFinished(async () => await server.stop());
     const admin = connectRedis(server.url);
     onTestFinished(async () => await closeRedis(admin));
-    await admin.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-ssubscribe", "-pubsub");
+    await admin.call(
+      "ACL",
+      "SETUSER",
+      "app",
+      "on",
+      ">secret",
+      "~*",
+      "&*",
+      "+@all",
+      "-ssubscribe",
+      "-pubsub",
+    );
     const world = await newWorld(server.url.replace("redis://", "redis://app:secret@"));
-    expect(world.errors).toEqual([expect.stringContaining("deaths are noticed by missing beats alone")]);
+    expect(world.errors).toEqual([
+      expect.stringContaining("deaths are noticed by missing beats alone"),
+    ]);
     const other = await otherProcess(world, "other");
     other.kill("SIGKILL");
     await once(other, "exit");
@@ -237,7 +262,11 @@ it("in a Cluster, a process is present on the node that has the slot, and its de
 
 describe("locks of jobs", () => {
   /** A job as a worker has taken it. */
-  async function takeJob({ redis, own, namespace }: World, id: string, token: string): Promise<() => void> {
+  async function takeJob(
+    { redis, own, namespace }: World,
+    id: string,
+    token: string,
+  ): Promise<() => void> {
     const queue = `{${namespace}}:turns:`;
     await redis.lpush(`${queue}active`, id);
     await redis.sadd(`${queue}stalled`, id);
@@ -267,6 +296,10 @@ describe("locks of jobs", () => {
     expect(await lockOf(world, "given")).toBeNull();
     expect(await lockOf(world, "others")).toBe("another");
     expect(await lockOf(world, "released")).toBeNull();
-    expect((await redis.smembers(`${queue}stalled`)).toSorted()).toEqual(["given", "others", "released"]);
+    expect((await redis.smembers(`${queue}stalled`)).toSorted()).toEqual([
+      "given",
+      "others",
+      "released",
+    ]);
   });
 });

@@ -72,13 +72,17 @@ export class Presence {
   async fatesOf(ids: readonly string[]): Promise<Map<string, Fate>> {
     const first = await this.#look(ids);
     const gone = ids.filter((id) => first.get(id) === "gone");
-    const unsure = gone.filter((id) => this.#clock.monotonic() - (this.#verdicts.get(id) ?? -verdictMs) >= verdictMs);
+    const unsure = gone.filter(
+      (id) => this.#clock.monotonic() - (this.#verdicts.get(id) ?? -verdictMs) >= verdictMs,
+    );
     if (unsure.length > 0) {
       await pause(this.#clock, secondLookMs);
       for (const [id, sight] of await this.#look(unsure)) first.set(id, sight);
     }
     const nowMs = this.#clock.monotonic();
-    for (const [id, atMs] of this.#verdicts) if (nowMs - atMs >= verdictMs) this.#verdicts.delete(id);
+    for (const [id, atMs] of this.#verdicts) {
+      if (nowMs - atMs >= verdictMs) this.#verdicts.delete(id);
+    }
     return new Map(
       [...first].map(([id, sight]) => {
         if (sight !== "gone") return [id, sight];
@@ -218,7 +222,12 @@ export class OwnPresence extends Presence {
     }
   }
 
-  private constructor(options: OwnPresenceOptions, redis: RedisConnection, clock: Clock, namespace: string) {
+  private constructor(
+    options: OwnPresenceOptions,
+    redis: RedisConnection,
+    clock: Clock,
+    namespace: string,
+  ) {
     super({ redis, namespace, clock });
     this.id = options.id;
     this.#options = options;
@@ -239,7 +248,10 @@ export class OwnPresence extends Presence {
   /** Whether Redis has taken beats for so long that locks and beats of all who live are there. */
   isSteady(): boolean {
     const nowMs = this.#time.monotonic();
-    return nowMs - this.#beatAtMs < silenceMs && (this.#isFirstRun() || nowMs - this.#beatingSinceMs >= heartbeatMs);
+    return (
+      nowMs - this.#beatAtMs < silenceMs &&
+      (this.#isFirstRun() || nowMs - this.#beatingSinceMs >= heartbeatMs)
+    );
   }
 
   /** `listener` is called when others of the group may have ended without saying so. */
@@ -291,9 +303,19 @@ export class OwnPresence extends Presence {
 
   async #beat({ joins = true } = {}): Promise<void> {
     const { group } = this.#options;
-    const values = { id: this.id, channels: this.channels, keptMs, heartbeatMs, reportedMs, joins: joins ? "1" : "0" };
+    const values = {
+      id: this.id,
+      channels: this.channels,
+      keptMs,
+      heartbeatMs,
+      reportedMs,
+      joins: joins ? "1" : "0",
+    };
     const keys = { alive: this.aliveKey(this.id), group: this.keyOf(group) };
-    const [seen, ...ended] = (await runScript(this.#own, beat, keys, values)) as [number, ...string[]]; // its reply
+    const [seen, ...ended] = (await runScript(this.#own, beat, keys, values)) as [
+      number,
+      ...string[],
+    ]; // its reply
     const [nowMs, beforeMs] = [this.#time.monotonic(), this.#beatAtMs];
     const wasAway = this.#isFailing || nowMs - beforeMs > silenceMs;
     this.#beatAtMs = nowMs;
@@ -311,7 +333,9 @@ export class OwnPresence extends Presence {
 
   #failed(error: unknown): void {
     if (!this.#isFailing) {
-      this.#options.onError(new Error(`beats and locks are not renewed: ${messageOf(error)}`, { cause: error }));
+      this.#options.onError(
+        new Error(`beats and locks are not renewed: ${messageOf(error)}`, { cause: error }),
+      );
     }
     this.#isFailing = true;
   }
@@ -333,9 +357,18 @@ export class OwnPresence extends Presence {
     const held = [...this.#locks];
     for (let from = 0; from < held.length; from += locksAtOnce) {
       const part = held.slice(from, from + locksAtOnce);
-      const queueKeys = part.flatMap(({ queue, id }) => [`${queue}${id}:lock`, `${queue}stalled`, `${queue}active`]);
+      const queueKeys = part.flatMap(({ queue, id }) => [
+        `${queue}${id}:lock`,
+        `${queue}stalled`,
+        `${queue}active`,
+      ]);
       const jobs = part.flatMap(({ id, token }) => [id, token]);
-      const kept = (await runScript(this.#own, renewLocks, { queueKeys }, { lockMs, jobs })) as number[]; // its reply
+      const kept = (await runScript(
+        this.#own,
+        renewLocks,
+        { queueKeys },
+        { lockMs, jobs },
+      )) as number[]; // its reply
       for (const [at, lock] of part.entries()) if (kept[at] === 0) this.#locks.delete(lock);
     }
   }
@@ -348,7 +381,11 @@ export class OwnPresence extends Presence {
       await this.#own.del(this.aliveKey(this.id));
       await this.#own.zrem(this.keyOf(this.#options.group), this.id);
       // Those that died without saying so.
-      await this.#own.zremrangebyscore(this.keyOf(this.#options.group), "-inf", String(this.#time.now() - keptMs));
+      await this.#own.zremrangebyscore(
+        this.keyOf(this.#options.group),
+        "-inf",
+        String(this.#time.now() - keptMs),
+      );
     } catch (error) {
       this.#options.onError(asError(error));
     }
@@ -373,7 +410,11 @@ class PresenceLine {
   #cancelNext: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(redis: RedisConnection, channel: string, { clock, returned }: { clock: Clock; returned: () => void }) {
+  constructor(
+    redis: RedisConnection,
+    channel: string,
+    { clock, returned }: { clock: Clock; returned: () => void },
+  ) {
     this.#redis = redis;
     this.#channel = channel;
     this.#clock = clock;
@@ -420,7 +461,11 @@ class PresenceLine {
     const nodes = this.#redis instanceof Cluster ? this.#redis.nodes("master") : [this.#redis];
     let refusal: unknown = new Error("no server of the Cluster is known yet");
     for (const node of nodes) {
-      const connection = node.duplicate({ lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 });
+      const connection = node.duplicate({
+        lazyConnect: true,
+        retryStrategy: () => null,
+        maxRetriesPerRequest: 0,
+      });
       connection.on("error", () => undefined); // the beats notice that a connection has ended
       try {
         await connection.connect();
@@ -436,7 +481,8 @@ class PresenceLine {
 }
 
 function unseenError(cause: unknown): Error {
-  const why = "Redis does not tell which connections stand, so deaths are noticed by missing beats alone";
+  const why =
+    "Redis does not tell which connections stand, so deaths are noticed by missing beats alone";
   return new Error(`${why}: ${messageOf(cause)}`, { cause });
 }
 

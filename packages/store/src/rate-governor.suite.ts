@@ -1,5 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type RateBucket, type RateGovernor, type RateGrant, type RatePriority, rateWindowsOf } from "./platform.ts";
+import {
+  type RateBucket,
+  type RateGovernor,
+  type RateGrant,
+  type RatePriority,
+  rateWindowsOf,
+} from "./platform.ts";
 
 /** A governor under test with storage of its own. */
 export interface RateGovernorHarness {
@@ -23,7 +29,10 @@ function waitOf(grant: RateGrant): number {
 }
 
 /** What every RateGovernor promises. Call it at the top level of a test file. */
-export function describeRateGovernor(name: string, makeHarness: () => Promise<RateGovernorHarness>): void {
+export function describeRateGovernor(
+  name: string,
+  makeHarness: () => Promise<RateGovernorHarness>,
+): void {
   describe(`${name}: rate governor`, () => {
     let harness: RateGovernorHarness;
     let governor: RateGovernor;
@@ -36,9 +45,15 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     afterEach(() => harness.close());
 
     /** How many of `asks` takes at once were granted, by both processes in turn. */
-    async function granted(buckets: readonly RateBucket[], priority: RatePriority, asks: number): Promise<number> {
+    async function granted(
+      buckets: readonly RateBucket[],
+      priority: RatePriority,
+      asks: number,
+    ): Promise<number> {
       const grants = await Promise.all(
-        Array.from({ length: asks }, (_, i) => (i % 2 === 0 ? governor : elsewhere).take(buckets, priority)),
+        Array.from({ length: asks }, (_, i) =>
+          (i % 2 === 0 ? governor : elsewhere).take(buckets, priority),
+        ),
       );
       return grants.filter((grant) => grant.granted).length;
     }
@@ -54,7 +69,10 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     it("counts requests of each over all processes, all of a minute at once, and lets more pass at their pace", async () => {
       const take = async (of: RateGovernor, who = "ann") => await of.takeRequest("api", who, 30);
       const first = await Promise.all(
-        Array.from({ length: 40 }, async (_, at) => await take(at % 2 === 0 ? governor : elsewhere)),
+        Array.from(
+          { length: 40 },
+          async (_, at) => await take(at % 2 === 0 ? governor : elsewhere),
+        ),
       );
       expect(first.filter((waitMs) => waitMs === 0)).toHaveLength(30);
       const waitMs = Math.max(...first);
@@ -73,7 +91,11 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
 
     it("shows how full buckets are, and takes nothing by it", async () => {
       const look = async () =>
-        (await elsewhere.look([slow, fast])).map(({ left, most, pausedMs }) => [left, most, pausedMs]);
+        (await elsewhere.look([slow, fast])).map(({ left, most, pausedMs }) => [
+          left,
+          most,
+          pausedMs,
+        ]);
       expect(await look()).toEqual([
         [10, 10, 0],
         [50, 50, 0],
@@ -112,13 +134,17 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
         if (took < 10) {
           refusals++;
           // A full window is why it refused.
-          expect(grants.filter((grant) => grant.before >= after - spanMs).length).toBeGreaterThanOrEqual(50);
+          expect(
+            grants.filter((grant) => grant.before >= after - spanMs).length,
+          ).toBeGreaterThanOrEqual(50);
         }
         await harness.advance(5);
       }
       for (const [index, { after }] of grants.entries()) {
         const fiftyFirst = grants[index + 50];
-        if (fiftyFirst !== undefined) expect(fiftyFirst.before - after).toBeGreaterThanOrEqual(spanMs);
+        if (fiftyFirst !== undefined) {
+          expect(fiftyFirst.before - after).toBeGreaterThanOrEqual(spanMs);
+        }
       }
       expect(refusals).toBeGreaterThan(0);
       expect(grants.length).toBeGreaterThan(100);
@@ -179,15 +205,23 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     it("takes from all buckets or from none, and names the one that refused", async () => {
       const other = { ...slow, key: "app:other" };
       await granted([slow], "final", 10);
-      expect(await governor.take([other, slow], "final")).toMatchObject({ granted: false, key: slow.key });
-      expect(await elsewhere.take([slow, other], "final")).toMatchObject({ granted: false, key: slow.key });
+      expect(await governor.take([other, slow], "final")).toMatchObject({
+        granted: false,
+        key: slow.key,
+      });
+      expect(await elsewhere.take([slow, other], "final")).toMatchObject({
+        granted: false,
+        key: slow.key,
+      });
       expect(await granted([other], "final", 10)).toBe(10);
     });
 
     it("keeps both limits of a bucket", async () => {
       const both = { key: "app:both", perSecond: 50, perMinute: 10 };
       expect(await granted([both], "final", 20)).toBe(10);
-      expect(await granted([{ key: "app:both-2", perSecond: 5, perMinute: 1_000 }], "final", 20)).toBe(5);
+      expect(
+        await granted([{ key: "app:both-2", perSecond: 5, perMinute: 1_000 }], "final", 20),
+      ).toBe(5);
     });
 
     it("grants no process a call from a paused bucket, and pauses no other bucket", async () => {
@@ -226,9 +260,15 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     });
 
     it("refuses keys without an app, buckets of two apps and limits below one", async () => {
-      await expect(governor.take([{ key: "chat", perSecond: 5 }], "final")).rejects.toThrow(RangeError);
-      await expect(governor.take([slow, { ...slow, key: "app2:slow" }], "final")).rejects.toThrow(RangeError);
-      await expect(governor.take([{ key: "app:x", perSecond: 0 }], "final")).rejects.toThrow(RangeError);
+      await expect(governor.take([{ key: "chat", perSecond: 5 }], "final")).rejects.toThrow(
+        RangeError,
+      );
+      await expect(governor.take([slow, { ...slow, key: "app2:slow" }], "final")).rejects.toThrow(
+        RangeError,
+      );
+      await expect(governor.take([{ key: "app:x", perSecond: 0 }], "final")).rejects.toThrow(
+        RangeError,
+      );
       await expect(governor.pause("chat", 5)).rejects.toThrow(RangeError);
     });
   });

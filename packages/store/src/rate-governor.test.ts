@@ -1,5 +1,15 @@
 import { randomUUID } from "node:crypto";
-import { array, assert, asyncProperty, boolean, constant, constantFrom, double, oneof, record } from "fast-check";
+import {
+  array,
+  assert,
+  asyncProperty,
+  boolean,
+  constant,
+  constantFrom,
+  double,
+  oneof,
+  record,
+} from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type RateBucket, RateGovernor } from "./platform.ts";
 import { stopScriptClock } from "./connection.ts";
@@ -56,7 +66,10 @@ const stores = openTestStores();
 async function arrivalsOf({ limit, windowMs }: Limit, asks: readonly Ask[]): Promise<number[]> {
   const { redis } = stores;
   const governor = new RateGovernor({ redis, namespace: `test-${randomUUID()}` });
-  const bucket: RateBucket = { key: "app:x", ...(windowMs === 1_000 ? { perSecond: limit } : { perMinute: limit }) };
+  const bucket: RateBucket = {
+    key: "app:x",
+    ...(windowMs === 1_000 ? { perSecond: limit } : { perMinute: limit }),
+  };
   let nowMs = Date.now();
   const at = async <T>(atMs: number, work: () => Promise<T>): Promise<T> => {
     stopScriptClock(redis, atMs);
@@ -66,11 +79,18 @@ async function arrivalsOf({ limit, windowMs }: Limit, asks: readonly Ask[]): Pro
   let underWay: { endMs: number; ticket: string }[] = [];
   for (const { afterMs, callMs, arrives, frame, dies } of asks) {
     const nextMs = nowMs + afterMs;
-    const over = underWay.filter(({ endMs }) => endMs <= nextMs).toSorted((a, b) => a.endMs - b.endMs);
-    for (const { endMs, ticket } of over) await at(endMs, async () => await governor.ended(ticket, [bucket], flightMs));
+    const over = underWay
+      .filter(({ endMs }) => endMs <= nextMs)
+      .toSorted((a, b) => a.endMs - b.endMs);
+    for (const { endMs, ticket } of over) {
+      await at(endMs, async () => await governor.ended(ticket, [bucket], flightMs));
+    }
     underWay = underWay.filter(({ endMs }) => endMs > nextMs);
     nowMs = nextMs;
-    const grant = await at(nowMs, async () => await governor.take([bucket], frame ? "frame" : "final", flightMs));
+    const grant = await at(
+      nowMs,
+      async () => await governor.take([bucket], frame ? "frame" : "final", flightMs),
+    );
     if (!grant.granted) continue;
     arrivals.push(nowMs + callMs * arrives);
     if (!dies) underWay.push({ endMs: nowMs + callMs, ticket: grant.ticket });
@@ -89,17 +109,24 @@ describe("any window of the platform", () => {
     const step = limit.windowMs / limit.limit;
     const ask = record({
       afterMs: oneof(constant(0), double({ min: 0, max: step * 3, noNaN: true })),
-      callMs: oneof(constant(5), double({ min: 0, max: 3_000, noNaN: true }), constantFrom(0, flightMs)),
+      callMs: oneof(
+        constant(5),
+        double({ min: 0, max: 3_000, noNaN: true }),
+        constantFrom(0, flightMs),
+      ),
       arrives: oneof(constantFrom(0, 1), double({ min: 0, max: 1, noNaN: true })),
       frame: boolean(),
       dies: oneof(constant(false), constant(false), boolean()),
     });
     const length = Math.min(2_500, limit.limit * 6);
     await assert(
-      asyncProperty(array(ask, { minLength: length, maxLength: length, size: "max" }), async (asks) => {
-        const arrivals = await arrivalsOf(limit, asks);
-        expect(fullestWindow(arrivals, limit.windowMs)).toBeLessThanOrEqual(limit.limit);
-      }),
+      asyncProperty(
+        array(ask, { minLength: length, maxLength: length, size: "max" }),
+        async (asks) => {
+          const arrivals = await arrivalsOf(limit, asks);
+          expect(fullestWindow(arrivals, limit.windowMs)).toBeLessThanOrEqual(limit.limit);
+        },
+      ),
       { numRuns: limit.limit > 100 ? 1 : 10 },
     );
   });
@@ -107,19 +134,22 @@ describe("any window of the platform", () => {
   it.each([
     { limit: 50, windowMs: 1_000, stepMs: 2 },
     { limit: 1_000, windowMs: 60_000, stepMs: 20 },
-  ])("is used to 90 % of $limit in $windowMs ms by those who ask all the time", async ({ stepMs, ...limit }) => {
-    const windows = 3;
-    const asks = Array.from({ length: (windows * limit.windowMs) / stepMs }, () => ({
-      afterMs: stepMs,
-      callMs: 30,
-      arrives: 0.5,
-      frame: false,
-      dies: false,
-    }));
-    const arrivals = await arrivalsOf(limit, asks);
-    expect(arrivals.length / windows / limit.limit).toBeGreaterThanOrEqual(0.9);
-    expect(fullestWindow(arrivals, limit.windowMs)).toBeLessThanOrEqual(limit.limit);
-  });
+  ])(
+    "is used to 90 % of $limit in $windowMs ms by those who ask all the time",
+    async ({ stepMs, ...limit }) => {
+      const windows = 3;
+      const asks = Array.from({ length: (windows * limit.windowMs) / stepMs }, () => ({
+        afterMs: stepMs,
+        callMs: 30,
+        arrives: 0.5,
+        frame: false,
+        dies: false,
+      }));
+      const arrivals = await arrivalsOf(limit, asks);
+      expect(arrivals.length / windows / limit.limit).toBeGreaterThanOrEqual(0.9);
+      expect(fullestWindow(arrivals, limit.windowMs)).toBeLessThanOrEqual(limit.limit);
+    },
+  );
 
   it("of a minute is never used up by frames, and they never stop for long", async () => {
     const asks = Array.from({ length: 6_000 }, () => ({

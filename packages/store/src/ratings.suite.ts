@@ -18,7 +18,10 @@ const run = { turn: "cli_1.oc_1-7", agent: "default", model: "m/large", tools: [
 const ann = { ...run, app: "cli_1", person: "ou_ann" };
 
 /** What every RatingStore promises. Call it at the top level of a test file. */
-export function describeRatingStore(name: string, makeHarness: () => Promise<RatingStoreHarness>): void {
+export function describeRatingStore(
+  name: string,
+  makeHarness: () => Promise<RatingStoreHarness>,
+): void {
   describe(`${name}: ratings of answers`, () => {
     let harness: RatingStoreHarness;
     let store: RatingStore;
@@ -94,8 +97,14 @@ export function describeRatingStore(name: string, makeHarness: () => Promise<Rat
       ]);
       await store.rate(ann, { rating: "up", reason: "because of ou_ann" }, ttlMs);
       await store.rate({ ...ann, person: "ou_bob" }, { rating: "up" }, ttlMs);
-      await store.rate({ ...ann, person: "ou_bob", turn: "cli_1.oc_2-1" }, { rating: "down" }, ttlMs);
-      expect(await store.ofPerson("cli_1", "ou_ann")).toMatchObject([{ reason: "because of ou_ann" }]);
+      await store.rate(
+        { ...ann, person: "ou_bob", turn: "cli_1.oc_2-1" },
+        { rating: "down" },
+        ttlMs,
+      );
+      expect(await store.ofPerson("cli_1", "ou_ann")).toMatchObject([
+        { reason: "because of ou_ann" },
+      ]);
       expect(await store.ofPerson("cli_2", "ou_ann")).toEqual([]);
       expect(await store.erase("cli_1", "ou_ann", ["cli_1.oc_2"])).toBe(2);
       expect(await all()).toMatchObject([{ person: "ou_bob", turn: "cli_1.oc_1-7" }]);

@@ -47,7 +47,10 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
 
     async function claimed(key: SessionKey = session, sender = "ou_user"): Promise<Claim> {
       messages += 1;
-      const message = messageOf(key, `om_${messages}`, { sender: { id: sender }, chatType: "group" });
+      const message = messageOf(key, `om_${messages}`, {
+        sender: { id: sender },
+        chatType: "group",
+      });
       const { wakeGen } = await store.append(message);
       return await mustClaim(store, key, wakeGen);
     }
@@ -66,7 +69,10 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
     }
 
     async function expire(key: SessionKey = session, archived?: number): Promise<string> {
-      return await retention.expire(key, { beforeMs: soon(), ...(archived !== undefined && { archived }) });
+      return await retention.expire(key, {
+        beforeMs: soon(),
+        ...(archived !== undefined && { archived }),
+      });
     }
 
     describe("expiry", () => {
@@ -83,7 +89,12 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
       it("leaves nothing of a session but the ids of its messages", async () => {
         await answered();
         expect(await expire()).toBe("removed");
-        expect(await store.summary(session)).toMatchObject({ state: "idle", gen: 0, messages: 0, unsent: 0 });
+        expect(await store.summary(session)).toMatchObject({
+          state: "idle",
+          gen: 0,
+          messages: 0,
+          unsent: 0,
+        });
         expect(await store.history(session)).toEqual([]);
         expect(await harness.events.read(session, 0, 10)).toEqual([]);
         expect(await retention.dormant(soon(), 10)).toEqual([]);
@@ -118,9 +129,11 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await expire()).toBe("removed");
         expect(await harness.approvals.find("cli_app", approval.id)).toBeUndefined();
         expect(await harness.approvals.dueCards(farFutureMs, 10)).toEqual([]);
-        expect(await harness.approvals.decide(session, approval.id, decisionOf("approve"))).toEqual({
-          result: "unknown",
-        });
+        expect(await harness.approvals.decide(session, approval.id, decisionOf("approve"))).toEqual(
+          {
+            result: "unknown",
+          },
+        );
       });
 
       it("leaves a session alone that is queued, running or suspended, and looks at others first then", async () => {
@@ -153,7 +166,9 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
 
       it("does nothing when a turn has ended since, or when not all is archived", async () => {
         await answered();
-        expect(await retention.expire(session, { beforeMs: harness.now() - 60_000 })).toBe("changed");
+        expect(await retention.expire(session, { beforeMs: harness.now() - 60_000 })).toBe(
+          "changed",
+        );
         expect(await expire(session, 1)).toBe("changed");
         expect(await expire("cli_app.oc_unknown")).toBe("changed");
         expect(await store.history(session)).toHaveLength(2);
@@ -173,30 +188,50 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(claim.gen).toBeGreaterThan(gen);
         expect(Number(claim.epoch)).toBeGreaterThan(Number(before.epoch));
         expect(claim.history).toEqual([]);
-        await commitOf(store, claim, { history: [userText("new")], events: [{ runId: "r", event: delta("y") }] });
+        await commitOf(store, claim, {
+          history: [userText("new")],
+          events: [{ runId: "r", event: delta("y") }],
+        });
         const [event] = await harness.events.read(session, 0, 10);
         expect(event?.seq).toBeGreaterThan(lastEvent?.seq ?? 0);
-        expect(await retention.read(session, 0, 10)).toMatchObject({ first: 4, messages: [userText("new")] });
+        expect(await retention.read(session, 0, 10)).toMatchObject({
+          first: 4,
+          messages: [userText("new")],
+        });
       });
 
       it("refuses what belongs to its earlier life", async () => {
         const old = await claimed();
-        await saveAs(store, old, { mode: "continue", open: openCalls("c1"), approvals: [approvalOf(session, 1)] });
+        await saveAs(store, old, {
+          mode: "continue",
+          open: openCalls("c1"),
+          approvals: [approvalOf(session, 1)],
+        });
         await commitOf(store, old);
         await expire();
         const claim = await claimed();
         await saveAs(store, claim, { mode: "continue", open: openCalls("c1") });
         expect(await store.claim(session, old.gen, "late worker")).toBeUndefined();
         expect(await store.heal(session, old.gen)).toBeUndefined();
-        expect(await saveAs(store, old, { mode: "continue", history: [userText("late")] })).toEqual({
-          state: "fenced",
-        });
+        expect(await saveAs(store, old, { mode: "continue", history: [userText("late")] })).toEqual(
+          {
+            state: "fenced",
+          },
+        );
         expect(await commitOf(store, old)).toEqual({ state: "fenced" });
-        expect(await store.emit({ ...old, events: [{ runId: "r", event: delta("late") }] })).toBe(false);
-        expect(await store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" })).toMatchObject({
+        expect(await store.emit({ ...old, events: [{ runId: "r", event: delta("late") }] })).toBe(
+          false,
+        );
+        expect(
+          await store.cancel(session, { turnId: turnIdOf(session, 1), reason: "stopped" }),
+        ).toMatchObject({
           accepted: false,
         });
-        const decided = await harness.approvals.decide(session, approvalIdOf(1), decisionOf("approve"));
+        const decided = await harness.approvals.decide(
+          session,
+          approvalIdOf(1),
+          decisionOf("approve"),
+        );
         expect(decided).toEqual({ result: "unknown" });
         const card = {
           v: 1,
@@ -256,12 +291,21 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await retention.trim(session, { keep: 0 })).toBe(0);
         const claim = await claimed();
         const summary = userText("summary");
-        await commitOf(store, claim, { history: [userText("last")], context: { keep: 3, summary } });
+        await commitOf(store, claim, {
+          history: [userText("last")],
+          context: { keep: 3, summary },
+        });
         const whole = await store.history(session);
         expect(await retention.trim(session, { keep: 4 })).toBe(2);
         expect(await store.history(session)).toEqual(whole.slice(2));
-        expect(await retention.read(session, 0, 100)).toMatchObject({ first: 2, messages: whole.slice(2) });
-        expect(await retention.read(session, 7, 1)).toMatchObject({ first: 7, messages: [whole[7]] });
+        expect(await retention.read(session, 0, 100)).toMatchObject({
+          first: 2,
+          messages: whole.slice(2),
+        });
+        expect(await retention.read(session, 7, 1)).toMatchObject({
+          first: 7,
+          messages: [whole[7]],
+        });
         expect(await retention.trim(session, { keep: 4 })).toBe(0);
         expect((await claimed()).history).toEqual([summary, ...whole.slice(-3)]);
         expect(await store.summary(session)).toMatchObject({ messages: 7, inContext: 3 });
@@ -269,7 +313,10 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
 
       it("continues as before after a trim, also for a worker that has read it", async () => {
         const claim = await claimed();
-        await commitOf(store, claim, { history: [userText("a"), assistantText("b")], context: { keep: 1 } });
+        await commitOf(store, claim, {
+          history: [userText("a"), assistantText("b")],
+          context: { keep: 1 },
+        });
         expect((await answered()).history).toEqual([assistantText("b")]);
         expect(await retention.trim(session, { keep: 0 })).toBe(1);
         const next = await claimed();
@@ -293,10 +340,16 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         await retention.renumber(session, 7);
         await retention.renumber(session, 3);
         await retention.renumber("cli_app.oc_unknown", 3);
-        expect(await retention.read(session, 0, 10)).toMatchObject({ first: 7, messages: [{}, {}] });
+        expect(await retention.read(session, 0, 10)).toMatchObject({
+          first: 7,
+          messages: [{}, {}],
+        });
         expect((await answered()).history).toHaveLength(2);
         expect(await retention.read(session, 10, 10)).toMatchObject({ first: 10, messages: [{}] });
-        expect(await retention.read("cli_app.oc_unknown", 0, 10)).toMatchObject({ first: 0, messages: [] });
+        expect(await retention.read("cli_app.oc_unknown", 0, 10)).toMatchObject({
+          first: 0,
+          messages: [],
+        });
         expect(await store.summary(session)).toMatchObject({ messages: 4, inContext: 4 });
       });
 
@@ -314,7 +367,9 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         }
         const rest = await retention.unarchived(10);
         expect(rest.map((each) => each.session)).toEqual([session]);
-        for (const ended of rest) await retention.trim(ended.session, { keep: 100, endedAtMs: ended.endedAtMs });
+        for (const ended of rest) {
+          await retention.trim(ended.session, { keep: 100, endedAtMs: ended.endedAtMs });
+        }
         expect(await retention.unarchivedCount()).toBe(0);
       });
     });
@@ -326,14 +381,18 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         await answered(other, "ou_ben");
         await answered("cli_second.oc_x", "ou_ann");
         await answered(other, "ou_ann|x");
-        expect((await retention.sessionsOf("cli_app", "ou_ann")).toSorted()).toEqual([session, other].toSorted());
+        expect((await retention.sessionsOf("cli_app", "ou_ann")).toSorted()).toEqual(
+          [session, other].toSorted(),
+        );
         expect(await retention.sessionsOf("cli_app", "ou_ben")).toEqual([other]);
         expect(await retention.sessionsOf("cli", "ou_ben")).toEqual([]);
         expect(await retention.read(other, 0, 0)).toMatchObject({
           people: { ou_ann: "group", ou_ben: "group", "ou_ann|x": "group" },
         });
         expect(await retention.forget(other, "ou_ann", 5)).toBe(false);
-        const { wakeGen } = await store.append(messageOf(other, "om_waiting", { sender: { id: "ou_ann" } }));
+        const { wakeGen } = await store.append(
+          messageOf(other, "om_waiting", { sender: { id: "ou_ann" } }),
+        );
         expect(await retention.forget(other, "ou_ann", 6)).toBe(false);
         expect(await retention.forget(other, "ou_ben", 6)).toBe(true);
         await commitOf(store, await mustClaim(store, other, wakeGen));
@@ -361,7 +420,10 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
 
       it("erases a session whatever its age, with what is still to be sent", async () => {
         const claim = await claimed();
-        await commitOf(store, claim, { history: [userText("secret")], outbox: outboxRecord(session, "r1") });
+        await commitOf(store, claim, {
+          history: [userText("secret")],
+          outbox: outboxRecord(session, "r1"),
+        });
         await harness.approvals.add(approvalOf(session, 1, { kind: "rule" }));
         expect(await retention.erase(session, 0)).toBe("changed");
         expect(await retention.erase(session, 1)).toBe("removed");
@@ -401,7 +463,10 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(claim.history).toHaveLength(2);
         await commitOf(store, claim);
         await retention.redact(session, { person: "ou_ann", numbers: [0], marker });
-        expect((await claimed(session, "ou_ben")).history).toEqual([marker, assistantText("answer 1")]);
+        expect((await claimed(session, "ou_ben")).history).toEqual([
+          marker,
+          assistantText("answer 1"),
+        ]);
       });
 
       it("takes the settled approvals of that person, of no other, and none that is pending", async () => {
@@ -415,8 +480,12 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         }
         await retention.redact(session, { person: "ou_ann", numbers: [], marker });
         expect(await harness.approvals.find("cli_app", approvalIdOf(1))).toBeUndefined();
-        expect(await harness.approvals.find("cli_app", approvalIdOf(2))).toMatchObject({ state: "approved" });
-        expect(await harness.approvals.find("cli_app", approvalIdOf(3))).toMatchObject({ state: "pending" });
+        expect(await harness.approvals.find("cli_app", approvalIdOf(2))).toMatchObject({
+          state: "approved",
+        });
+        expect(await harness.approvals.find("cli_app", approvalIdOf(3))).toMatchObject({
+          state: "pending",
+        });
       });
 
       it("makes no session of one that is gone", async () => {
@@ -476,7 +545,9 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         const { auditRetention } = harness;
         const part = all[0]?.part ?? "";
         const bounds = { beforeMs: soon(), maxRecords: 1 };
-        expect(await auditRetention.trim(part, { ...bounds, archived: { upTo: undefined } })).toBe(0);
+        expect(await auditRetention.trim(part, { ...bounds, archived: { upTo: undefined } })).toBe(
+          0,
+        );
         await auditRetention.trim(part, { ...bounds, archived: { upTo: all[3]?.place } });
         expect(await places()).toEqual(all.slice(4));
       });

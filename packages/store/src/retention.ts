@@ -1,4 +1,10 @@
-import { isChildSession, rootSessionOf, type Message, type SessionKey, type InboundMessage } from "@larkline/protocol";
+import {
+  isChildSession,
+  rootSessionOf,
+  type Message,
+  type SessionKey,
+  type InboundMessage,
+} from "@larkline/protocol";
 import { mastersOf, type RedisConnection, oldestMembers, runScript, script } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
@@ -73,25 +79,37 @@ export class SessionRetention {
     const lists = await Promise.all(
       this.#keys
         .cells()
-        .map(async ({ untended }) => await this.#redis.zrange(untended, "0", String(limit - 1), "WITHSCORES")),
+        .map(
+          async ({ untended }) =>
+            await this.#redis.zrange(untended, "0", String(limit - 1), "WITHSCORES"),
+        ),
     );
     const ended = lists.flatMap((list) =>
-      list.flatMap((session, at) => (at % 2 === 0 ? [{ session, endedAtMs: Number(list[at + 1]) }] : [])),
+      list.flatMap((session, at) =>
+        at % 2 === 0 ? [{ session, endedAtMs: Number(list[at + 1]) }] : [],
+      ),
     );
     return ended.sort((one, other) => one.endedAtMs - other.endedAtMs).slice(0, limit);
   }
 
   /** How many sessions are not archived and bounded yet. */
   async unarchivedCount(): Promise<number> {
-    const counts = await Promise.all(this.#keys.cells().map(async ({ untended }) => await this.#redis.zcard(untended)));
+    const counts = await Promise.all(
+      this.#keys.cells().map(async ({ untended }) => await this.#redis.zcard(untended)),
+    );
     return counts.reduce((sum, count) => sum + count, 0);
   }
 
   /** At most `limit` messages from the number `from` on. */
   async read(session: SessionKey, from: number, limit: number): Promise<StoredHistory> {
-    const reply = await runScript(this.#redis, readHistory, this.#keys.session(session), { from, most: limit });
+    const reply = await runScript(this.#redis, readHistory, this.#keys.session(session), {
+      from,
+      most: limit,
+    });
     const [first, texts, people] = reply as [number, string[], string[]]; // shape fixed by the script
-    const pairs = people.flatMap((person, at) => (at % 2 === 0 ? [[person, people[at + 1] ?? ""]] : []));
+    const pairs = people.flatMap((person, at) =>
+      at % 2 === 0 ? [[person, people[at + 1] ?? ""]] : [],
+    );
     return { first, messages: texts.map(messageFrom), people: Object.fromEntries(pairs) };
   }
 
@@ -107,7 +125,11 @@ export class SessionRetention {
    */
   async trim(
     session: SessionKey,
-    { keep, archived = "", endedAtMs = "" }: { keep: number; archived?: number | ""; endedAtMs?: number | "" },
+    {
+      keep,
+      archived = "",
+      endedAtMs = "",
+    }: { keep: number; archived?: number | ""; endedAtMs?: number | "" },
   ): Promise<number> {
     const values = { sid: session, keep, archived, endedAtMs };
     return Number(await runScript(this.#redis, trim, this.#keys.session(session), values));
@@ -120,7 +142,11 @@ export class SessionRetention {
    */
   async expire(
     session: SessionKey,
-    { beforeMs, archived = "", stays = "" }: { beforeMs: number; archived?: number | ""; stays?: "owner" | "" },
+    {
+      beforeMs,
+      archived = "",
+      stays = "",
+    }: { beforeMs: number; archived?: number | ""; stays?: "owner" | "" },
   ): Promise<RemovalResult> {
     return await this.#remove(session, { beforeMs, length: archived, stays });
   }
@@ -131,7 +157,9 @@ export class SessionRetention {
    */
   async erase(session: SessionKey, length: number): Promise<RemovalResult> {
     for (const each of [session, ...(await this.#below(session))]) {
-      await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(each).kept, "0", "-1"));
+      await this.#forgetApprovals(
+        await this.#redis.zrange(this.#keys.session(each).kept, "0", "-1"),
+      );
     }
     return await this.#remove(session, { beforeMs: "", length, stays: "" });
   }
@@ -164,7 +192,9 @@ export class SessionRetention {
 
   /** By which buttons find their session; first, since nothing names them once the approvals are gone. */
   async #forgetApprovals(ids: readonly string[]): Promise<void> {
-    await Promise.all(ids.map(async (id) => await this.#redis.unlink(this.#keys.approvalSessionOf(id))));
+    await Promise.all(
+      ids.map(async (id) => await this.#redis.unlink(this.#keys.approvalSessionOf(id))),
+    );
   }
 
   async #remove(
@@ -191,11 +221,19 @@ export class SessionRetention {
   async sessionsOf(app: string, person: string): Promise<SessionKey[]> {
     const from = `[${person}|${app}.`;
     const lists = await Promise.all(
-      this.#keys.cells().map(async ({ people }) => await this.#redis.zrangebylex(people, from, `${from}\u{10ffff}`)),
+      this.#keys
+        .cells()
+        .map(
+          async ({ people }) => await this.#redis.zrangebylex(people, from, `${from}\u{10ffff}`),
+        ),
     );
     // A person's id may have a bar in it, a session's name has none.
-    const found = lists.flat().map((member) => [member.slice(0, member.lastIndexOf("|")), member] as const);
-    return found.flatMap(([who, member]) => (who === person ? [member.slice(person.length + 1)] : []));
+    const found = lists
+      .flat()
+      .map((member) => [member.slice(0, member.lastIndexOf("|")), member] as const);
+    return found.flatMap(([who, member]) =>
+      who === person ? [member.slice(person.length + 1)] : [],
+    );
   }
 
   /** Sessions of one chat, found by looking through all: for those that no index knows. */
@@ -221,7 +259,9 @@ export class SessionRetention {
       const text = await this.#redis.hget(keys.approvalOf(id), "approval");
       if (text !== null && approvalRequester(text) === person) theirs.push(id);
     }
-    const states = await Promise.all(theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "state")));
+    const states = await Promise.all(
+      theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "state")),
+    );
     await this.#forgetApprovals(theirs.filter((_, at) => (states[at] ?? "pending") !== "pending"));
     const reply = await runScript(this.#redis, redact, keys, {
       sid: session,
@@ -254,7 +294,13 @@ export async function removeParkedMessages(
   for (const node of mastersOf(redis)) {
     let cursor = "0";
     do {
-      const [next, found] = await node.scan(cursor, "MATCH", `{${namespace}:*}:parked:*`, "COUNT", scanPage);
+      const [next, found] = await node.scan(
+        cursor,
+        "MATCH",
+        `{${namespace}:*}:parked:*`,
+        "COUNT",
+        scanPage,
+      );
       cursor = next;
       for (const key of found) {
         const text = await redis.get(key);
@@ -286,7 +332,13 @@ export async function* storedSessions(
     let cursor = "0";
     do {
       signal?.throwIfAborted();
-      const [next, found] = await node.scan(cursor, "MATCH", `{${namespace}:*}:s:*`, "COUNT", scanPage);
+      const [next, found] = await node.scan(
+        cursor,
+        "MATCH",
+        `{${namespace}:*}:s:*`,
+        "COUNT",
+        scanPage,
+      );
       cursor = next;
       for (const key of found) {
         const session = name.exec(key)?.[1];

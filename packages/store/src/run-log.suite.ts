@@ -16,7 +16,10 @@ export interface RunLogHarness {
 }
 
 /** What every RunLog promises. Call it at the top level of a test file. */
-export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Promise<RunLogHarness>): void {
+export function describeRunLog(
+  name: string,
+  makeHarness: (ttlMs: number) => Promise<RunLogHarness>,
+): void {
   describe(`${name}: log of runs`, () => {
     const ttlMs = 3 * 3_600_000;
     let harness: RunLogHarness;
@@ -33,7 +36,9 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       return runOf({ turn: `cli_1.oc_1-${number}`, endedAtMs: harness.now(), ...fields });
     }
 
-    async function numbersOf(query: Partial<Parameters<RunLog["page"]>[0]> = {}): Promise<number[]> {
+    async function numbersOf(
+      query: Partial<Parameters<RunLog["page"]>[0]> = {},
+    ): Promise<number[]> {
       const { runs } = await elsewhere.page({ limit: 100, ...query });
       return runs.map(({ turn }) => Number(turn.slice(turn.lastIndexOf("-") + 1)));
     }
@@ -46,8 +51,14 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       await elsewhere.append([ended(3)]);
       expect(await numbersOf()).toEqual([3, 2, 1]);
       expect((await log.page({ limit: 3 })).runs.at(-1)).toEqual(full);
-      expect([sessionOfRun(full), placeOfRun(full)]).toEqual(["cli_1.oc_1", { app: "cli_1", chat: "oc_1" }]);
-      expect(placeOfRun({ turn: `cli_1.oc_1~${"a".repeat(20)}-1` })).toEqual({ app: "cli_1", chat: "oc_1" });
+      expect([sessionOfRun(full), placeOfRun(full)]).toEqual([
+        "cli_1.oc_1",
+        { app: "cli_1", chat: "oc_1" },
+      ]);
+      expect(placeOfRun({ turn: `cli_1.oc_1~${"a".repeat(20)}-1` })).toEqual({
+        app: "cli_1",
+        chat: "oc_1",
+      });
     });
 
     it("continues where a page has ended, whatever is written meanwhile, until nothing is left", async () => {
@@ -58,7 +69,10 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       const seen: string[] = [];
       let after: string | undefined;
       do {
-        const { runs, next } = await elsewhere.page({ limit: 2, ...(after === undefined ? {} : { after }) });
+        const { runs, next } = await elsewhere.page({
+          limit: 2,
+          ...(after === undefined ? {} : { after }),
+        });
         seen.push(runs.map(({ turn }) => turn.at(-1)).join(""));
         await log.append([ended(9)]);
         after = next;
@@ -67,7 +81,10 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
     });
 
     it("shows those that are meant: by a part of their text, by what they are, and by time", async () => {
-      await log.append([ended(1, { person: "ou_ann" }), ended(2, { person: "ou_bob", outcome: "timeout" })]);
+      await log.append([
+        ended(1, { person: "ou_ann" }),
+        ended(2, { person: "ou_bob", outcome: "timeout" }),
+      ]);
       const betweenMs = harness.now() + 30_000;
       await harness.advance(60_000);
       await log.append([ended(3, { person: "ou_ann", outcome: "timeout" })]);
@@ -75,7 +92,9 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
       expect(await numbersOf({ texts: ["ou_nobody", "-2"] })).toEqual([2]);
       expect(await numbersOf({ texts: ["TimeOut"] })).toEqual([3, 2]);
       // Names of fields, and numbers, are no part of it.
-      for (const text of ["person", "tokens", "1200", '"']) expect(await numbersOf({ texts: [text] })).toEqual([]);
+      for (const text of ["person", "tokens", "1200", '"']) {
+        expect(await numbersOf({ texts: [text] })).toEqual([]);
+      }
       expect(await numbersOf({ matches: ({ outcome }) => outcome === "timeout" })).toEqual([3, 2]);
       expect(await numbersOf({ sinceMs: betweenMs })).toEqual([3]);
       expect(await numbersOf({ untilMs: betweenMs })).toEqual([2, 1]);
@@ -128,7 +147,9 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
     });
 
     it("keeps a record within its size, and what names the run in it", async () => {
-      const tools = Object.fromEntries(Array.from({ length: 20 }, (_, at) => [`tool-${at}-${"x".repeat(40)}`, 1]));
+      const tools = Object.fromEntries(
+        Array.from({ length: 20 }, (_, at) => [`tool-${at}-${"x".repeat(40)}`, 1]),
+      );
       const long = "m".repeat(300);
       const turn = `api.${"s".repeat(200)}-12`;
       await log.append([
@@ -136,8 +157,13 @@ export function describeRunLog(name: string, makeHarness: (ttlMs: number) => Pro
         ended(2, { turn, message: long, person: long, model: long, agent: long }),
       ]);
       const { runs } = await log.page({ limit: 2 });
-      for (const run of runs) expect(Buffer.byteLength(JSON.stringify(run))).toBeLessThanOrEqual(maxRunBytes);
-      expect(runs).toMatchObject([{ turn }, { turn: "cli_1.oc_1-1", person: "ou_1", message: "om_1" }]);
+      for (const run of runs) {
+        expect(Buffer.byteLength(JSON.stringify(run))).toBeLessThanOrEqual(maxRunBytes);
+      }
+      expect(runs).toMatchObject([
+        { turn },
+        { turn: "cli_1.oc_1-1", person: "ou_1", message: "om_1" },
+      ]);
     });
   });
 }

@@ -21,7 +21,11 @@ const patience = { timeout: 60_000, interval: 10 };
 
 function tool(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {
   return {
-    spec: { name, description: `${name} 工具`, inputSchema: { type: "object", properties: { city: {} } } },
+    spec: {
+      name,
+      description: `${name} 工具`,
+      inputSchema: { type: "object", properties: { city: {} } },
+    },
     effect: "pure",
     requiresApproval: false,
     timeoutMs: 1_000,
@@ -29,12 +33,19 @@ function tool(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnounc
   };
 }
 
-function instanceOf(runner: string, instance: string, ...tools: ToolAnnouncement[]): RunnerInstance {
+function instanceOf(
+  runner: string,
+  instance: string,
+  ...tools: ToolAnnouncement[]
+): RunnerInstance {
   return { runner, instance, tools };
 }
 
 /** What every RunnerDirectory promises. Call it at the top level of a test file. */
-export function describeRunnerDirectory(name: string, makeHarness: () => Promise<RunnerDirectoryHarness>): void {
+export function describeRunnerDirectory(
+  name: string,
+  makeHarness: () => Promise<RunnerDirectoryHarness>,
+): void {
   describe(`${name}: runner directory`, () => {
     let harness: RunnerDirectoryHarness;
     let directory: RunnerDirectory;
@@ -57,13 +68,25 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     });
 
     it("shows announced tools to every process", async () => {
-      const announced = instanceOf("default", "i1", tool("weather"), tool("clock", { effect: "once" }));
+      const announced = instanceOf(
+        "default",
+        "i1",
+        tool("weather"),
+        tool("clock", { effect: "once" }),
+      );
       expect(await directory.announce(announced, longMs)).toMatchObject({ ok: true });
       const tools = await elsewhere.tools();
       expect([...tools.keys()].sort()).toEqual(["clock", "weather"]);
-      expect(tools.get("clock")).toMatchObject({ runner: "default", announcement: tool("clock", { effect: "once" }) });
+      expect(tools.get("clock")).toMatchObject({
+        runner: "default",
+        announcement: tool("clock", { effect: "once" }),
+      });
       const [living, ...others] = await elsewhere.runners();
-      const stamps = { generation: "", beganAtMs: expect.any(Number), expiresAtMs: expect.any(Number) };
+      const stamps = {
+        generation: "",
+        beganAtMs: expect.any(Number),
+        expiresAtMs: expect.any(Number),
+      };
       expect(living).toEqual({ ...announced, ...stamps, isCurrent: true });
       expect(living?.expiresAtMs).toBeGreaterThan(longMs);
       expect(others).toEqual([]);
@@ -73,7 +96,10 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const second = instanceOf("default", "i2", tool("weather"), tool("clock"));
       expect(await elsewhere.announce(second, longMs)).toMatchObject({ ok: true });
-      expect((await directory.runners()).map(({ instance }) => instance).sort()).toEqual(["i1", "i2"]);
+      expect((await directory.runners()).map(({ instance }) => instance).sort()).toEqual([
+        "i1",
+        "i2",
+      ]);
       expect([...(await directory.tools()).keys()].sort()).toEqual(["clock", "weather"]);
     });
 
@@ -81,32 +107,60 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       ["schema", { spec: { name: "weather", description: "", inputSchema: { type: "object" } } }],
       ["effect", { effect: "once" as const }],
       ["approval rule", { requiresApproval: true }],
-    ])("refuses a tool announced with another %s by the same generation, and says which", async (_what, fields) => {
-      await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
-      const refused = await elsewhere.announce(instanceOf("default", "i2", tool("weather", fields)), longMs);
-      expect(refused).toMatchObject({ ok: false, tool: "weather", conflict: expect.stringContaining("weather") });
-      expect(await directory.runners()).toHaveLength(1);
-      expect((await directory.tools()).get("weather")?.announcement).toEqual(tool("weather"));
-    });
+    ])(
+      "refuses a tool announced with another %s by the same generation, and says which",
+      async (_what, fields) => {
+        await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
+        const refused = await elsewhere.announce(
+          instanceOf("default", "i2", tool("weather", fields)),
+          longMs,
+        );
+        expect(refused).toMatchObject({
+          ok: false,
+          tool: "weather",
+          conflict: expect.stringContaining("weather"),
+        });
+        expect(await directory.runners()).toHaveLength(1);
+        expect((await directory.tools()).get("weather")?.announcement).toEqual(tool("weather"));
+      },
+    );
 
     it("refuses a tool that another runner offers, and says which", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
-      const refused = await elsewhere.announce(instanceOf("other", "i1", tool("clock"), tool("weather")), longMs);
-      expect(refused).toMatchObject({ ok: false, tool: "weather", conflict: expect.stringContaining("weather") });
+      const refused = await elsewhere.announce(
+        instanceOf("other", "i1", tool("clock"), tool("weather")),
+        longMs,
+      );
+      expect(refused).toMatchObject({
+        ok: false,
+        tool: "weather",
+        conflict: expect.stringContaining("weather"),
+      });
       expect([...(await directory.tools()).keys()]).toEqual(["weather"]);
     });
 
     it("a living runner takes over a name that no worker has written down from one that is away", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       await directory.withdraw("default", "i1");
-      expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });
-      const taken = { runner: "other", announcement: tool("weather"), livingSinceMs: expect.any(Number) as number };
+      expect(
+        await directory.announce(instanceOf("other", "i1", tool("weather")), longMs),
+      ).toMatchObject({ ok: true });
+      const taken = {
+        runner: "other",
+        announcement: tool("weather"),
+        livingSinceMs: expect.any(Number) as number,
+      };
       expect((await directory.tools()).get("weather")).toEqual(taken);
     });
 
     it("lets an instance change its own tools", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
-      const changed = instanceOf("default", "i1", tool("weather", { effect: "once" }), tool("clock"));
+      const changed = instanceOf(
+        "default",
+        "i1",
+        tool("weather", { effect: "once" }),
+        tool("clock"),
+      );
       expect(await directory.announce(changed, longMs)).toMatchObject({ ok: true });
       expect(await directory.runners()).toMatchObject([changed]);
     });
@@ -131,7 +185,9 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect(offered).toMatchObject({ runner: "default", announcement: tool("weather") });
       expect(offered?.awayForMs).toBeGreaterThan(500_000);
       expect(offered?.awayForMs).toBeLessThanOrEqual(600_000);
-      expect(await elsewhere.away()).toMatchObject([{ runner: "default", tools: [tool("weather")] }]);
+      expect(await elsewhere.away()).toMatchObject([
+        { runner: "default", tools: [tool("weather")] },
+      ]);
     });
 
     it("a runner that comes back is no longer away, and lives since then", async () => {
@@ -142,7 +198,8 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       await harness.later();
       await directory.announce(instanceOf("default", "i2", tool("weather")), longMs);
       expect(await elsewhere.away()).toEqual([]);
-      const { livingSinceMs = Number.NaN, ...back } = (await elsewhere.tools()).get("weather") ?? {};
+      const { livingSinceMs = Number.NaN, ...back } =
+        (await elsewhere.tools()).get("weather") ?? {};
       expect(back).toEqual({ runner: "default", announcement: tool("weather") });
       expect(livingSinceMs).toBeGreaterThan(before);
       await harness.later();
@@ -160,8 +217,14 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     });
 
     it("a new generation wins over an old one as soon as it begins, whichever renews last", async () => {
-      const older = { ...instanceOf("default", "i1", tool("weather"), tool("gone")), generation: "a" };
-      const newer = { ...instanceOf("default", "i2", tool("weather", { effect: "once" })), generation: "b" };
+      const older = {
+        ...instanceOf("default", "i1", tool("weather"), tool("gone")),
+        generation: "a",
+      };
+      const newer = {
+        ...instanceOf("default", "i2", tool("weather", { effect: "once" })),
+        generation: "b",
+      };
       expect(await directory.announce(older, longMs)).toEqual({ ok: true, isCurrent: true });
       await harness.later();
       expect(await elsewhere.announce(newer, longMs)).toEqual({ ok: true, isCurrent: true });
@@ -169,7 +232,9 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       const tools = await directory.tools();
       expect([...tools.keys()]).toEqual(["weather"]);
       expect(tools.get("weather")?.announcement.effect).toBe("once");
-      expect((await directory.runners()).map(({ instance, isCurrent }) => [instance, isCurrent]).sort()).toEqual([
+      expect(
+        (await directory.runners()).map(({ instance, isCurrent }) => [instance, isCurrent]).sort(),
+      ).toEqual([
         ["i1", false],
         ["i2", true],
       ]);
@@ -177,7 +242,10 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
 
     it("goes back to the old generation when the new one is gone", async () => {
       const older = { ...instanceOf("default", "i1", tool("weather")), generation: "a" };
-      const newer = { ...instanceOf("default", "i2", tool("weather", { effect: "once" })), generation: "b" };
+      const newer = {
+        ...instanceOf("default", "i2", tool("weather", { effect: "once" })),
+        generation: "b",
+      };
       await directory.announce(older, longMs);
       await harness.later();
       await directory.announce(newer, longMs);
@@ -187,9 +255,15 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     });
 
     it("an instance more of the old generation does not make that one the newest", async () => {
-      await directory.announce({ ...instanceOf("default", "i1", tool("weather")), generation: "a" }, longMs);
+      await directory.announce(
+        { ...instanceOf("default", "i1", tool("weather")), generation: "a" },
+        longMs,
+      );
       await harness.later();
-      await directory.announce({ ...instanceOf("default", "i2", tool("clock")), generation: "b" }, longMs);
+      await directory.announce(
+        { ...instanceOf("default", "i2", tool("clock")), generation: "b" },
+        longMs,
+      );
       await harness.later();
       const more = { ...instanceOf("default", "i3", tool("weather")), generation: "a" };
       expect(await directory.announce(more, longMs)).toEqual({ ok: true, isCurrent: false });
@@ -199,7 +273,9 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     it("an expired instance does not stop others", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), harness.ttlMs);
       await harness.expire();
-      expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });
+      expect(
+        await directory.announce(instanceOf("other", "i1", tool("weather")), longMs),
+      ).toMatchObject({ ok: true });
     });
 
     it("a renewal keeps an instance alive", async () => {
@@ -226,7 +302,8 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       listener.mockClear();
       const changes = [
         () => directory.announce(instanceOf("default", "i1", tool("weather")), longMs),
-        () => directory.announce(instanceOf("default", "i1", tool("weather"), tool("clock")), longMs),
+        () =>
+          directory.announce(instanceOf("default", "i1", tool("weather"), tool("clock")), longMs),
         () => directory.announce(instanceOf("default", "i2", tool("weather")), longMs),
         () => directory.withdraw("default", "i1"),
       ];
@@ -248,7 +325,9 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       await vi.waitFor(() => expect(listener).toHaveBeenCalledTimes(1), patience);
       await vi.waitFor(() => expect(stopped).toHaveBeenCalledTimes(1), patience);
       gone.abort();
-      for (let i = 0; i < 3; i += 1) await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
+      for (let i = 0; i < 3; i += 1) {
+        await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
+      }
       await directory.withdraw("default", "i1");
       await vi.waitFor(() => expect(listener).toHaveBeenCalledTimes(2), patience);
       expect(stopped).toHaveBeenCalledTimes(1);

@@ -53,7 +53,9 @@ export interface AwayRunner {
 /**
  * `isCurrent`: see {@link LivingRunner}. Refused: `tool` is the first that is refused, `conflict` says why, for people.
  */
-export type AnnounceResult = { ok: true; isCurrent: boolean } | { ok: false; conflict: string; tool: string };
+export type AnnounceResult =
+  | { ok: true; isCurrent: boolean }
+  | { ok: false; conflict: string; tool: string };
 
 /**
  * Whom names of tools belong to, by name or by prefix that ends in `*`: a name counts before a prefix, a longer prefix
@@ -86,7 +88,11 @@ export interface RunnersView {
 }
 
 /** What a directory answers at `nowMs`, made from all instances that it stores. */
-function viewOfRunners(stored: readonly AnnouncedInstance[], nowMs: number, owners: ToolOwners): RunnersView {
+function viewOfRunners(
+  stored: readonly AnnouncedInstance[],
+  nowMs: number,
+  owners: ToolOwners,
+): RunnersView {
   const living: LivingRunner[] = [];
   const away: AwayRunner[] = [];
   for (const instances of Map.groupBy(stored, ({ runner }) => runner).values()) {
@@ -136,7 +142,9 @@ function awayRunner(instances: readonly AnnouncedInstance[], nowMs: number): Awa
 /** By name; where descriptions or deadlines differ, those of the instance that began last. */
 function toolsOf(instances: readonly AnnouncedInstance[]): Map<string, ToolAnnouncement> {
   const inOrder = instances.toSorted((a, b) => a.beganAtMs - b.beganAtMs);
-  return new Map(inOrder.flatMap(({ tools }) => tools.map((tool) => [tool.spec.name, tool] as const)));
+  return new Map(
+    inOrder.flatMap(({ tools }) => tools.map((tool) => [tool.spec.name, tool] as const)),
+  );
 }
 
 function offeredTools(
@@ -146,7 +154,9 @@ function offeredTools(
 ): Pick<RunnersView, "tools" | "clashes"> {
   const tools = new Map<string, AvailableTool>();
   const clashes: ToolClash[] = [];
-  const current = living.filter(({ isCurrent }) => isCurrent).toSorted((a, b) => a.beganAtMs - b.beganAtMs);
+  const current = living
+    .filter(({ isCurrent }) => isCurrent)
+    .toSorted((a, b) => a.beganAtMs - b.beganAtMs);
   for (const [runner, instances] of Map.groupBy(current, (each) => each.runner)) {
     const its = living.filter((each) => each.runner === runner);
     const livingSinceMs = Math.min(...its.map(({ beganAtMs }) => beganAtMs));
@@ -156,7 +166,9 @@ function offeredTools(
       else clashes.push({ tool: name, owner, runner });
     }
   }
-  for (const { runner, tools: announcements, untilMs } of away.toSorted((a, b) => b.sinceMs - a.sinceMs)) {
+  for (const { runner, tools: announcements, untilMs } of away.toSorted(
+    (a, b) => b.sinceMs - a.sinceMs,
+  )) {
     for (const announcement of announcements) {
       const { name } = announcement.spec;
       const isTaken = tools.has(name) || (ownerOf(owners, name) ?? runner) !== runner;
@@ -187,9 +199,23 @@ const forgetRunner = script("forget-runner");
 const readRunners = script("read-runners");
 const ownTools = script("own-tools");
 
-function digestOf({ spec, effect, requiresApproval, limits = {}, identity }: ToolAnnouncement): string {
+function digestOf({
+  spec,
+  effect,
+  requiresApproval,
+  limits = {},
+  identity,
+}: ToolAnnouncement): string {
   return createHash("sha256")
-    .update(JSON.stringify([spec.inputSchema, effect, requiresApproval, limits, ...(identity ? [identity] : [])]))
+    .update(
+      JSON.stringify([
+        spec.inputSchema,
+        effect,
+        requiresApproval,
+        limits,
+        ...(identity ? [identity] : []),
+      ]),
+    )
     .digest("base64url");
 }
 
@@ -233,12 +259,29 @@ export class RunnerDirectory {
     const nowMs = await this.#now();
     const beganAtMs = this.#beganAt(`${runner} ${instance}`, generation, nowMs);
     const offer = JSON.stringify(tools);
-    const facts = { expiresAtMs: nowMs + ttlMs, beganAtMs, generation, digests, runner, instance, offer };
+    const facts = {
+      expiresAtMs: nowMs + ttlMs,
+      beganAtMs,
+      generation,
+      digests,
+      runner,
+      instance,
+      offer,
+    };
     const mac = this.#runnerKey === undefined ? "" : announcementMac(facts, this.#runnerKey);
     const stored: RunnerAnnouncement = { ...facts, mac, ...(clock === undefined ? {} : { clock }) };
-    const values = { instance, runner, json: JSON.stringify(stored), ttlMs, channel: this.#channel, base: this.#base };
+    const values = {
+      instance,
+      runner,
+      json: JSON.stringify(stored),
+      ttlMs,
+      channel: this.#channel,
+      base: this.#base,
+    };
     const answer = String(await runScript(this.#redis, announce, this.#keysOf(runner), values));
-    if (answer === "current" || answer === "superseded") return { ok: true, isCurrent: answer === "current" };
+    if (answer === "current" || answer === "superseded") {
+      return { ok: true, isCurrent: answer === "current" };
+    }
     const [tool = "", other] = answer.split("|");
     const problem =
       other === runner
@@ -307,17 +350,26 @@ export class RunnerDirectory {
 
   async #view(): Promise<RunnersView> {
     const keys = { names: this.#names, owners: this.#owners };
-    const places = { base: this.#base, presences: this.#presences, channels: this.#presenceChannels };
+    const places = {
+      base: this.#base,
+      presences: this.#presences,
+      channels: this.#presenceChannels,
+    };
     const reply = await runScript(this.#redis, readRunners, keys, places);
     const [now, owned = "{}", ...answered] = reply as string[]; // shape fixed by the script
     const stored: AnnouncedInstance[] = [];
     for (let i = 0; i + 2 < answered.length; i += 3) {
       const runner = answered[i] ?? "";
       const isGone = Number(answered[i + 2]) === 1;
-      const read = readAnnouncement(answered[i + 1] ?? "", { runner, runnerKey: this.#runnerKeys?.of(runner) });
+      const read = readAnnouncement(answered[i + 1] ?? "", {
+        runner,
+        runnerKey: this.#runnerKeys?.of(runner),
+      });
       if (!read.ok) continue; // not an announcement of this runner
       const { instance, generation, beganAtMs, tools, clock } = read.value;
-      const expiresAtMs = isGone ? Math.min(read.value.expiresAtMs, Number(now)) : read.value.expiresAtMs;
+      const expiresAtMs = isGone
+        ? Math.min(read.value.expiresAtMs, Number(now))
+        : read.value.expiresAtMs;
       const seen = clock === undefined ? {} : { clock };
       stored.push({ runner, instance, generation, beganAtMs, expiresAtMs, tools, ...seen });
     }
@@ -329,8 +381,15 @@ export class RunnerDirectory {
   }
 
   /** Writes down what is new about owners; returns those that hold now. */
-  async #settleOwners(configured: ToolOwners, owners: ToolOwners, { living, tools }: RunnersView): Promise<ToolOwners> {
-    const offered = new Set([...tools.keys(), ...living.flatMap((each) => each.tools.map(({ spec }) => spec.name))]);
+  async #settleOwners(
+    configured: ToolOwners,
+    owners: ToolOwners,
+    { living, tools }: RunnersView,
+  ): Promise<ToolOwners> {
+    const offered = new Set([
+      ...tools.keys(),
+      ...living.flatMap((each) => each.tools.map(({ spec }) => spec.name)),
+    ]);
     const names = [...owners.keys(), ...offered].filter((name) => !name.endsWith("*"));
     const wanted = new Map(configured);
     for (const name of names) {
@@ -338,7 +397,9 @@ export class RunnerDirectory {
       if (owner !== undefined) wanted.set(name, owner);
     }
     const assigned = [...wanted].filter(([name, runner]) => owners.get(name) !== runner);
-    const dropped = [...owners.keys()].filter((name) => name.endsWith("*") && !configured.has(name));
+    const dropped = [...owners.keys()].filter(
+      (name) => name.endsWith("*") && !configured.has(name),
+    );
     const claimed = [...tools].flatMap(([name, { runner }]) =>
       owners.has(name) || wanted.has(name) ? [] : [[name, runner] as const],
     );
@@ -381,5 +442,9 @@ function published(name: string): PublishedScript {
 
 /** The scripts of the tool protocol, by name. */
 export function runnerScripts(): Record<string, PublishedScript> {
-  return { announce: published("announce"), withdraw: published("withdraw"), hand_in: published("hand-in") };
+  return {
+    announce: published("announce"),
+    withdraw: published("withdraw"),
+    hand_in: published("hand-in"),
+  };
 }

@@ -1,5 +1,11 @@
 // What workers and runners have for each other: which tools there are, calls that are handed off, large results.
-export { keepResult, putResult, removeResult, resultHandlesIn, resultPage } from "./stored-result.ts";
+export {
+  keepResult,
+  putResult,
+  removeResult,
+  resultHandlesIn,
+  resultPage,
+} from "./stored-result.ts";
 export {
   RunnerDirectory,
   type AvailableTool,

@@ -1,4 +1,11 @@
-import { jsonParserOf, RatedRun, rootSessionOf, systemClock, type Clock, type SessionKey } from "@larkline/protocol";
+import {
+  jsonParserOf,
+  RatedRun,
+  rootSessionOf,
+  systemClock,
+  type Clock,
+  type SessionKey,
+} from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
@@ -42,7 +49,13 @@ export const RunRecord = Type.Object({
 export type RunRecord = Static<typeof RunRecord>;
 
 /** Outcomes of runs that are answers. */
-const answers: ReadonlySet<string> = new Set(["answered", "", "max_tokens", "refusal", "max_turns_reached"]);
+const answers: ReadonlySet<string> = new Set([
+  "answered",
+  "",
+  "max_tokens",
+  "refusal",
+  "max_turns_reached",
+]);
 
 /** Outcomes that people have brought about; everything else is a failure. */
 const stops: ReadonlySet<string> = new Set([
@@ -65,7 +78,10 @@ export function outcomeKind(outcome: string): OutcomeKind {
 }
 
 /** Which messages of the bot show the answer of a run. */
-const SentReply = Type.Object({ sent: Type.Array(Type.String(), { maxItems: 100 }), of: Type.String() });
+const SentReply = Type.Object({
+  sent: Type.Array(Type.String(), { maxItems: 100 }),
+  of: Type.String(),
+});
 export type SentReply = Static<typeof SentReply>;
 
 /** What a list of runs is made from. */
@@ -132,7 +148,12 @@ export class RunLog {
   /** Of the list whose expiry this process has set. */
   #expiring = -1;
 
-  constructor({ redis, namespace, ttlMs = defaultRunTtlMs, clock = systemClock }: StoreOptions & { ttlMs?: number }) {
+  constructor({
+    redis,
+    namespace,
+    ttlMs = defaultRunTtlMs,
+    clock = systemClock,
+  }: StoreOptions & { ttlMs?: number }) {
     this.#redis = redis;
     this.#listAt = createKeyspace(namespace).runsOf;
     this.#ttlMs = ttlMs;
@@ -144,7 +165,10 @@ export class RunLog {
    * Rejects when that is not certain: they may be there.
    */
   async append(runs: readonly RunRecord[], sent: readonly SentReply[] = []): Promise<void> {
-    const lines = [...runs.map(lineOf), ...sent.map(({ sent: ids, of }) => JSON.stringify({ sent: ids, of }))];
+    const lines = [
+      ...runs.map(lineOf),
+      ...sent.map(({ sent: ids, of }) => JSON.stringify({ sent: ids, of })),
+    ];
     if (lines.length === 0) return;
     const window = Math.floor(this.#clock.now() / windowMs);
     const list = this.#listAt(window);
@@ -160,7 +184,8 @@ export class RunLog {
     const runs: RunRecord[] = [];
     const oldestMs = Math.max(sinceMs, this.#clock.now() - this.#ttlMs);
     // A run is written a moment after its end, or when Redis is back.
-    const newestMs = Math.min(untilMs ?? Number.MAX_SAFE_INTEGER, this.#clock.now()) + writtenLateMs;
+    const newestMs =
+      Math.min(untilMs ?? Number.MAX_SAFE_INTEGER, this.#clock.now()) + writtenLateMs;
     const search = new RunSearch(query, oldestMs);
     let looked = 0;
     for await (const { line, at } of this.#linesBack(oldestMs, newestMs, positionIn(after))) {
@@ -178,12 +203,16 @@ export class RunLog {
     const texts = [person, ...sessions].map(quotedStart);
     let count = 0;
     const oldestMs = this.#clock.now() - this.#ttlMs - windowMs;
-    for await (const { line, list, index } of this.#linesBack(oldestMs, this.#clock.now() + windowMs)) {
+    for await (const { line, list, index } of this.#linesBack(
+      oldestMs,
+      this.#clock.now() + windowMs,
+    )) {
       if (!texts.some((text) => line.includes(text))) continue;
       const parsed = parseRun(line);
       const sent = parseSent(line);
       const turn = parsed.ok ? parsed.value.turn : sent.ok ? sent.value.of : "";
-      const isTheirs = parsed.ok && parsed.value.person === person && placeOfRun({ turn }).app === app;
+      const isTheirs =
+        parsed.ok && parsed.value.person === person && placeOfRun({ turn }).app === app;
       if (!isTheirs && !whole.has(sessionOfRun({ turn }))) continue;
       // An empty line in its place: where pages begin does not move.
       await this.#redis.lset(list, index, "");
@@ -197,11 +226,19 @@ export class RunLog {
     const first = Math.floor((oldestMs - clockSlackMs) / windowMs);
     const last = Math.min(Math.floor(newestMs / windowMs), from?.window ?? Number.MAX_SAFE_INTEGER);
     for (let upper = last; upper >= first; upper -= windowsAtOnce) {
-      const windows = Array.from({ length: Math.min(windowsAtOnce, upper - first + 1) }, (_, at) => upper - at);
-      const lengths = await Promise.all(windows.map(async (window) => await this.#redis.llen(this.#listAt(window))));
+      const windows = Array.from(
+        { length: Math.min(windowsAtOnce, upper - first + 1) },
+        (_, at) => upper - at,
+      );
+      const lengths = await Promise.all(
+        windows.map(async (window) => await this.#redis.llen(this.#listAt(window))),
+      );
       for (const [at, window] of windows.entries()) {
         const length = lengths[at] ?? 0;
-        yield* this.#linesIn(window, from?.window === window ? Math.min(from.index, length) : length);
+        yield* this.#linesIn(
+          window,
+          from?.window === window ? Math.min(from.index, length) : length,
+        );
       }
     }
   }
@@ -251,7 +288,9 @@ class RunSearch {
     const run = parsed.value;
     const { matches = () => true, untilMs } = this.#query;
     if (!this.#shown.has(run.turn) && !this.#hasText(wordsOf(run))) return undefined;
-    if (this.#known.has(run.turn) || !isBetween(run, this.#oldestMs, untilMs) || !matches(run)) return undefined;
+    if (this.#known.has(run.turn) || !isBetween(run, this.#oldestMs, untilMs) || !matches(run)) {
+      return undefined;
+    }
     this.#known.add(run.turn);
     return run;
   }
@@ -264,7 +303,9 @@ class RunSearch {
   }
 
   #hasText(words: readonly string[]): boolean {
-    return this.#texts?.some((text) => words.some((word) => word.toLowerCase().includes(text))) !== false;
+    return (
+      this.#texts?.some((text) => words.some((word) => word.toLowerCase().includes(text))) !== false
+    );
   }
 
   #add(turn: string): void {
@@ -274,7 +315,16 @@ class RunSearch {
 }
 
 /** What a person may look for of a run. */
-function wordsOf({ turn, trace, message = "", person, agent, model, outcome, tools = {} }: RunRecord): string[] {
+function wordsOf({
+  turn,
+  trace,
+  message = "",
+  person,
+  agent,
+  model,
+  outcome,
+  tools = {},
+}: RunRecord): string[] {
   return [turn, trace, message, person, agent, model, outcome, ...Object.keys(tools)];
 }
 
@@ -297,7 +347,11 @@ function positionIn(text: string | undefined): Position | undefined {
   return window === undefined ? undefined : { window: Number(window), index: Number(index) };
 }
 
-function isBetween({ endedAtMs }: RunRecord, oldestMs: number, untilMs = Number.MAX_SAFE_INTEGER): boolean {
+function isBetween(
+  { endedAtMs }: RunRecord,
+  oldestMs: number,
+  untilMs = Number.MAX_SAFE_INTEGER,
+): boolean {
   return endedAtMs >= oldestMs - clockSlackMs && endedAtMs <= untilMs;
 }
 
@@ -319,8 +373,16 @@ function lineOf(run: RunRecord): string {
     line = JSON.stringify(shorter);
   }
   if (Buffer.byteLength(line) <= maxRunBytes) return line;
-  const [agent, model, outcome] = [run.agent, run.model, run.outcome].map((name) => name.slice(0, longestName));
-  return JSON.stringify({ ...shorter, person: run.person.slice(0, longestName), agent, model, outcome });
+  const [agent, model, outcome] = [run.agent, run.model, run.outcome].map((name) =>
+    name.slice(0, longestName),
+  );
+  return JSON.stringify({
+    ...shorter,
+    person: run.person.slice(0, longestName),
+    agent,
+    model,
+    outcome,
+  });
 }
 
 // How people rate answers. A worker writes down which messages show a rated answer, so that a click or a reaction is
@@ -376,7 +438,12 @@ export class RatingStore {
   readonly #maxRatings: number;
   readonly #clock: Clock;
 
-  constructor({ redis, namespace, most = maxRatings, clock = systemClock }: StoreOptions & { most?: number }) {
+  constructor({
+    redis,
+    namespace,
+    most = maxRatings,
+    clock = systemClock,
+  }: StoreOptions & { most?: number }) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#maxRatings = most;
@@ -385,7 +452,9 @@ export class RatingStore {
 
   /** Writes down which messages show which answers, for 14 days. */
   async keepReplies(replies: readonly RatedReply[]): Promise<void> {
-    const fields = replies.flatMap(({ sent, of }) => sent.flatMap((id) => [id, JSON.stringify(of)]));
+    const fields = replies.flatMap(({ sent, of }) =>
+      sent.flatMap((id) => [id, JSON.stringify(of)]),
+    );
     if (fields.length === 0) return;
     const day = this.#today();
     const key = this.#keys.ratedRepliesOf(day);
@@ -395,7 +464,9 @@ export class RatingStore {
 
   /** The run whose answer a message shows; undefined where people cannot rate it. */
   async runOf(messageId: string): Promise<RatedRun | undefined> {
-    const found = await Promise.all(this.#replyKeys().map(async (key) => await this.#redis.hget(key, messageId)));
+    const found = await Promise.all(
+      this.#replyKeys().map(async (key) => await this.#redis.hget(key, messageId)),
+    );
     const text = found.find((each) => each !== null);
     const parsed = text === undefined || text === null ? undefined : parseRated(text);
     return parsed?.ok === true ? parsed.value : undefined;
@@ -421,7 +492,11 @@ export class RatingStore {
   async *newest(most = this.#maxRatings): AsyncIterable<Rating> {
     const { byTime } = this.#keys.ratings();
     for (let from = 0; from < most; from += readAtOnce) {
-      const members = await this.#redis.zrevrange(byTime, from, Math.min(from + readAtOnce, most) - 1);
+      const members = await this.#redis.zrevrange(
+        byTime,
+        from,
+        Math.min(from + readAtOnce, most) - 1,
+      );
       for (const rating of await this.#read(members)) yield rating;
       if (members.length < readAtOnce) return;
     }
@@ -429,18 +504,31 @@ export class RatingStore {
 
   async #read(members: readonly string[]): Promise<Rating[]> {
     const { ratings } = this.#keys.ratings();
-    const found = await Promise.all(members.map(async (member) => await this.#redis.hgetall(`${ratings}:${member}`)));
+    const found = await Promise.all(
+      members.map(async (member) => await this.#redis.hgetall(`${ratings}:${member}`)),
+    );
     return found.flatMap(({ facts = "", rating, reason, atMs }) => {
       const parsed = facts === "" ? undefined : parseFacts(facts);
       const word = ratingWords.find((each) => each === (rating ?? "none"));
-      if (parsed?.ok !== true || word === undefined || (word === "none" && reason === undefined)) return [];
-      return [{ ...parsed.value, rating: word, ...(reason === undefined ? {} : { reason }), atMs: Number(atMs) }];
+      if (parsed?.ok !== true || word === undefined || (word === "none" && reason === undefined)) {
+        return [];
+      }
+      return [
+        {
+          ...parsed.value,
+          rating: word,
+          ...(reason === undefined ? {} : { reason }),
+          atMs: Number(atMs),
+        },
+      ];
     });
   }
 
   async ofPerson(app: string, person: string): Promise<Rating[]> {
     const found: Rating[] = [];
-    for await (const rating of this.newest()) if (rating.app === app && rating.person === person) found.push(rating);
+    for await (const rating of this.newest()) {
+      if (rating.app === app && rating.person === person) found.push(rating);
+    }
     return found;
   }
 
@@ -481,7 +569,9 @@ export class RatingStore {
   }
 
   #replyKeys(): string[] {
-    return Array.from({ length: replyDays + 2 }, (_, ago) => this.#keys.ratedRepliesOf(this.#today() + 1 - ago));
+    return Array.from({ length: replyDays + 2 }, (_, ago) =>
+      this.#keys.ratedRepliesOf(this.#today() + 1 - ago),
+    );
   }
 }
 

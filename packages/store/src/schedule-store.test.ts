@@ -26,7 +26,8 @@ function scene() {
   const here = openTestStores({ isClockStill: true });
   const { schedules, now, advance } = here;
   const elsewhere = openElsewhere(here).schedules;
-  const add = async (schedule: Schedule, dueMs = now()) => await schedules.add(schedule, { dueMs, alarmMs: dueMs });
+  const add = async (schedule: Schedule, dueMs = now()) =>
+    await schedules.add(schedule, { dueMs, alarmMs: dueMs });
   const claim = async (store = schedules, limit = 100) => (await store.claimDue(limit, lease)).due;
   return { schedules, elsewhere, now, advance, add, claim };
 }
@@ -42,7 +43,10 @@ describe("the schedule store", () => {
     expect(await elsewhere.ofChat("cli_a", "oc_team")).toEqual([stored]);
     expect(await elsewhere.newest(10)).toEqual({ count: 1, schedules: [stored] });
     expect(await elsewhere.ofPerson("cli_b", "ou_ann")).toEqual([]);
-    expect([await elsewhere.remove(schedule), await schedules.remove(schedule)]).toEqual([true, false]);
+    expect([await elsewhere.remove(schedule), await schedules.remove(schedule)]).toEqual([
+      true,
+      false,
+    ]);
     expect(await schedules.read(schedule.id)).toBeUndefined();
     expect(await schedules.newest(10)).toEqual({ count: 0, schedules: [] });
   });
@@ -84,7 +88,11 @@ describe("the schedule store", () => {
     expect(await schedules.settle(second, next, [line])).toBe(true);
     expect(await schedules.settle(first, next, [line])).toBe(false);
     expect(await elsewhere.log(schedule.id)).toEqual([line]);
-    expect(await elsewhere.read(schedule.id)).toMatchObject({ dueMs: next.dueMs, generation: 1, state: "active" });
+    expect(await elsewhere.read(schedule.id)).toMatchObject({
+      dueMs: next.dueMs,
+      generation: 1,
+      state: "active",
+    });
     await advance(600_499);
     expect(await claim()).toEqual([]);
     await advance(1);
@@ -97,7 +105,9 @@ describe("the schedule store", () => {
     await add(schedule);
     const [due] = await claim();
     if (due === undefined) expect.fail();
-    await schedules.settle(due, undefined, [{ dueMs: now(), count: 1, state: "started", atMs: now() }]);
+    await schedules.settle(due, undefined, [
+      { dueMs: now(), count: 1, state: "started", atMs: now() },
+    ]);
     expect(await schedules.ofPerson("cli_a", "ou_ann")).toEqual([]);
     expect(await schedules.read(schedule.id)).toMatchObject({ state: "done" });
     expect(await schedules.log(schedule.id)).toHaveLength(1);
@@ -118,7 +128,11 @@ describe("the schedule store", () => {
     expect(await elsewhere.change(read, { state: "paused", dueMs: at, alarmMs: at })).toBe(false);
     const line = { dueMs: due.dueMs, count: 1, state: "started", atMs: now() } as const;
     expect(await schedules.settle(due, { dueMs: 1, alarmMs: 1 }, [line])).toBe(true);
-    expect(await schedules.read(schedule.id)).toMatchObject({ schedule: { title: "moved" }, dueMs: at, generation: 2 });
+    expect(await schedules.read(schedule.id)).toMatchObject({
+      schedule: { title: "moved" },
+      dueMs: at,
+      generation: 2,
+    });
     expect(await schedules.log(schedule.id)).toEqual([line]);
     await advance(lease);
     expect(await claim()).toEqual([]);
@@ -129,7 +143,12 @@ describe("the schedule store", () => {
     await add(scheduleWith(1));
     const read = await schedules.read(scheduleWith(1).id);
     if (read === undefined) expect.fail();
-    await schedules.change(read, { state: "paused", why: "scheduleFailed", dueMs: now(), alarmMs: now() });
+    await schedules.change(read, {
+      state: "paused",
+      why: "scheduleFailed",
+      dueMs: now(),
+      alarmMs: now(),
+    });
     expect(await claim()).toEqual([]);
     const paused = await schedules.read(read.schedule.id);
     expect(paused).toMatchObject({ state: "paused", why: "scheduleFailed", generation: 2 });

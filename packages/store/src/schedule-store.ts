@@ -61,7 +61,13 @@ export class ScheduleStore {
 
   /** Stores a schedule once, however often that is repeated under its id. `full`: see {@link maxSchedules}. */
   async add(schedule: Schedule, { dueMs, alarmMs }: NextDue): Promise<"made" | "known" | "full"> {
-    const values = { id: schedule.id, schedule: JSON.stringify(schedule), dueMs, alarmMs, most: maxSchedules };
+    const values = {
+      id: schedule.id,
+      schedule: JSON.stringify(schedule),
+      dueMs,
+      alarmMs,
+      most: maxSchedules,
+    };
     const reply = await runScript(this.#redis, addSchedule, this.#keysOf(schedule), values);
     return reply === "made" || reply === "known" ? reply : "full";
   }
@@ -106,7 +112,10 @@ export class ScheduleStore {
    */
   async claimDue(limit: number, leaseMs: number): Promise<{ nowMs: number; due: DueSchedule[] }> {
     const keys = { due: this.#keys.schedulesDue, rows: this.#keys.scheduleRows };
-    const { nowMs, claimed } = await runScript(this.#redis, claimSchedules, keys, { limit, leaseMs });
+    const { nowMs, claimed } = await runScript(this.#redis, claimSchedules, keys, {
+      limit,
+      leaseMs,
+    });
     const due = claimed.flatMap(({ schedule, dueMs, generation, claimedMs }) => {
       const parsed = parseSchedule(schedule);
       return parsed.ok ? [{ schedule: parsed.value, dueMs, generation, claimedMs }] : [];
@@ -148,22 +157,46 @@ export class ScheduleStore {
   /** False where it is gone or done, or was changed since `generation`. */
   async change(
     { schedule, generation }: Pick<StoredSchedule, "schedule" | "generation">,
-    { state, why = "", dueMs, alarmMs }: Pick<StoredSchedule, "why"> & NextDue & { state: "active" | "paused" },
+    {
+      state,
+      why = "",
+      dueMs,
+      alarmMs,
+    }: Pick<StoredSchedule, "why"> & NextDue & { state: "active" | "paused" },
   ): Promise<boolean> {
     const { id } = schedule;
-    const values = { id, generation, state, why, schedule: JSON.stringify(schedule), dueMs, alarmMs };
+    const values = {
+      id,
+      generation,
+      state,
+      why,
+      schedule: JSON.stringify(schedule),
+      dueMs,
+      alarmMs,
+    };
     return (await runScript(this.#redis, changeSchedule, this.#keysOf(schedule), values)) === 1;
   }
 
   /** Removes a schedule and its log. False where there is none. */
   async remove(schedule: Pick<Schedule, "id" | "app" | "owner" | "chatId">): Promise<boolean> {
-    return (await runScript(this.#redis, removeSchedule, this.#keysOf(schedule), { id: schedule.id })) === 1;
+    return (
+      (await runScript(this.#redis, removeSchedule, this.#keysOf(schedule), {
+        id: schedule.id,
+      })) === 1
+    );
   }
 
   /** A run has ended. Returns how many have failed one after the other. */
   async ended(id: string, hasFailed: boolean): Promise<number> {
     const values = { failed: hasFailed ? 1 : 0 };
-    return Number(await runScript(this.#redis, countScheduleFailure, { row: this.#keys.scheduleOf(id) }, values));
+    return Number(
+      await runScript(
+        this.#redis,
+        countScheduleFailure,
+        { row: this.#keys.scheduleOf(id) },
+        values,
+      ),
+    );
   }
 
   async #readAll(ids: readonly string[]): Promise<StoredSchedule[]> {

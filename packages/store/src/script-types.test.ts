@@ -60,14 +60,24 @@ it("a reply of several kinds names its own, and nil is none", async () => {
   const body = `if kind == 'busy' then return respond('busy') end
 return kind == 'done' and respond('done', {count = 3})`;
   const kinds = scriptOf("kinds", header, body);
-  const replies = ["busy", "done", ""].map(async (kind) => await runScript(redis, kinds, {}, { kind }));
-  expect(await Promise.all(replies)).toEqual([{ reply: "busy" }, { reply: "done", count: 3 }, undefined]);
-  expect(replyTypeOf(kinds)).toBe('undefined | { reply: "busy" } | { reply: "done"; count: number }');
+  const replies = ["busy", "done", ""].map(
+    async (kind) => await runScript(redis, kinds, {}, { kind }),
+  );
+  expect(await Promise.all(replies)).toEqual([
+    { reply: "busy" },
+    { reply: "done", count: 3 },
+    undefined,
+  ]);
+  expect(replyTypeOf(kinds)).toBe(
+    'undefined | { reply: "busy" } | { reply: "done"; count: number }',
+  );
 });
 
 it("a reply that lacks a value of the header, or is of no kind of it, is refused", async () => {
   const lacking = scriptOf("lacking", "-- REPLY\n--   count  integer", "return respond {}");
-  await expect(runScript(redis, lacking, {})).rejects.toThrow("the script lacking has answered without count");
+  await expect(runScript(redis, lacking, {})).rejects.toThrow(
+    "the script lacking has answered without count",
+  );
   const unknown = scriptOf("unknown", "-- REPLY done", "return {'other'}");
   await expect(runScript(redis, unknown, {})).rejects.toThrow(
     "the script unknown has another reply than its header names",
@@ -75,6 +85,10 @@ it("a reply that lacks a value of the header, or is of no kind of it, is refused
 });
 
 it("an error of a function that the script has called stays an error", async () => {
-  const failing = scriptOf("failing", "-- REPLY\n--   count  integer", "return respond {err = 'NOPE it is full'}");
+  const failing = scriptOf(
+    "failing",
+    "-- REPLY\n--   count  integer",
+    "return respond {err = 'NOPE it is full'}",
+  );
   await expect(runScript(redis, failing, {})).rejects.toThrow("NOPE it is full");
 });

@@ -8,7 +8,9 @@ export function scriptTypes(): string {
     "// Written by `npm run script-types` from the headers of the scripts in the folders lua: what they reply.",
     "",
     "export interface ScriptReplies {",
-    ...[".", "queues"].flatMap(repliesIn).map(([name, type]) => `  ${JSON.stringify(name)}: ${type};`),
+    ...[".", "queues"]
+      .flatMap(repliesIn)
+      .map(([name, type]) => `  ${JSON.stringify(name)}: ${type};`),
     "}",
     "",
   ].join("\n");

@@ -40,7 +40,10 @@ describe("the shared clock", () => {
     expect(redisMs).toBeLessThan(sharedNow() + 1_000);
     vi.restoreAllMocks(); // NTP sets it
     await vi.waitFor(() => expect(clock.problem).toBeUndefined(), { timeout: 60_000 });
-    expect(problems).toEqual([expect.stringMatching(/^the clock of this machine is \d+ s ahead of Redis$/), undefined]);
+    expect(problems).toEqual([
+      expect.stringMatching(/^the clock of this machine is \d+ s ahead of Redis$/),
+      undefined,
+    ]);
     clock.close();
   });
 
@@ -53,10 +56,15 @@ describe("the shared clock", () => {
       return nowMs;
     };
     const problems: (string | undefined)[] = [];
-    const clock = new ServerClock(connect(), (problem) => void problems.push(problem), { ...systemClock, monotonic });
+    const clock = new ServerClock(connect(), (problem) => void problems.push(problem), {
+      ...systemClock,
+      monotonic,
+    });
     await clock.followed;
     expect(Math.abs(sharedNow() - Date.now())).toBeGreaterThan(2_000); // nothing better is known yet
-    await vi.waitFor(() => expect(Math.abs(sharedNow() - Date.now())).toBeLessThan(1_000), { timeout: 60_000 });
+    await vi.waitFor(() => expect(Math.abs(sharedNow() - Date.now())).toBeLessThan(1_000), {
+      timeout: 60_000,
+    });
     expect(problems).toEqual([]);
     clock.close();
   });
@@ -75,7 +83,8 @@ describe("the clock of scripts", () => {
     expect(await second.announce(later, 60_000)).toMatchObject({ ok: false });
     moveScriptClock(there, 61_000);
     expect(await second.announce(later, 60_000)).toEqual({ ok: true, isCurrent: true });
-    const { expiresAtMs = 0 } = (await first.runners()).find(({ runner }) => runner === "two") ?? {};
+    const { expiresAtMs = 0 } =
+      (await first.runners()).find(({ runner }) => runner === "two") ?? {};
     expect(expiresAtMs - (await timeOf(here))).toBeGreaterThan(100_000);
   });
 });

@@ -32,7 +32,10 @@ async function readClock(server: Redis, clock: Clock): Promise<Reading> {
   const askedMs = clock.monotonic();
   const [seconds, micros] = await server.time();
   const tripMs = clock.monotonic() - askedMs;
-  return { anchor: Number(seconds) * 1_000 + Number(micros) / 1_000 - (askedMs + tripMs / 2), tripMs };
+  return {
+    anchor: Number(seconds) * 1_000 + Number(micros) / 1_000 - (askedMs + tripMs / 2),
+    tripMs,
+  };
 }
 
 /** Which of two readings to believe: the more exact one, unless the newer one shows that the clock was set. */
@@ -101,11 +104,15 @@ export class ServerClock {
     const servers = mastersOf(this.#redis);
     if (servers.length === 0) throw new Error("no server of Redis is known yet");
     const fresh = await Promise.all(
-      servers.map(async (server) => [nameOf(server), await readClock(server, this.#clock)] as const),
+      servers.map(
+        async (server) => [nameOf(server), await readClock(server, this.#clock)] as const,
+      ),
     );
     const names = new Set(servers.map(nameOf));
     for (const node of this.#readings.keys()) if (!names.has(node)) this.#readings.delete(node);
-    for (const [node, reading] of fresh) this.#readings.set(node, better(this.#readings.get(node), reading));
+    for (const [node, reading] of fresh) {
+      this.#readings.set(node, better(this.#readings.get(node), reading));
+    }
     const readings = [...this.#readings.values()].sort((one, other) => one.anchor - other.anchor);
     const middle = readings[Math.floor((readings.length - 1) / 2)];
     if (middle === undefined) return;
@@ -122,8 +129,15 @@ export class ServerClock {
       of: "the other nodes",
     }));
     const aheadMs = machineNow() - sharedNow();
-    const own = { name: "the clock of this machine", aheadMs, uncertainMs: middle.tripMs / 2, of: "Redis" };
-    const off = [own, ...nodes].filter((one) => Math.abs(one.aheadMs) - one.uncertainMs >= toleratedMs);
+    const own = {
+      name: "the clock of this machine",
+      aheadMs,
+      uncertainMs: middle.tripMs / 2,
+      of: "Redis",
+    };
+    const off = [own, ...nodes].filter(
+      (one) => Math.abs(one.aheadMs) - one.uncertainMs >= toleratedMs,
+    );
     const before = this.#off;
     this.#off = off.map(({ name }) => name).join();
     this.problem = off.length === 0 ? undefined : off.map(inWords).join("; ");

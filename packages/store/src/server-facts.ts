@@ -57,7 +57,10 @@ async function appendFsync(redis: RedisConnection): Promise<string | undefined> 
 }
 
 /** Asks the server (of a Cluster: one of them); rejects when it does not answer. */
-export async function readServerFacts(redis: RedisConnection, clock = systemClock): Promise<RedisServerFacts> {
+export async function readServerFacts(
+  redis: RedisConnection,
+  clock = systemClock,
+): Promise<RedisServerFacts> {
   const info = fieldsOf(await redis.info());
   const valkey = info.get("valkey_version");
   const fsync = await appendFsync(redis);
@@ -86,7 +89,9 @@ export interface ServerState {
 }
 
 function factsOf(info: string): (name: string) => string {
-  const facts = new Map([...info.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name = "", value = ""]) => [name, value]));
+  const facts = new Map(
+    [...info.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name = "", value = ""]) => [name, value]),
+  );
   return (name) => facts.get(name) ?? "";
 }
 

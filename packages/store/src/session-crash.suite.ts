@@ -40,7 +40,9 @@ const endOfRun: EngineEvent = {
 
 async function auditedOf({ audit }: SessionStoreHarness, session: SessionKey): Promise<string[]> {
   const kinds: string[] = [];
-  for await (const record of audit.export(0, farFutureMs)) if (record.session === session) kinds.push(record.kind);
+  for await (const record of audit.export(0, farFutureMs)) {
+    if (record.session === session) kinds.push(record.kind);
+  }
   return kinds;
 }
 
@@ -57,7 +59,9 @@ interface CrashPoint {
 /** Of a call that only reads it makes no difference whether it was done, and jobs do not read. */
 function pointsOf(call: number, name: string): CrashPoint[] {
   if (/^(find|stale|due)/.test(name)) return [{ call, done: false, job: "lost" }];
-  return [false, true].flatMap((done) => (["lost", "retried"] as const).map((job) => ({ call, done, job })));
+  return [false, true].flatMap((done) =>
+    (["lost", "retried"] as const).map((job) => ({ call, done, job })),
+  );
 }
 
 /** A store as a process sees it that dies once, at the given call of all. */
@@ -96,7 +100,11 @@ class Deployment {
   readonly #buttons = new Set<string>();
   #isAcknowledged = false;
 
-  constructor(harness: SessionStoreHarness, run: number, { point, calls }: { point: CrashPoint; calls: string[] }) {
+  constructor(
+    harness: SessionStoreHarness,
+    run: number,
+    { point, calls }: { point: CrashPoint; calls: string[] },
+  ) {
     this.session = `cli_app.oc_chat.r${run}`;
     const { deciders } = approvalOf(this.session, run);
     this.approval = approvalOf(this.session, run, { deciders: { ...deciders, count: 2 } });
@@ -121,9 +129,13 @@ class Deployment {
 
   async #step(): Promise<boolean> {
     if (!this.#isAcknowledged) return await this.#receive();
-    for (const gen of this.#wakeups) return await this.#guarded(this.#wakeups, gen, () => this.#work(gen));
+    for (const gen of this.#wakeups) {
+      return await this.#guarded(this.#wakeups, gen, () => this.#work(gen));
+    }
     for (const person of this.#buttons) return await this.#click(person);
-    for (const callId of this.#calls) return await this.#guarded(this.#calls, callId, () => this.#runTool(callId));
+    for (const callId of this.#calls) {
+      return await this.#guarded(this.#calls, callId, () => this.#runTool(callId));
+    }
     return await this.#sweep();
   }
 
@@ -171,7 +183,9 @@ class Deployment {
       consumed: claim.control.length,
       turn: turnOf(claim, { steps }),
       history: claim.turn ? decided : [userText("question")],
-      ...(steps === 1 ? { approvals: [this.approval] } : { open: [openCall("c1", farFutureMs - 1)] }),
+      ...(steps === 1
+        ? { approvals: [this.approval] }
+        : { open: [openCall("c1", farFutureMs - 1)] }),
     });
     if (saved.state === "suspended" && steps === 2) this.#calls.add("c1");
     if (saved.state === "running") this.#wakeups.add(claim.gen);
@@ -181,7 +195,11 @@ class Deployment {
   async #click(person: string): Promise<boolean> {
     const status = await this.#approvals.find("cli_app", this.approval.id);
     if (status === undefined) throw new Error("a card without an approval");
-    const decided = await this.#approvals.decide(this.session, this.approval.id, decisionOf("approve", person));
+    const decided = await this.#approvals.decide(
+      this.session,
+      this.approval.id,
+      decisionOf("approve", person),
+    );
     if ("wakeGen" in decided) this.#wake(decided.wakeGen);
     this.#buttons.delete(person);
     return true;
@@ -198,7 +216,10 @@ class Deployment {
     const { state } = lease.status;
     this.shown = state;
     if (state === "pending") for (const person of ["ou_a", "ou_b"]) this.#buttons.add(person);
-    await this.#approvals.saveCards({ ...lease, cards: [{ to: "", messageId: "om_card", shows: state }] });
+    await this.#approvals.saveCards({
+      ...lease,
+      cards: [{ to: "", messageId: "om_card", shows: state }],
+    });
     return true;
   }
 
@@ -211,7 +232,10 @@ class Deployment {
   async #runTool(callId: string): Promise<void> {
     const begun = await this.#store.begin(this.session, callId, "once");
     if (begun === "run") this.executions += 1;
-    const { wakeGen } = await this.#store.deliver(this.session, callId, { ok: true, result: begun });
+    const { wakeGen } = await this.#store.deliver(this.session, callId, {
+      ok: true,
+      result: begun,
+    });
     this.#wake(wakeGen);
   }
 
@@ -222,7 +246,9 @@ class Deployment {
       this.#wake(await this.#store.heal(this.session, gen));
     }
     for (const { callId } of await this.#store.dueDeadlines(farFutureMs, 10)) {
-      this.#wake((await this.#store.deliver(this.session, callId, { ok: false, error: "timeout" })).wakeGen);
+      this.#wake(
+        (await this.#store.deliver(this.session, callId, { ok: false, error: "timeout" })).wakeGen,
+      );
     }
     const unsent = await this.#store.dueOutboxes(farFutureMs, 10);
     if (unsent.length > 0) {
@@ -251,7 +277,10 @@ export function describeCrashPoints(name: string, makeHarness: MakeSessionStore)
       expect(history).toEqual(["question", "approved", "result", "answer"]);
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
       const decisions = [{ by: { id: "ou_a" } }, { by: { id: "ou_b" } }];
-      expect(await approvals.find("cli_app", approval.id)).toMatchObject({ state: "approved", decisions });
+      expect(await approvals.find("cli_app", approval.id)).toMatchObject({
+        state: "approved",
+        decisions,
+      });
       expect(world.shown).toBe("approved");
       // Sent at least once, always under the same key, by which the platform drops repeats.
       expect(new Set(world.sent)).toEqual(new Set(["uuid-r1"]));
@@ -259,8 +288,17 @@ export function describeCrashPoints(name: string, makeHarness: MakeSessionStore)
       expect(records.filter(({ event }) => isTerminal(event))).toHaveLength(1);
       expect(await store.dueDeadlines(farFutureMs, 10)).toEqual([]);
       const audited = await auditedOf(harness, session);
-      const asked = ["approval_requested", "approval_decided", "approval_decided", "approval_settled"];
-      expect(audited.filter((kind) => kind !== "call_started")).toEqual([...asked, "call_opened", "call_ended"]);
+      const asked = [
+        "approval_requested",
+        "approval_decided",
+        "approval_decided",
+        "approval_settled",
+      ];
+      expect(audited.filter((kind) => kind !== "call_started")).toEqual([
+        ...asked,
+        "call_opened",
+        "call_ended",
+      ]);
       const starts = audited.filter((kind) => kind === "call_started").length;
       expect(starts).toBeLessThanOrEqual(1);
       expect(world.executions).toBeLessThanOrEqual(starts);
@@ -282,7 +320,10 @@ export function describeCrashPoints(name: string, makeHarness: MakeSessionStore)
       expect(calls).toEqual(expect.arrayContaining([...turn, ...question]));
       for (const [at, call] of calls.entries()) {
         for (const point of pointsOf(at + 1, call)) {
-          await expect(runWith(point), `dies at ${call}, ${JSON.stringify(point)}`).resolves.toContain("commit");
+          await expect(
+            runWith(point),
+            `dies at ${call}, ${JSON.stringify(point)}`,
+          ).resolves.toContain("commit");
         }
       }
     });

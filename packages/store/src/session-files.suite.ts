@@ -3,7 +3,14 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { SessionRetention } from "./retention.ts";
 import { folderLimits, problemOfPath, type SessionFiles } from "./session-files.ts";
 import type { SessionStore } from "./session-store.ts";
-import { commitOf, messageOf, mustClaim, openCalls, outboxRecord, saveAs } from "./suite-samples.ts";
+import {
+  commitOf,
+  messageOf,
+  mustClaim,
+  openCalls,
+  outboxRecord,
+  saveAs,
+} from "./suite-samples.ts";
 
 interface Harness {
   files: SessionFiles;
@@ -33,9 +40,13 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
     });
     afterEach(() => harness.close());
 
-    const write = async (path: string, text: string | undefined, { call = "c1", by = "ou_ann", of = files } = {}) =>
-      await of.change(session, { turnId, call, by, path }, () => text);
-    const all = async () => (await harness.elsewhere.all(session)).map(({ path, text }) => [path, text]);
+    const write = async (
+      path: string,
+      text: string | undefined,
+      { call = "c1", by = "ou_ann", of = files } = {},
+    ) => await of.change(session, { turnId, call, by, path }, () => text);
+    const all = async () =>
+      (await harness.elsewhere.all(session)).map(({ path, text }) => [path, text]);
 
     it("keeps files for every process, by path", async () => {
       expect(await write("notes/b.md", "城\nline 2")).toBe("written");
@@ -44,7 +55,10 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
         ["a.txt", ""],
         ["notes/b.md", "城\nline 2"],
       ]);
-      expect(await harness.elsewhere.read(session, "notes/b.md")).toMatchObject({ bytes: 10, by: ["ou_ann"] });
+      expect(await harness.elsewhere.read(session, "notes/b.md")).toMatchObject({
+        bytes: 10,
+        by: ["ou_ann"],
+      });
       expect(await harness.elsewhere.read("cli_app.oc_other.main", "notes/b.md")).toBeUndefined();
       expect(await write("a.txt", undefined)).toBe("written");
       expect(await all()).toEqual([["notes/b.md", "城\nline 2"]]);
@@ -53,8 +67,15 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
     it("loses no change of calls that write one file at the same time", async () => {
       await write("list", "");
       const add = async (call: string, of: SessionFiles, word: string) =>
-        await of.change(session, { turnId, call, by: "ou_ann", path: "list" }, (file) => `${file?.text}${word}`);
-      const results = await Promise.all([add("c1", files, "one "), add("c2", harness.elsewhere, "two ")]);
+        await of.change(
+          session,
+          { turnId, call, by: "ou_ann", path: "list" },
+          (file) => `${file?.text}${word}`,
+        );
+      const results = await Promise.all([
+        add("c1", files, "one "),
+        add("c2", harness.elsewhere, "two "),
+      ]);
       expect(results).toEqual(["written", "written"]);
       const [[, text = ""] = []] = await all();
       expect(text.split(" ").toSorted()).toEqual(["", "one", "two"]);
@@ -63,8 +84,13 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
     it("tells a call that runs again, and takes nothing from one that is answered", async () => {
       await write("a", "one");
       const file = await files.read(session, "a");
-      const isOf = (call: string, turn = turnId) => file?.isOf({ turnId: turn, call, by: "", path: "a" });
-      expect([isOf("c1"), isOf("c2"), isOf("c1", turnIdOf(session, 2))]).toEqual([true, false, false]);
+      const isOf = (call: string, turn = turnId) =>
+        file?.isOf({ turnId: turn, call, by: "", path: "a" });
+      expect([isOf("c1"), isOf("c2"), isOf("c1", turnIdOf(session, 2))]).toEqual([
+        true,
+        false,
+        false,
+      ]);
       await harness.store.deliver(session, "c1", { ok: true, result: "done" });
       expect(await write("a", "late")).toBe("closed");
       expect(await write("a", "two", { call: "unknown" })).toBe("closed");
@@ -90,7 +116,9 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
       expect(await write("one too many", "x".repeat(folderLimits.fileBytes))).toBe("full");
       expect(await write("f1", "small")).toBe("written");
       const before = (await all()).length;
-      for (let at = before; at < folderLimits.files; at += 1) expect(await write(`s${at}`, "x")).toBe("written");
+      for (let at = before; at < folderLimits.files; at += 1) {
+        expect(await write(`s${at}`, "x")).toBe("written");
+      }
       expect(await write("another", "x")).toBe("full");
       expect(await write("f1", "still")).toBe("written");
     });
@@ -102,7 +130,10 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
       await write("both", "2", { by: "ou_ben" });
       expect(await files.eraseBy(session, "ou_ann")).toBe(2);
       expect(await all()).toEqual([["bens", "b"]]);
-      await harness.store.reset(session, { by: "console", replyOf: async (id) => outboxRecord(session, id) });
+      await harness.store.reset(session, {
+        by: "console",
+        replyOf: async (id) => outboxRecord(session, id),
+      });
       expect(await all()).toEqual([]);
 
       const again = async (id: string) => {
@@ -124,9 +155,25 @@ export function describeSessionFiles(name: string, makeHarness: () => Promise<Ha
     });
 
     it("takes plain relative paths only", () => {
-      const bad = ["/etc/passwd", "../a", "a/../b", "a//b", "./a", "a/", "a\\b", "a\0b", "a\nb", " a", "a\u202e.md"];
-      expect([...bad, "x".repeat(201), "1/2/3/4/5/6/7/8/9"].filter((path) => !problemOfPath(path))).toEqual([]);
-      expect(["a", "计划/第一版.md", ".env", "a b/c-d_e.txt"].filter((path) => problemOfPath(path))).toEqual([]);
+      const bad = [
+        "/etc/passwd",
+        "../a",
+        "a/../b",
+        "a//b",
+        "./a",
+        "a/",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+        " a",
+        "a\u202e.md",
+      ];
+      expect(
+        [...bad, "x".repeat(201), "1/2/3/4/5/6/7/8/9"].filter((path) => !problemOfPath(path)),
+      ).toEqual([]);
+      expect(
+        ["a", "计划/第一版.md", ".env", "a b/c-d_e.txt"].filter((path) => problemOfPath(path)),
+      ).toEqual([]);
     });
   });
 }

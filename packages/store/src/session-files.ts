@@ -62,11 +62,15 @@ const writeFile = script("write-file");
 /** Why this is no path of a folder, in words; undefined where it is one. */
 export function problemOfPath(path: string): string | undefined {
   const parts = path.split("/");
-  if (path.length > folderLimits.pathCharacters) return `has more than ${folderLimits.pathCharacters} characters`;
+  if (path.length > folderLimits.pathCharacters) {
+    return `has more than ${folderLimits.pathCharacters} characters`;
+  }
   if (parts.length > folderLimits.depth) return `has more than ${folderLimits.depth} levels`;
   if (path.startsWith("/")) return "begins with a slash";
   if (/[\\\p{Cc}\p{Cf}\u2028\u2029]/u.test(path)) return "has characters that no path has here";
-  const isPlain = parts.every((part) => part !== "" && part !== "." && part !== ".." && part === part.trim());
+  const isPlain = parts.every(
+    (part) => part !== "" && part !== "." && part !== ".." && part === part.trim(),
+  );
   return isPlain ? undefined : "has an empty part, `.`, `..` or blanks at the ends of a part";
 }
 
@@ -122,8 +126,12 @@ export class SessionFiles {
 
   /** Takes away the files that turns of this person have written. Returns how many. */
   async eraseBy(session: SessionKey, person: string): Promise<number> {
-    const theirs = (await this.all(session)).flatMap(({ path, by }) => (by.includes(person) ? [path] : []));
-    return theirs.length === 0 ? 0 : await this.#redis.hdel(this.#keys.session(session).files, ...theirs);
+    const theirs = (await this.all(session)).flatMap(({ path, by }) =>
+      by.includes(person) ? [path] : [],
+    );
+    return theirs.length === 0
+      ? 0
+      : await this.#redis.hdel(this.#keys.session(session).files, ...theirs);
   }
 }
 
@@ -135,7 +143,13 @@ function headOf(stored: string): Static<typeof FileHead> {
 function fileFrom(path: string, stored: string): SessionFile {
   const { calls, by } = headOf(stored);
   const text = stored.slice(stored.indexOf("\n") + 1);
-  return { path, text, bytes: Buffer.byteLength(text), isOf: (call) => calls.includes(markOf(call)), by };
+  return {
+    path,
+    text,
+    bytes: Buffer.byteLength(text),
+    isOf: (call) => calls.includes(markOf(call)),
+    by,
+  };
 }
 
 function markOf({ turnId, call }: FileChange): string {

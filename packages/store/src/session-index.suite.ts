@@ -1,6 +1,14 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import { approvalOf, commitOf, messageOf, mustClaim, outboxRecord, saveAs, suspendOn } from "./suite-samples.ts";
+import {
+  approvalOf,
+  commitOf,
+  messageOf,
+  mustClaim,
+  outboxRecord,
+  saveAs,
+  suspendOn,
+} from "./suite-samples.ts";
 
 /** Finding sessions. */
 export function describeSessionIndex(name: string, makeHarness: MakeSessionStore): void {
@@ -24,8 +32,13 @@ export function describeSessionIndex(name: string, makeHarness: MakeSessionStore
       await begin("cli_app.running");
       await suspendOn(store, await begin("cli_app.tools"), "c1");
       const asking = await begin("cli_app.people");
-      await saveAs(store, asking, { mode: "suspend", approvals: [approvalOf("cli_app.people", 1)] });
-      await commitOf(store, await begin("cli_app.unsent"), { outbox: outboxRecord("cli_app.unsent", "r1") });
+      await saveAs(store, asking, {
+        mode: "suspend",
+        approvals: [approvalOf("cli_app.people", 1)],
+      });
+      await commitOf(store, await begin("cli_app.unsent"), {
+        outbox: outboxRecord("cli_app.unsent", "r1"),
+      });
       await commitOf(store, await begin("cli_app.idle"));
       const names = ["people", "queued", "running", "tools", "unsent"];
       expect((await index.busy(100)).sort()).toEqual(names.map((one) => `cli_app.${one}`));
@@ -38,7 +51,10 @@ export function describeSessionIndex(name: string, makeHarness: MakeSessionStore
         await commitOf(store, await begin(session));
         await harness.advance(5);
       }
-      expect((await index.recent(2)).map(({ session }) => session)).toEqual(["cli_app.oc_1.om_root", "cli_app.oc_2"]);
+      expect((await index.recent(2)).map(({ session }) => session)).toEqual([
+        "cli_app.oc_1.om_root",
+        "cli_app.oc_2",
+      ]);
       const beginning = async (...prefixes: string[]) =>
         (await index.recent(10, prefixes)).map(({ session }) => session);
       expect(await beginning("cli_app.oc_1")).toEqual(["cli_app.oc_1.om_root", "cli_app.oc_1"]);
@@ -56,7 +72,9 @@ export function describeSessionIndex(name: string, makeHarness: MakeSessionStore
 
     it("shows what a session has not sent", async () => {
       const { store, index } = harness;
-      await commitOf(store, await begin("cli_app.oc_1"), { outbox: outboxRecord("cli_app.oc_1", "r1") });
+      await commitOf(store, await begin("cli_app.oc_1"), {
+        outbox: outboxRecord("cli_app.oc_1", "r1"),
+      });
       expect(await index.unsent("cli_app.oc_1", 10)).toEqual([outboxRecord("cli_app.oc_1", "r1")]);
       expect(await index.unsent("cli_app.oc_2", 10)).toEqual([]);
     });

@@ -38,7 +38,9 @@ export class SessionIndex {
   /** Those that are queued, running, wait for tools or people, or hold unsent replies; each once, in no certain order. */
   async busy(limit: number): Promise<SessionKey[]> {
     const keys = this.#keys.cells().flatMap(indexesOf);
-    const members = await Promise.all(keys.map(async (key) => await this.#redis.zrange(key, "0", String(limit - 1))));
+    const members = await Promise.all(
+      keys.map(async (key) => await this.#redis.zrange(key, "0", String(limit - 1))),
+    );
     return [...new Set(members.flat().map(sessionIn))].slice(0, limit);
   }
 
@@ -47,7 +49,9 @@ export class SessionIndex {
    * far as they are among the newest few thousand.
    */
   async recent(limit: number, prefixes: readonly string[] = [""]): Promise<IndexedSession[]> {
-    const lists = await Promise.all(this.#keys.cells().map(async ({ ended }) => await this.#recentIn(ended)));
+    const lists = await Promise.all(
+      this.#keys.cells().map(async ({ ended }) => await this.#recentIn(ended)),
+    );
     return lists
       .flat()
       .filter(({ session }) => prefixes.some((prefix) => session.startsWith(prefix)))
@@ -57,7 +61,9 @@ export class SessionIndex {
 
   async #recentIn(ended: string): Promise<IndexedSession[]> {
     const list = await this.#redis.zrevrange(ended, 0, recentPerCell - 1, "WITHSCORES");
-    return list.flatMap((session, at) => (at % 2 === 0 ? [{ session, atMs: Number(list[at + 1]) }] : []));
+    return list.flatMap((session, at) =>
+      at % 2 === 0 ? [{ session, atMs: Number(list[at + 1]) }] : [],
+    );
   }
 
   /** Those that a person has written in, in no certain order. */
@@ -170,12 +176,17 @@ const gateState = script("gate-state");
 type CellState = ScriptReplies["gate-state"];
 
 function stateOf(cells: readonly CellState[]): GateState {
-  const sumOf = (count: keyof CellState): number => cells.reduce((sum, cell) => sum + cell[count], 0);
+  const sumOf = (count: keyof CellState): number =>
+    cells.reduce((sum, cell) => sum + cell[count], 0);
   const oldestOf = (time: keyof CellState): number | undefined => {
     const times = cells.map((cell) => cell[time]).filter((atMs) => atMs > 0);
     return times.length === 0 ? undefined : Math.min(...times);
   };
-  const [queued, running, reply] = [oldestOf("oldestQueued"), oldestOf("oldestRunning"), oldestOf("oldestReply")];
+  const [queued, running, reply] = [
+    oldestOf("oldestQueued"),
+    oldestOf("oldestRunning"),
+    oldestOf("oldestReply"),
+  ];
   return {
     sessions: { queued: sumOf("queued"), running: sumOf("running"), suspended: sumOf("suspended") },
     oldestMessageAtMs: {

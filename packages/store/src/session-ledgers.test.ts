@@ -40,8 +40,20 @@ it("tells which calls are open and started, and which replies wait until when, w
   const { wakeGen = 0 } = await store.append(message);
   const claim = await store.claim(session, wakeGen, "worker");
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-  const turn = { v: 1, turnId: `${session}-1`, message, steps: 1, calls: [], totals, startedAtMs: 1 } as const;
-  const open = ["c1", "c2", "c3"].map((callId) => ({ callId, deadlineMs: 9e12, facts: { tool: "t" } }));
+  const turn = {
+    v: 1,
+    turnId: `${session}-1`,
+    message,
+    steps: 1,
+    calls: [],
+    totals,
+    startedAtMs: 1,
+  } as const;
+  const open = ["c1", "c2", "c3"].map((callId) => ({
+    callId,
+    deadlineMs: 9e12,
+    facts: { tool: "t" },
+  }));
   const write = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0 };
   await store.save({ ...write, turn: { ...turn, calls: [] }, open, mode: "suspend" });
   await store.begin(session, "c2", "once");

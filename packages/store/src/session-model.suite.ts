@@ -59,13 +59,17 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 2,
     arbitrary: fc
       .tuple(pick, fc.constantFrom("retried" as const, "lost" as const), fc.boolean())
-      .map(([p, job, dead]) => named(`stall ${p} ${job} ${dead}`, (world) => world.stall(p, { job, dead }))),
+      .map(([p, job, dead]) =>
+        named(`stall ${p} ${job} ${dead}`, (world) => world.stall(p, { job, dead })),
+      ),
   },
   {
     weight: 4,
     arbitrary: fc
       .tuple(pick, fc.boolean())
-      .map(([p, crashes]) => named(`runTool ${p} ${crashes}`, (world) => world.runTool(p, crashes))),
+      .map(([p, crashes]) =>
+        named(`runTool ${p} ${crashes}`, (world) => world.runTool(p, crashes)),
+      ),
   },
   {
     weight: 1,
@@ -78,7 +82,9 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     arbitrary: fc
       .tuple(place, fc.nat({ max: 9 }), fc.constantFrom("append" as const, "drop" as const))
       .map(([s, n, action]) =>
-        named(`release ${s} ${n} ${action}`, (world) => world.release(sessionAt(world, s), n, action)),
+        named(`release ${s} ${n} ${action}`, (world) =>
+          world.release(sessionAt(world, s), n, action),
+        ),
       ),
   },
   {
@@ -90,7 +96,12 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: pick.map((p) => named(`failToAsk ${p}`, (world) => world.failToAsk(p))) },
   { weight: 1, arbitrary: pick.map((p) => named(`loseJob ${p}`, (world) => world.loseJob(p))) },
   { weight: 1, arbitrary: pick.map((p) => named(`emit ${p}`, (world) => world.emit(p))) },
-  { weight: 2, arbitrary: place.map((s) => named(`remove ${s}`, (world) => removeOnce(world, sessionAt(world, s)))) },
+  {
+    weight: 2,
+    arbitrary: place.map((s) =>
+      named(`remove ${s}`, (world) => removeOnce(world, sessionAt(world, s))),
+    ),
+  },
   { weight: 1, arbitrary: fc.constant(named("expireCalls", (world) => world.expireCalls())) },
   { weight: 2, arbitrary: fc.constant(named("sweep", (world) => world.sweep(farFromNow))) },
   {
@@ -105,7 +116,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 const farFromNow = Date.UTC(2090, 0);
 
 /** Random histories of appends, claims, crashes, retries and answers, checked against what happened. */
-export function describeSessionModel(name: string, makeHarness: MakeSessionStore, runs: number): void {
+export function describeSessionModel(
+  name: string,
+  makeHarness: MakeSessionStore,
+  runs: number,
+): void {
   describe(`${name}: random histories`, () => {
     let harness: SessionStoreHarness;
 

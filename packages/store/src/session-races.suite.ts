@@ -38,7 +38,9 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
 
     it("AL-45: messages at once get each its position and wake once", async () => {
       const results = await times(40, (i) => store.append(messageOf(session, `om_${i}`)));
-      expect(results.map(({ seq }) => seq).sort((a, b) => a - b)).toEqual(Array.from({ length: 40 }, (_, i) => i + 1));
+      expect(results.map(({ seq }) => seq).sort((a, b) => a - b)).toEqual(
+        Array.from({ length: 40 }, (_, i) => i + 1),
+      );
       expect(results.map(({ wakeGen }) => wakeGen).filter(isDefined)).toEqual([1]);
     });
 
@@ -59,7 +61,9 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
       await store.append(messageOf(session, "om_1"));
       const claims = (await times(10, () => store.claim(session, 1, "w"))).filter(isDefined);
       expect(new Set(claims.map(({ epoch }) => epoch)).size).toBe(claims.length);
-      const saved = await Promise.all(claims.map((claim) => saveAs(store, claim, { mode: "continue" })));
+      const saved = await Promise.all(
+        claims.map((claim) => saveAs(store, claim, { mode: "continue" })),
+      );
       expect(saved.filter(({ state }) => state !== "fenced")).toHaveLength(1);
     });
 
@@ -76,10 +80,14 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
 
     it("of messages at once no more are taken than the caller allows", async () => {
       await store.append(messageOf(session, "om_1"));
-      const results = await times(10, (i) => store.append(messageOf(session, `om_next_${i}`), { maxWaiting: 3 }));
+      const results = await times(10, (i) =>
+        store.append(messageOf(session, `om_next_${i}`), { maxWaiting: 3 }),
+      );
       const accepted = results.filter(({ result }) => result === "accepted");
       expect(accepted.map(({ ahead }) => ahead).sort()).toEqual([1, 2]);
-      expect(results.filter(({ result, head }) => result === "full" && head?.seq === 1)).toHaveLength(8);
+      expect(
+        results.filter(({ result, head }) => result === "full" && head?.seq === 1),
+      ).toHaveLength(8);
     });
 
     it("messages that come while a turn takes others in wait after it, and none is lost", async () => {
@@ -122,7 +130,9 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
     it("of answers to one call one is taken", async () => {
       await store.append(messageOf(session, "om_1"));
       await suspendOn(store, await mustClaim(store, session, 1), "c1");
-      const delivered = await times(10, (i) => store.deliver(session, "c1", { ok: true, result: i }));
+      const delivered = await times(10, (i) =>
+        store.deliver(session, "c1", { ok: true, result: i }),
+      );
       expect(delivered.filter(({ accepted }) => accepted)).toHaveLength(1);
       expect((await mustClaim(store, session, 2)).control).toHaveLength(1);
     });
@@ -131,7 +141,9 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
       await store.append(messageOf(session, "om_1"));
       const callIds = Array.from({ length: 20 }, (_, i) => `c${i}`);
       await suspendOn(store, await mustClaim(store, session, 1), ...callIds);
-      const delivered = await Promise.all(callIds.map((callId) => store.deliver(session, callId, succeeded)));
+      const delivered = await Promise.all(
+        callIds.map((callId) => store.deliver(session, callId, succeeded)),
+      );
       expect(delivered.every(({ accepted }) => accepted)).toBe(true);
       expect(delivered.map(({ wakeGen }) => wakeGen).filter(isDefined)).toEqual([2]);
       expect((await mustClaim(store, session, 2)).control).toHaveLength(20);
@@ -182,7 +194,9 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
     });
 
     it("of senders one takes the outbox", async () => {
-      const pushed = await times(10, (i) => store.pushOutbox(outboxRecord(session, `r${i}`), `r${i}`));
+      const pushed = await times(10, (i) =>
+        store.pushOutbox(outboxRecord(session, `r${i}`), `r${i}`),
+      );
       expect(pushed.filter(({ lease }) => lease !== undefined)).toHaveLength(1);
       const leased = await times(10, () => store.leaseOutbox(session));
       expect(leased.filter(isDefined)).toHaveLength(0);

@@ -31,11 +31,16 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
     afterEach(() => harness.close());
 
     const reset = async () =>
-      await store.reset(session, { by: "console", replyOf: async (id) => outboxRecord(session, id) });
+      await store.reset(session, {
+        by: "console",
+        replyOf: async (id) => outboxRecord(session, id),
+      });
 
     const kindsOfAudit = async () => {
       const records = [];
-      for await (const record of harness.audit.export(0, harness.now() + 60_000)) records.push(record);
+      for await (const record of harness.audit.export(0, harness.now() + 60_000)) {
+        records.push(record);
+      }
       return records.map(({ kind, result }) => (result === undefined ? kind : `${kind} ${result}`));
     };
 
@@ -70,11 +75,17 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
     it("closes the calls and questions that a turn waits for", async () => {
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const claim = await mustClaim(store, session, wakeGen);
-      await saveAs(store, claim, { mode: "suspend", open: openCalls("c1", "c2"), approvals: [approvalOf(session, 1)] });
+      await saveAs(store, claim, {
+        mode: "suspend",
+        open: openCalls("c1", "c2"),
+        approvals: [approvalOf(session, 1)],
+      });
       await store.begin(session, "c1", "once");
       expect(await reset()).toEqual({ turnId });
       expect(await store.begin(session, "c2", "once")).toBe("closed");
-      expect(await store.deliver(session, "c1", { ok: true, result: 1 })).toEqual({ accepted: false });
+      expect(await store.deliver(session, "c1", { ok: true, result: 1 })).toEqual({
+        accepted: false,
+      });
       expect(await harness.approvals.pending(session)).toEqual([]);
       expect(await store.dueDeadlines(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
       const kinds = await kindsOfAudit();
@@ -125,7 +136,13 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const { epoch } = await mustClaim(store, session, wakeGen);
       const told: boolean[] = [];
-      const card = { v: 1, app: "cli_app", chatId: "oc_chat", mode: "typewriter", createdAtMs: 1 } as const;
+      const card = {
+        v: 1,
+        app: "cli_app",
+        chatId: "oc_chat",
+        mode: "typewriter",
+        createdAtMs: 1,
+      } as const;
       const replyOf = async (replyId: string, _message: InboundMessage, hasCards: boolean) => {
         told.push(hasCards);
         await harness.cards.save({ ...card, cards: [], session, replyId }, { epoch });

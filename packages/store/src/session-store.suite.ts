@@ -17,7 +17,11 @@ import { describeSessionIndex } from "./session-index.suite.ts";
 import { describeSessionModel } from "./session-model.suite.ts";
 import { describeRaces } from "./session-races.suite.ts";
 import { describeSessionReset } from "./session-reset.suite.ts";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type {
+  MakeSessionStore,
+  SessionStoreDemands,
+  SessionStoreHarness,
+} from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Fate } from "./presence.ts";
 import { type Claim, type ClaimOptions, maxUncounted } from "./session-types.ts";
@@ -49,7 +53,11 @@ const succeeded: ToolOutcome = { ok: true, result: { celsius: 21 } };
  * beside it, promise. Call it at the top level of a test file.
  * `modelRuns`: how many random histories to try.
  */
-export function describeSessionStore(name: string, makeHarness: MakeSessionStore, modelRuns = 60): void {
+export function describeSessionStore(
+  name: string,
+  makeHarness: MakeSessionStore,
+  modelRuns = 60,
+): void {
   describe(`${name}: session store`, () => {
     const opened: SessionStoreHarness[] = [];
     let store: SessionStore;
@@ -80,7 +88,12 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           seq: 1,
           wakeGen: 1,
         });
-        expect(await store.summary(session)).toMatchObject({ state: "queued", gen: 1, waiting: 1, messages: 0 });
+        expect(await store.summary(session)).toMatchObject({
+          state: "queued",
+          gen: 1,
+          waiting: 1,
+          messages: 0,
+        });
       });
 
       it("does not wake a session that is queued, running or suspended", async () => {
@@ -92,19 +105,29 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const fourth = await store.append(messageOf(session, "om_4"));
         expect(fourth).toMatchObject({ result: "accepted", seq: 4 });
         expect(fourth).not.toHaveProperty("wakeGen");
-        expect(await store.summary(session)).toMatchObject({ state: "suspended", gen: 1, waiting: 4 });
+        expect(await store.summary(session)).toMatchObject({
+          state: "suspended",
+          gen: 1,
+          waiting: 4,
+        });
       });
 
       it("AL-46: answers a redelivered message with its position and stores nothing", async () => {
         await store.append(messageOf(session, "om_1"));
         await store.append(messageOf(session, "om_2"));
-        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "duplicate", seq: 1 });
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+          result: "duplicate",
+          seq: 1,
+        });
         expect(await store.summary(session)).toMatchObject({ gen: 1, waiting: 2 });
       });
 
       it("a redelivery to a queued session repeats the wake-up that may be lost", async () => {
         await store.append(messageOf(session, "om_1"));
-        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "duplicate", wakeGen: 1 });
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+          result: "duplicate",
+          wakeGen: 1,
+        });
       });
 
       it("a redelivery to a running, suspended or idle session adds no wake-up", async () => {
@@ -131,23 +154,35 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await open({});
         await store.append(messageOf(session, "om_1"));
         await harness.advance(harness.dedupTtlMs + 1);
-        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "accepted", seq: 2 });
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+          result: "accepted",
+          seq: 2,
+        });
       });
 
       it("refuses a message to a full session, without trace", async () => {
         await open({ maxWaiting: 2 });
         const claim = await started();
         await store.append(messageOf(session, "om_2"));
-        expect(await store.append(messageOf(session, "om_3"))).toMatchObject({ result: "full", seq: 0 });
+        expect(await store.append(messageOf(session, "om_3"))).toMatchObject({
+          result: "full",
+          seq: 0,
+        });
         expect(await store.summary(session)).toMatchObject({ waiting: 2 });
         await commitOf(store, claim);
-        expect(await store.append(messageOf(session, "om_3"))).toMatchObject({ result: "accepted", seq: 3 });
+        expect(await store.append(messageOf(session, "om_3"))).toMatchObject({
+          result: "accepted",
+          seq: 3,
+        });
       });
 
       it("still recognises redeliveries when the session is full", async () => {
         await open({ maxWaiting: 1 });
         await store.append(messageOf(session, "om_1"));
-        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "duplicate", seq: 1 });
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+          result: "duplicate",
+          seq: 1,
+        });
       });
 
       it("keeps sessions apart", async () => {
@@ -206,16 +241,27 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
 
       it("gives epochs that rise as integers", async () => {
         const epochs: bigint[] = [];
-        for (let claim = await started(); epochs.length < 12; claim = await mustClaim(store, session, 1)) {
+        for (
+          let claim = await started();
+          epochs.length < 12;
+          claim = await mustClaim(store, session, 1)
+        ) {
           epochs.push(BigInt(claim.epoch));
         }
-        for (const [i, epoch] of epochs.entries()) if (i > 0) expect(epoch).toBeGreaterThan(epochs[i - 1] ?? 0n);
+        for (const [i, epoch] of epochs.entries()) {
+          if (i > 0) expect(epoch).toBeGreaterThan(epochs[i - 1] ?? 0n);
+        }
       });
 
       it("hands over checkpoint, history and unread control entries of an interrupted turn", async () => {
         const first = await started();
         const turn = turnOf(first, { steps: 4 });
-        await saveAs(store, first, { mode: "suspend", turn, history: [userText("om_1")], open: openCalls("c1") });
+        await saveAs(store, first, {
+          mode: "suspend",
+          turn,
+          history: [userText("om_1")],
+          open: openCalls("c1"),
+        });
         const { wakeGen } = await store.deliver(session, "c1", succeeded);
         const second = await mustClaim(store, session, wakeGen);
         expect(second).toMatchObject({ turn, failures: {}, history: [userText("om_1")] });
@@ -224,7 +270,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
     });
 
     describe("what has become of the last worker", () => {
-      const fate = (what: Fate): ClaimOptions => ({ fateOf: async () => await Promise.resolve(what) });
+      const fate = (what: Fate): ClaimOptions => ({
+        fateOf: async () => await Promise.resolve(what),
+      });
       const dead = fate("died");
 
       /** Another worker takes the session up, after it has lost its worker. */
@@ -248,7 +296,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           asked.push(owner);
           return await Promise.resolve("alive");
         };
-        await expect(store.claim(session, gen, "w2", { fateOf })).rejects.toMatchObject({ reason: "held" });
+        await expect(store.claim(session, gen, "w2", { fateOf })).rejects.toMatchObject({
+          reason: "held",
+        });
         expect(asked).toEqual(["w1"]);
         expect(await store.summary(session)).toMatchObject({ state: "running" });
         expect(await store.heal(session, gen, "w2")).toBeUndefined();
@@ -269,7 +319,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
 
       it("is not asked about by itself, and counts nothing; a run of its own that is under way keeps the session", async () => {
         const gen = await startedBy("w1");
-        await expect(store.claim(session, gen, "w1", { isHeld: true })).rejects.toMatchObject({ reason: "held" });
+        await expect(store.claim(session, gen, "w1", { isHeld: true })).rejects.toMatchObject({
+          reason: "held",
+        });
         const fateOf = async (): Promise<Fate> => await Promise.reject(new Error("it knows that"));
         expect(await lost("w1", { fateOf })).toMatchObject({ deaths: { together: 0, alone: 0 } });
       });
@@ -283,7 +335,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await expect(lost("w4")).rejects.toMatchObject({ reason: "alone" });
         const claim = await lost("w4", { ...dead, alone: true });
         expect(claim).toMatchObject({ deaths: { together: 2, alone: 0 } });
-        expect(await lost("w5", { ...dead, alone: true })).toMatchObject({ deaths: { together: 2, alone: 1 } });
+        expect(await lost("w5", { ...dead, alone: true })).toMatchObject({
+          deaths: { together: 2, alone: 1 },
+        });
         const last = await lost("w6", { ...dead, alone: true });
         expect(last).toMatchObject({ failures: {}, deaths: { together: 2, alone: 2 } });
         await commitOf(store, last);
@@ -314,7 +368,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           const healed = await store.heal(session, wakeGen, "w1");
           await saveAs(store, claim, { mode });
           const { wakeGen: gen = healed } = await store.cancel(session, { reason: "stopped" });
-          expect(await store.claim(session, gen ?? 0, "w2", dead)).toMatchObject({ deaths: { together: 0, alone: 0 } });
+          expect(await store.claim(session, gen ?? 0, "w2", dead)).toMatchObject({
+            deaths: { together: 0, alone: 0 },
+          });
         },
       );
 
@@ -334,7 +390,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
     describe("what is stored for newer processes", () => {
       it("is left to them, and nothing is counted", async () => {
         const claim = await started();
-        await saveAs(store, claim, { mode: "handoff", turn: turnOf(claim, { needs: ["from-tomorrow"] }) });
+        await saveAs(store, claim, {
+          mode: "handoff",
+          turn: turnOf(claim, { needs: ["from-tomorrow"] }),
+        });
         await expect(store.claim(session, 1, "w")).rejects.toMatchObject({ reason: "needs" });
         await expect(store.claim(session, 1, "w")).rejects.toThrow("from-tomorrow");
         expect(await store.summary(session)).toMatchObject({ state: "queued", epoch: claim.epoch });
@@ -347,7 +406,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.append(messageOf(session, "om_2", { needs: ["from-tomorrow"] }));
         await commitOf(store, claim);
         await expect(store.claim(session, 2, "w")).rejects.toMatchObject({ reason: "needs" });
-        expect(await store.claim(session, 2, "w", { features: ["from-tomorrow"] })).toMatchObject({ head: { seq: 2 } });
+        expect(await store.claim(session, 2, "w", { features: ["from-tomorrow"] })).toMatchObject({
+          head: { seq: 2 },
+        });
       });
 
       it("is left to them when the end of a turn would take it, too", async () => {
@@ -355,12 +416,17 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.append(messageOf(session, "om_2", { needs: ["from-tomorrow"] }));
         const end = await commitOf(store, claim, { more: true });
         if (end.state !== "requeue") throw new Error(`not left to a claim: ${end.state}`);
-        await expect(store.claim(session, end.wakeGen, "w")).rejects.toMatchObject({ reason: "needs" });
+        await expect(store.claim(session, end.wakeGen, "w")).rejects.toMatchObject({
+          reason: "needs",
+        });
       });
 
       it("is no matter any more when the turn does not need it", async () => {
         const claim = await started();
-        await saveAs(store, claim, { mode: "continue", turn: turnOf(claim, { needs: ["from-tomorrow"] }) });
+        await saveAs(store, claim, {
+          mode: "continue",
+          turn: turnOf(claim, { needs: ["from-tomorrow"] }),
+        });
         await saveAs(store, claim, { mode: "handoff" });
         expect(await store.claim(session, 1, "w")).toMatchObject({ failures: {} });
       });
@@ -377,14 +443,21 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         let claim = await started();
         expect(claim).toMatchObject({ failures: {}, ranBefore: false });
         for (const way of ["a", "b", "a"]) claim = await failing(claim, way);
-        expect(claim).toMatchObject({ gen: 1, failures: { a: 2, b: 1 }, ranBefore: true, deaths: { together: 0 } });
+        expect(claim).toMatchObject({
+          gen: 1,
+          failures: { a: 2, b: 1 },
+          ranBefore: true,
+          deaths: { together: 0 },
+        });
       });
 
       it("are not counted by a worker that has lost the session", async () => {
         const first = await started();
         const second = await mustClaim(store, session, 1);
         expect(await store.fail(session, first.epoch, "a")).toBe(false);
-        expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({ state: "running" });
+        expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({
+          state: "running",
+        });
       });
 
       it("stay over hand-offs and resumptions of the same message, which are none", async () => {
@@ -421,7 +494,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         for (let round = 0; round < 7; round += 1) {
           const claim = round === 0 ? await started() : await mustClaim(store, session, 1);
           expect(claim).toMatchObject({ failures: {}, ranBefore: round > 0, head: { seq: 1 } });
-          expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen: 1 });
+          expect(await store.releaseUncounted(session, claim.epoch)).toEqual({
+            uncounted: true,
+            wakeGen: 1,
+          });
         }
       });
 
@@ -429,13 +505,18 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const first = await started();
         const second = await mustClaim(store, session, 1);
         expect(await store.releaseUncounted(session, first.epoch)).toEqual({ uncounted: true });
-        expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({ state: "running" });
+        expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({
+          state: "running",
+        });
       });
 
       it("forgets the worker, of whose end a sweeper has made another wake-up", async () => {
         const claim = await started();
         const healed = await store.heal(session, 1);
-        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen: healed });
+        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({
+          uncounted: true,
+          wakeGen: healed,
+        });
         const next = await store.claim(session, healed ?? 0, "w2");
         expect(next).toMatchObject({ failures: {}, deaths: { together: 0, alone: 0 } });
       });
@@ -447,7 +528,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.summary(session)).toMatchObject({ state: "suspended" });
         const { wakeGen } = await store.deliver(session, "c1", succeeded);
         // As one does whose suspension was stored and whose answer got lost.
-        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: true, wakeGen });
+        expect(await store.releaseUncounted(session, claim.epoch)).toEqual({
+          uncounted: true,
+          wakeGen,
+        });
         const next = await mustClaim(store, session, wakeGen);
         expect(next.failures).toEqual({});
         await commitOf(store, next);
@@ -458,7 +542,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it(`is done ${maxUncounted} times for one message; then the caller counts a failure`, async () => {
         let claim = await started();
         for (let times = 0; times < maxUncounted; times += 1) {
-          expect(await store.releaseUncounted(session, claim.epoch)).toMatchObject({ uncounted: true });
+          expect(await store.releaseUncounted(session, claim.epoch)).toMatchObject({
+            uncounted: true,
+          });
           claim = await mustClaim(store, session, 1);
         }
         expect(await store.releaseUncounted(session, claim.epoch)).toEqual({ uncounted: false });
@@ -475,7 +561,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         });
         await store.deliver(session, "c1", succeeded);
         const control = [{ type: "outcome", callId: "c1", outcome: succeeded }];
-        expect(await saveAs(store, claim, { mode: "continue" })).toEqual({ state: "running", control });
+        expect(await saveAs(store, claim, { mode: "continue" })).toEqual({
+          state: "running",
+          control,
+        });
         expect(await store.summary(session)).toMatchObject({ state: "running" });
       });
 
@@ -488,7 +577,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           control: [{ type: "outcome", callId: "c1", outcome: succeeded }],
         });
         expect(await store.summary(session)).toMatchObject({ state: "running" });
-        expect(await saveAs(store, claim, { mode: "suspend", consumed: 1 })).toEqual({ state: "suspended" });
+        expect(await saveAs(store, claim, { mode: "suspend", consumed: 1 })).toEqual({
+          state: "suspended",
+        });
       });
 
       it("drops consumed control entries from the front only", async () => {
@@ -510,15 +601,26 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const next = await mustClaim(store, session, 1);
         expect(next.control).toEqual([
           { type: "outcome", callId: "c2", outcome: succeeded },
-          { type: "outcome", callId: "c1", outcome: { ok: false, error: "无法访问", unknown: true } },
+          {
+            type: "outcome",
+            callId: "c1",
+            outcome: { ok: false, error: "无法访问", unknown: true },
+          },
         ]);
       });
 
       it("with handoff queues the session under the same generation", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "handoff", history: [userText("om_1")] });
-        expect(await store.summary(session)).toMatchObject({ state: "queued", gen: 1, messages: 1 });
-        expect(await mustClaim(store, session, 1)).toMatchObject({ turn: turnOf(claim), history: [userText("om_1")] });
+        expect(await store.summary(session)).toMatchObject({
+          state: "queued",
+          gen: 1,
+          messages: 1,
+        });
+        expect(await mustClaim(store, session, 1)).toMatchObject({
+          turn: turnOf(claim),
+          history: [userText("om_1")],
+        });
       });
 
       it("opening a call again changes nothing", async () => {
@@ -544,7 +646,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
     describe("deliver", () => {
       it("wakes a suspended session", async () => {
         await suspendOn(store, await started(), "c1", "c2");
-        expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: true, wakeGen: 2 });
+        expect(await store.deliver(session, "c1", succeeded)).toEqual({
+          accepted: true,
+          wakeGen: 2,
+        });
         expect(await store.summary(session)).toMatchObject({ state: "queued", gen: 2 });
         expect(await store.deliver(session, "c2", succeeded)).toEqual({ accepted: true });
       });
@@ -558,14 +663,19 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("tells of a running session what was added, and how much of it is not read", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", open: openCalls("c1", "c2", "c3") });
-        const entryOf = (callId: string) => ({ type: "outcome", callId, outcome: succeeded }) as const;
-        const unread = async (callId: string) => (await store.deliver(session, callId, succeeded)).unread;
+        const entryOf = (callId: string) =>
+          ({ type: "outcome", callId, outcome: succeeded }) as const;
+        const unread = async (callId: string) =>
+          (await store.deliver(session, callId, succeeded)).unread;
         expect(await unread("c1")).toEqual({ entry: entryOf("c1"), count: 1 });
         expect(await unread("c1")).toBeUndefined();
         await store.cancel(session, { reason: "stopped" });
         expect(await unread("c2")).toEqual({ entry: entryOf("c2"), count: 3 });
         const saved = await saveAs(store, claim, { mode: "suspend", consumed: 1 });
-        expect(saved).toEqual({ state: "running", control: expect.arrayContaining([entryOf("c2")]) });
+        expect(saved).toEqual({
+          state: "running",
+          control: expect.arrayContaining([entryOf("c2")]),
+        });
         await saveAs(store, claim, { mode: "continue", consumed: 2 });
         expect(await unread("c3")).toEqual({ entry: entryOf("c3"), count: 1 });
       });
@@ -591,12 +701,18 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await suspendOn(store, await started(), "c1", "c2");
         await store.begin(session, "c1", "once");
         const notRun = { ok: false, error: "not run" } as const;
-        expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toEqual({ accepted: false });
+        expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toEqual({
+          accepted: false,
+        });
         expect(await store.dueDeadlines(farFutureMs, 10)).toHaveLength(2);
-        expect(await store.deliver(session, "c2", notRun, { unlessStarted: true })).toMatchObject({ accepted: true });
+        expect(await store.deliver(session, "c2", notRun, { unlessStarted: true })).toMatchObject({
+          accepted: true,
+        });
         expect(await store.begin(session, "c2", "once")).toBe("closed");
         expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: true });
-        expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toMatchObject({ accepted: false });
+        expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toMatchObject({
+          accepted: false,
+        });
       });
 
       it("closes an attempt that was not started, and says so: nothing can start it beside the next one", async () => {
@@ -604,10 +720,14 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const late = { ok: false, error: "late" } as const;
         const untouched = { unlessStarted: true, unstarted: true };
         const { wakeGen } = await store.deliver(session, "c1", late, untouched);
-        expect(await store.deliver(session, "c1", late, untouched)).toMatchObject({ accepted: false });
+        expect(await store.deliver(session, "c1", late, untouched)).toMatchObject({
+          accepted: false,
+        });
         expect(await store.begin(session, "c1", "once")).toBe("closed");
         const claim = await mustClaim(store, session, wakeGen);
-        expect(claim.control).toEqual([{ type: "outcome", callId: "c1", outcome: late, unstarted: true }]);
+        expect(claim.control).toEqual([
+          { type: "outcome", callId: "c1", outcome: late, unstarted: true },
+        ]);
         const request = { mode: "suspend", consumed: 1, open: openCalls("c1.2") } as const;
         expect(await saveAs(store, claim, request)).toMatchObject({ state: "suspended" });
         expect(await store.begin(session, "c1", "once")).toBe("closed");
@@ -617,7 +737,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("answers a call that was started", async () => {
         await suspendOn(store, await started(), "c1");
         await store.begin(session, "c1", "once");
-        expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: true, wakeGen: 2 });
+        expect(await store.deliver(session, "c1", succeeded)).toEqual({
+          accepted: true,
+          wakeGen: 2,
+        });
       });
 
       it("refuses answers after the turn has ended", async () => {
@@ -681,7 +804,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.cancelled(session)).toBe(false);
         await store.cancel(session, { reason: "user" });
         expect(await store.cancelled(session)).toBe(true);
-        expect(await saveAs(store, claim, { mode: "continue" })).toMatchObject({ control: [{}, { type: "cancel" }] });
+        expect(await saveAs(store, claim, { mode: "continue" })).toMatchObject({
+          control: [{}, { type: "cancel" }],
+        });
         await saveAs(store, claim, { mode: "continue", consumed: 2 });
         expect(await store.cancelled(session)).toBe(false);
         expect(await store.cancelled("cli_app.unknown")).toBe(false);
@@ -690,14 +815,19 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("wakes a suspended turn", async () => {
         await suspendOn(store, await started(), "c1");
         const turnId = turnIdOf(session, 1);
-        expect(await store.cancel(session, { turnId, reason: "user" })).toEqual({ accepted: true, wakeGen: 2 });
+        expect(await store.cancel(session, { turnId, reason: "user" })).toEqual({
+          accepted: true,
+          wakeGen: 2,
+        });
         const { control } = await mustClaim(store, session, 2);
         expect(control).toEqual([{ type: "cancel", turnId, reason: "user" }]);
       });
 
       it("reaches a turn that is queued", async () => {
         await store.append(messageOf(session, "om_1"));
-        expect(await store.cancel(session, { turnId: turnIdOf(session, 1), reason: "user" })).toMatchObject({
+        expect(
+          await store.cancel(session, { turnId: turnIdOf(session, 1), reason: "user" }),
+        ).toMatchObject({
           accepted: true,
         });
         expect((await mustClaim(store, session, 1)).control).toHaveLength(1);
@@ -706,11 +836,15 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("is refused when there is no such turn", async () => {
         expect(await store.cancel(session, { reason: "user" })).toEqual({ accepted: false });
         const claim = await started();
-        expect(await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "user" })).toMatchObject({
+        expect(
+          await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "user" }),
+        ).toMatchObject({
           accepted: false,
         });
         await commitOf(store, claim);
-        expect(await store.cancel(session, { turnId: turnIdOf(session, 1), reason: "user" })).toMatchObject({
+        expect(
+          await store.cancel(session, { turnId: turnIdOf(session, 1), reason: "user" }),
+        ).toMatchObject({
           accepted: false,
         });
         expect(await store.cancel(session, { reason: "user" })).toEqual({ accepted: false });
@@ -723,7 +857,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.append(messageOf(session, "om_3"));
         const turnId = turnIdOf(session, 2);
         expect(await store.cancel(session, { turnId, reason: "user" })).toEqual({ accepted: true });
-        expect(await saveAs(store, claim, { mode: "continue" })).toEqual({ state: "running", control: [] });
+        expect(await saveAs(store, claim, { mode: "continue" })).toEqual({
+          state: "running",
+          control: [],
+        });
         expect(await commitOf(store, claim, { more: true })).toMatchObject({
           state: "next",
           head: { seq: 3, message: { id: "om_3" } },
@@ -745,7 +882,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("ends the turn and leaves the session idle when nothing waits", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", history: [userText("om_1")] });
-        expect(await commitOf(store, claim, { history: [assistantText("hi")] })).toEqual({ state: "idle" });
+        expect(await commitOf(store, claim, { history: [assistantText("hi")] })).toEqual({
+          state: "idle",
+        });
         expect(await store.summary(session)).toEqual({
           state: "idle",
           gen: 1,
@@ -758,9 +897,15 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           setAside: [],
           settings: {},
         });
-        expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ seq: 2, wakeGen: 2 });
+        expect(await store.append(messageOf(session, "om_2"))).toMatchObject({
+          seq: 2,
+          wakeGen: 2,
+        });
         const next = await mustClaim(store, session, 2);
-        expect(next).toMatchObject({ head: { seq: 2 }, history: [userText("om_1"), assistantText("hi")] });
+        expect(next).toMatchObject({
+          head: { seq: 2 },
+          history: [userText("om_1"), assistantText("hi")],
+        });
         expect(next).not.toHaveProperty("turn");
       });
 
@@ -772,7 +917,11 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           state: "next",
           head: { seq: 2, message: messageOf(session, "om_2") },
         });
-        expect(await store.summary(session)).toMatchObject({ state: "running", gen: 1, waiting: 1 });
+        expect(await store.summary(session)).toMatchObject({
+          state: "running",
+          gen: 1,
+          waiting: 1,
+        });
         expect(await commitOf(store, claim, { seq: 2, more: true })).toEqual({ state: "idle" });
       });
 
@@ -781,14 +930,19 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.append(messageOf(session, "om_2"));
         expect(await commitOf(store, claim)).toEqual({ state: "requeue", wakeGen: 2 });
         expect(await store.summary(session)).toMatchObject({ state: "queued", gen: 2 });
-        expect(await mustClaim(store, session, 2)).toMatchObject({ head: { seq: 2 }, failures: {} });
+        expect(await mustClaim(store, session, 2)).toMatchObject({
+          head: { seq: 2 },
+          failures: {},
+        });
       });
 
       it("AL-47: writes nothing a second time", async () => {
         const claim = await started();
         await store.append(messageOf(session, "om_2"));
         await commitOf(store, claim, { more: true, history: [assistantText("hi")] });
-        expect(await commitOf(store, claim, { more: true, history: [assistantText("hi")] })).toEqual({
+        expect(
+          await commitOf(store, claim, { more: true, history: [assistantText("hi")] }),
+        ).toEqual({
           state: "fenced",
         });
         expect(await store.summary(session)).toMatchObject({ waiting: 1, messages: 1 });
@@ -817,12 +971,18 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const events1 = [{ runId: "r", event: delta("zombie") }];
         const write = { history: [userText("zombie")], events: events1 };
         for (const mode of ["continue", "suspend", "handoff"] as const) {
-          expect(await saveAs(store, old, { mode, open: openCalls("c1"), ...write })).toEqual({ state: "fenced" });
+          expect(await saveAs(store, old, { mode, open: openCalls("c1"), ...write })).toEqual({
+            state: "fenced",
+          });
         }
         const outbox = outboxRecord(session, "zombie");
         expect(await commitOf(store, old, { ...write, outbox })).toEqual({ state: "fenced" });
         expect(await store.emit({ ...old, events: events1 })).toBe(false);
-        expect(await store.summary(session)).toMatchObject({ state: "running", waiting: 1, messages: 0 });
+        expect(await store.summary(session)).toMatchObject({
+          state: "running",
+          waiting: 1,
+          messages: 0,
+        });
         expect(await events.read(session, 0, 10)).toEqual([]);
         expect(await store.leaseOutbox(session)).toBeUndefined();
         expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: false });
@@ -835,7 +995,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await store.deliver(session, "c1", succeeded);
         const current = await mustClaim(store, session, 1);
         await saveAs(store, old, { mode: "continue", consumed: 1 });
-        expect(await saveAs(store, current, { mode: "continue" })).toMatchObject({ control: [{ callId: "c1" }] });
+        expect(await saveAs(store, current, { mode: "continue" })).toMatchObject({
+          control: [{ callId: "c1" }],
+        });
       });
 
       it("refuses writes to a session that was never claimed", async () => {
@@ -850,7 +1012,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("AL-54: keeps the order of appends and is empty for an unknown session", async () => {
         expect(await store.history(session)).toEqual([]);
         const claim = await started();
-        await saveAs(store, claim, { mode: "continue", history: [userText("1"), assistantText("2")] });
+        await saveAs(store, claim, {
+          mode: "continue",
+          history: [userText("1"), assistantText("2")],
+        });
         await saveAs(store, claim, { mode: "continue", history: [userText("3")] });
         await commitOf(store, claim, { history: [assistantText("4")] });
         expect(await store.history(session)).toEqual([
@@ -877,7 +1042,11 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         (await store.history(session))[0]?.content.pop();
         (await mustClaim(store, session, 1)).history.pop();
         const again = await mustClaim(store, session, 1);
-        expect(again).toMatchObject({ head: pristine, turn: { steps: 1 }, history: [userText("om_1")] });
+        expect(again).toMatchObject({
+          head: pristine,
+          turn: { steps: 1 },
+          history: [userText("om_1")],
+        });
       });
     });
 
@@ -925,7 +1094,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           gen: 1,
           owner: "worker-7",
         });
-        expect(stale.find((each) => each.session === other)).toMatchObject({ state: "queued", gen: 1 });
+        expect(stale.find((each) => each.session === other)).toMatchObject({
+          state: "queued",
+          gen: 1,
+        });
         expect(stale).toHaveLength(2);
         expect(await store.stale(soon, 1)).toHaveLength(1);
         expect(await store.stale(harness.now() - 60_000, 10)).toEqual([]);

@@ -41,7 +41,13 @@ import {
   HistoryCache,
 } from "./stored.ts";
 import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
-import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type StoreOptions } from "./keys.ts";
+import {
+  type CellKeys,
+  createKeyspace,
+  type Keyspace,
+  type SessionKeys,
+  type StoreOptions,
+} from "./keys.ts";
 import { RedisOutbox } from "./outbox.ts";
 import { sessionOfRun } from "./runs.ts";
 import {
@@ -147,7 +153,10 @@ function handoffOf(keys: SessionKeys, handed: HandedIn | undefined): string {
 }
 
 /** An entry of a hand-off as the scripts take it, with what it has to say about its call. */
-function handoffValues(handed: HandedIn | undefined): { handoffEntry: string; handoffClaims: string } {
+function handoffValues(handed: HandedIn | undefined): {
+  handoffEntry: string;
+  handoffClaims: string;
+} {
   if (handed === undefined) return { handoffEntry: "", handoffClaims: "{}" };
   const { entry, ...claims } = handed;
   return { handoffEntry: entry, handoffClaims: JSON.stringify(claims) };
@@ -211,7 +220,10 @@ export class SessionStore {
    */
   async append(
     message: InboundMessage,
-    options: { maxWaiting?: number; /** It may answer an open question. */ mayAnswer?: boolean } = {},
+    options: {
+      maxWaiting?: number;
+      /** It may answer an open question. */ mayAnswer?: boolean;
+    } = {},
   ): Promise<AppendResult> {
     const sid = message.session;
     const keys = this.#keys.session(sid);
@@ -241,7 +253,9 @@ export class SessionStore {
   async recall(app: string, messageId: string): Promise<void> {
     // Into every cell: the session of a message that has not come yet may not be known.
     const marks = this.#keys.cells().map((cell) => cell.recalledOf(app, messageId));
-    await Promise.all(marks.map(async (mark) => await this.#redis.set(mark, "1", "PX", recalledKeptMs)));
+    await Promise.all(
+      marks.map(async (mark) => await this.#redis.set(mark, "1", "PX", recalledKeptMs)),
+    );
   }
 
   async recalled(session: SessionKey, app: string, messageId: string): Promise<boolean> {
@@ -282,7 +296,13 @@ export class SessionStore {
     outcome: ToolOutcome,
     details: DeliverDetails = {},
   ): Promise<DeliverResult> {
-    const { timing, handed, runner = handed?.runner ?? "", unlessStarted = false, unstarted = false } = details;
+    const {
+      timing,
+      handed,
+      runner = handed?.runner ?? "",
+      unlessStarted = false,
+      unstarted = false,
+    } = details;
     const keys = this.#keys.session(session);
     const facts = { ...(timing && { timing }), ...(unstarted && { unstarted }) };
     const entry: ControlEntry = { type: "outcome", callId, outcome, ...facts };
@@ -304,19 +324,27 @@ export class SessionStore {
     );
     const { unread: count, ...result } = reply;
     // Read as a claim reads it, so that a turn gets the same either way.
-    return { ...withWake(result), ...(count > 0 && { unread: { entry: controlFrom(text), count } }) };
+    return {
+      ...withWake(result),
+      ...(count > 0 && { unread: { entry: controlFrom(text), count } }),
+    };
   }
 
   /**
    * Asks the running turn to stop: without `turnId`, with its id, or with that of a message that has
    * become part of it. A message that still waits, named by its turn id, is dropped at once.
    */
-  async cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult> {
+  async cancel(
+    session: SessionKey,
+    cancel: { turnId?: string; reason: string },
+  ): Promise<DeliverResult> {
     const keys = this.#keys.session(session);
     const entry: ControlEntry = { type: "cancel", ...cancel };
     const { turnId } = cancel;
     const seq = turnId === undefined ? "" : turnId.slice(turnId.lastIndexOf("-") + 1);
-    if (turnId !== undefined && turnId !== turnIdOf(session, Number(seq))) return { accepted: false };
+    if (turnId !== undefined && turnId !== turnIdOf(session, Number(seq))) {
+      return { accepted: false };
+    }
     return withWake(
       await runScript(this.#redis, cancelTurn, keys, {
         sid: session,
@@ -334,7 +362,10 @@ export class SessionStore {
    */
   async cancelled(session: SessionKey, turnIds?: readonly string[]): Promise<boolean> {
     const { control, requests } = this.#keys.session(session);
-    const lists = await Promise.all([this.#redis.lrange(control, 0, -1), this.#redis.lrange(requests, 0, -1)]);
+    const lists = await Promise.all([
+      this.#redis.lrange(control, 0, -1),
+      this.#redis.lrange(requests, 0, -1),
+    ]);
     return lists.flat().some((text) => {
       const entry = controlFrom(text);
       if (entry.type !== "cancel") return false;
@@ -354,7 +385,9 @@ export class SessionStore {
   }
 
   get #seal(): StateSeal {
-    if (this.#stateSeal === undefined) throw new TypeError("only a store with a stateKey runs sessions");
+    if (this.#stateSeal === undefined) {
+      throw new TypeError("only a store with a stateKey runs sessions");
+    }
     return this.#stateSeal;
   }
 
@@ -362,11 +395,19 @@ export class SessionStore {
    * Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. What is stored and cannot
    * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
    */
-  async claim(session: SessionKey, gen: number, owner: string, options: ClaimOptions = {}): Promise<Claim | undefined> {
+  async claim(
+    session: SessionKey,
+    gen: number,
+    owner: string,
+    options: ClaimOptions = {},
+  ): Promise<Claim | undefined> {
     const { alone = false, isHeld = false, features = knownFeatures, fateOf } = options;
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);
-    let judged: { owner: string; fate: Fate } = { owner: fateOf === undefined ? "*" : "", fate: "died" };
+    let judged: { owner: string; fate: Fate } = {
+      owner: fateOf === undefined ? "*" : "",
+      fate: "died",
+    };
     for (;;) {
       const reply = await runScript(this.#redis, claim, keys, {
         sid: session,
@@ -389,16 +430,28 @@ export class SessionStore {
           reply,
         );
       }
-      if (reply.reply === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
-      if (reply.reply === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.features.join(", ")}`);
+      if (reply.reply === "alone") {
+        throw new ClaimRefusedError("alone", "it has taken others along");
+      }
+      if (reply.reply === "needs") {
+        throw new ClaimRefusedError("needs", `it needs ${reply.features.join(", ")}`);
+      }
       if (reply.reply === "held") throw new ClaimRefusedError("held", "its worker lives");
-      judged = { owner: reply.owner, fate: fateOf === undefined ? "died" : await fateOf(reply.owner) };
+      judged = {
+        owner: reply.owner,
+        fate: fateOf === undefined ? "died" : await fateOf(reply.owner),
+      };
     }
   }
 
   /** Gives the session back as it was claimed, under the same generation (shutdown). Returns false when fenced. */
   async handOff(session: SessionKey, epoch: string): Promise<boolean> {
-    return (await runScript(this.#redis, handOff, this.#keys.session(session), { epoch, sid: session })) === 1;
+    return (
+      (await runScript(this.#redis, handOff, this.#keys.session(session), {
+        epoch,
+        sid: session,
+      })) === 1
+    );
   }
 
   /**
@@ -407,7 +460,13 @@ export class SessionStore {
    * before, or another worker has it.
    */
   async fail(session: SessionKey, epoch: string, way: string): Promise<boolean> {
-    return (await runScript(this.#redis, fail, this.#keys.session(session), { sid: session, epoch, way })) === 1;
+    return (
+      (await runScript(this.#redis, fail, this.#keys.session(session), {
+        sid: session,
+        epoch,
+        way,
+      })) === 1
+    );
   }
 
   /**
@@ -428,7 +487,10 @@ export class SessionStore {
     const keys = this.#keys.session(request.session);
     const seal = this.#seal;
     if (request.approvals !== undefined) {
-      await indexApprovals({ redis: this.#redis, keys: this.#keys, nowMs: this.#clock.now() }, request.approvals);
+      await indexApprovals(
+        { redis: this.#redis, keys: this.#keys, nowMs: this.#clock.now() },
+        request.approvals,
+      );
     }
     const reply = await runScript(this.#redis, save, keys, {
       ...saveValues(request, seal, this.#clock.now()),
@@ -436,7 +498,9 @@ export class SessionStore {
       maxKept: this.#maxApprovals,
       auditMax: this.#auditMax,
     });
-    if (reply.reply === "running") return { state: "running", control: reply.control.map(controlFrom) };
+    if (reply.reply === "running") {
+      return { state: "running", control: reply.control.map(controlFrom) };
+    }
     const { reply: state, ...rest } = reply;
     return { state, ...rest };
   }
@@ -455,19 +519,32 @@ export class SessionStore {
     });
     if (reply.reply === "fenced") return { state: "fenced" };
     const { deliver: record } = reply;
-    const toSend = record === undefined ? {} : { deliver: { token, record: outboxFrom(record), untilMs } };
+    const toSend =
+      record === undefined ? {} : { deliver: { token, record: outboxFrom(record), untilMs } };
     if (reply.reply === "idle") {
-      return { state: "idle", ...toSend, ...(reply.askerGen > 0 ? { askerGen: reply.askerGen } : {}) };
+      return {
+        state: "idle",
+        ...toSend,
+        ...(reply.askerGen > 0 ? { askerGen: reply.askerGen } : {}),
+      };
     }
     if (reply.reply === "next") {
-      return { state: "next", head: queuedFrom(request.session, reply.head, this.#clock.now()), ...toSend };
+      return {
+        state: "next",
+        head: queuedFrom(request.session, reply.head, this.#clock.now()),
+        ...toSend,
+      };
     }
     return { state: "requeue", wakeGen: reply.wakeGen, ...toSend };
   }
 
   /** The generation to wake a session for that waits for a worker; undefined where it does not. */
   async queuedGeneration(session: SessionKey): Promise<number | undefined> {
-    const [state, gen] = await this.#redis.hmget(this.#keys.session(session).session, "state", "generation");
+    const [state, gen] = await this.#redis.hmget(
+      this.#keys.session(session).session,
+      "state",
+      "generation",
+    );
     return state === "queued" ? Number(gen) : undefined;
   }
 
@@ -476,15 +553,21 @@ export class SessionStore {
    * with it; a step that is announced again counts once. Undefined when fenced.
    */
   async countStep({ session, ...values }: HelperStep): Promise<number | undefined> {
-    const counted = Number(await runScript(this.#redis, countStep, this.#keys.session(session), values));
+    const counted = Number(
+      await runScript(this.#redis, countStep, this.#keys.session(session), values),
+    );
     return counted < 0 ? undefined : counted;
   }
 
   /** The child sessions of a root, in no order: those that work, and those that have ended and are kept. */
   async children(root: SessionKey): Promise<ChildSession[]> {
-    const reply = await runScript(this.#redis, readChildren, this.#keys.session(root), { sid: root });
+    const reply = await runScript(this.#redis, readChildren, this.#keys.session(root), {
+      sid: root,
+    });
     const stored = reply as string[]; // shape fixed by the script
-    return stored.flatMap((session, at) => (at % 2 === 0 ? childFrom(session, stored[at + 1] ?? "") : []));
+    return stored.flatMap((session, at) =>
+      at % 2 === 0 ? childFrom(session, stored[at + 1] ?? "") : [],
+    );
   }
 
   /** Those that work. */
@@ -495,7 +578,9 @@ export class SessionStore {
   }
 
   /** Publishes events between saves. Returns false when fenced. */
-  async emit(write: Pick<FencedWrite, "session" | "epoch" | "events"> & { number?: number }): Promise<boolean> {
+  async emit(
+    write: Pick<FencedWrite, "session" | "epoch" | "events"> & { number?: number },
+  ): Promise<boolean> {
     const keys = this.#keys.session(write.session);
     const { epoch, events, number = "" } = write;
     const values = {
@@ -523,7 +608,12 @@ export class SessionStore {
       batch: batchOf([happened], this.#clock.now()),
       ...handoffValues(handed),
     };
-    const reply = await runScript(this.#redis, report, { ...keys, handoff: handoffOf(keys, handed) }, values);
+    const reply = await runScript(
+      this.#redis,
+      report,
+      { ...keys, handoff: handoffOf(keys, handed) },
+      values,
+    );
     return reply === 1;
   }
 
@@ -562,7 +652,10 @@ export class SessionStore {
   }
 
   /** What the effect ledger has of an attempt, as workers have opened it; undefined where it is answered or not known. */
-  async openCall(session: SessionKey, callId: string): Promise<{ isStarted: boolean; facts: CallFacts } | undefined> {
+  async openCall(
+    session: SessionKey,
+    callId: string,
+  ): Promise<{ isStarted: boolean; facts: CallFacts } | undefined> {
     const entry = (await this.#redis.hget(this.#keys.session(session).calls, callId)) ?? "";
     const [, state, facts] = /^(open|started) (\{.*)$/s.exec(entry) ?? [];
     if (facts === undefined) return undefined;
@@ -619,7 +712,10 @@ export class SessionStore {
   }
 
   /** Calls past their deadline, and with an empty `callId` sessions that asked to be woken by now; oldest first. */
-  async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
+  async dueDeadlines(
+    nowMs: number,
+    limit: number,
+  ): Promise<{ session: SessionKey; callId: string }[]> {
     const indexes = this.#keys.cells().map((cell) => cell.deadlines);
     const pairs = await duePairs(this.#redis, indexes, { untilMs: nowMs, limit });
     return pairs.map(([session, callId]) => ({ session, callId }));
@@ -627,12 +723,19 @@ export class SessionStore {
 
   /** Gives an open call another deadline. */
   async postpone(session: SessionKey, callId: string, deadlineMs: number): Promise<void> {
-    await this.#redis.zadd(this.#keys.session(session).deadlines, "XX", deadlineMs, `${session}|${callId}`);
+    await this.#redis.zadd(
+      this.#keys.session(session).deadlines,
+      "XX",
+      deadlineMs,
+      `${session}|${callId}`,
+    );
   }
 
   /** Wakes a suspended session whose time has come, and forgets the time. */
   async wakeDue(session: SessionKey): Promise<DeliverResult> {
-    return withWake(await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }));
+    return withWake(
+      await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }),
+    );
   }
 
   /** Sessions whose outbox should be tried now. */
@@ -684,7 +787,11 @@ export class SessionStore {
    * appended or answered so before: its id is remembered together with those of `append`. With
    * `parked` the message itself is kept for a day, for `release`.
    */
-  async pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<PushResult> {
+  async pushOutbox(
+    record: OutboxRecord,
+    messageId: string,
+    parked?: InboundMessage,
+  ): Promise<PushResult> {
     return await this.#outbox.push(record, messageId, parked);
   }
 
@@ -697,14 +804,21 @@ export class SessionStore {
    * Ends the parking of a message, once: appends it as if it had just come, or drops it (`accepted`
    * with number 0). Undefined when it is not parked (any more). In a full session it stays parked.
    */
-  async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
+  async release(
+    session: SessionKey,
+    messageId: string,
+    action: "append" | "drop",
+  ): Promise<AppendResult | undefined> {
     return await this.#outbox.release(session, messageId, action);
   }
 
   /** People whose words a turn is about to store are found by exports and deletions from now on. May be repeated. */
   async noteAuthors(session: SessionKey, persons: readonly string[]): Promise<void> {
     const keys = this.#keys.session(session);
-    await runScript(this.#redis, noteAuthors, keys, { sid: session, persons: JSON.stringify(persons) });
+    await runScript(this.#redis, noteAuthors, keys, {
+      sid: session,
+      persons: JSON.stringify(persons),
+    });
   }
 
   /** Takes the session's outbox if no process holds it. */
@@ -718,7 +832,10 @@ export class SessionStore {
   }
 
   /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
-  async retryOutbox(lease: Pick<OutboxLease, "token" | "record">, retryAtMs: number): Promise<void> {
+  async retryOutbox(
+    lease: Pick<OutboxLease, "token" | "record">,
+    retryAtMs: number,
+  ): Promise<void> {
     await this.#outbox.retry(lease, retryAtMs);
   }
 }
@@ -775,7 +892,9 @@ async function resetSession(
       ...(wakeGen > 0 ? { wakeGen } : {}),
       ...(hasEnded ? { turnId, ...(runners.length > 0 ? { runners } : {}) } : {}),
       ...(helpers.length > 0 ? { helpers } : {}),
-      ...(asker !== undefined && askerGen > 0 ? { asker: { session: asker.session, wakeGen: askerGen } } : {}),
+      ...(asker !== undefined && askerGen > 0
+        ? { asker: { session: asker.session, wakeGen: askerGen } }
+        : {}),
     };
   }
   throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
@@ -784,7 +903,13 @@ async function resetSession(
 }
 
 /** As of a checkpoint that cannot be read. */
-const nothingUsed = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+const nothingUsed = {
+  inputTokens: 0,
+  outputTokens: 0,
+  cacheReadTokens: 0,
+  cacheCreationTokens: 0,
+  costUsd: 0,
+};
 const kindsOfUse = Object.keys(nothingUsed) as (keyof typeof nothingUsed)[]; // an object of ours
 
 /** What the asker of a helper gets about its reset; undefined for another session, or where the helper has ended. */
@@ -800,22 +925,37 @@ async function endForAsker(
   const child = children.find((one) => one.session === session);
   if (child === undefined) return undefined;
   const { session: _session, ...facts } = child;
-  const outcome = { ok: false, error: "cancelled: an operator has reset the helper before it had an answer." } as const;
+  const outcome = {
+    ok: false,
+    error: "cancelled: an operator has reset the helper before it had an answer.",
+  } as const;
   const used = { ...nothingUsed, steps: 0 };
   // Its own helpers are stopped with it; they would have reported what they have used to it alone.
   for (const one of [session, ...atWorkBelow(session, children)]) {
-    const { turn } = summaryFrom(one, await runScript(redis, summary, keyspace.session(one)), clock.now());
+    const { turn } = summaryFrom(
+      one,
+      await runScript(redis, summary, keyspace.session(one)),
+      clock.now(),
+    );
     if (turn === undefined) continue;
     used.steps += turn.steps + (calledHelpersOf(turn)?.steps ?? 0);
     for (const kind of kindsOfUse) used[kind] += turn.totals[kind] ?? 0;
   }
-  return { session: asker, turnId, callId, outcome, used, facts: { ...facts, endedAtMs: clock.now(), isOk: false } };
+  return {
+    session: asker,
+    turnId,
+    callId,
+    outcome,
+    used,
+    facts: { ...facts, endedAtMs: clock.now(), isOk: false },
+  };
 }
 
 /** The helpers of a session that have not ended, and theirs. */
 function atWorkBelow(session: SessionKey, children: readonly ChildSession[]): SessionKey[] {
   const own = children.filter(
-    ({ parentRunId, endedAtMs }) => endedAtMs === undefined && sessionOfRun({ turn: parentRunId }) === session,
+    ({ parentRunId, endedAtMs }) =>
+      endedAtMs === undefined && sessionOfRun({ turn: parentRunId }) === session,
   );
   return own.flatMap((child) => [child.session, ...atWorkBelow(child.session, children)]);
 }
@@ -826,14 +966,18 @@ async function waitingTurns(
   session: SessionKey,
   replyOf: ResetOptions["replyOf"],
 ): Promise<object[]> {
-  const numbers = ((await redis.hget(keys.state, "asides")) ?? "").split(",").filter((number) => number !== "");
+  const numbers = ((await redis.hget(keys.state, "asides")) ?? "")
+    .split(",")
+    .filter((number) => number !== "");
   return await Promise.all(
     numbers.map(async (number) => {
       const turnId = turnIdOf(session, Number(number));
       const entry = (await redis.hget(keys.state, `aside:${number}`)) ?? "";
       const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
       const reply =
-        entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry, clock.now()).message, hasCards);
+        entry === ""
+          ? undefined
+          : await replyOf(turnId, queuedFrom(session, entry, clock.now()).message, hasCards);
       const done = batchOf([{ runId: turnId, event: cancelledRun }], clock.now());
       return {
         seq: number,
@@ -846,10 +990,15 @@ async function waitingTurns(
 }
 
 /** Runners and helpers that have calls which are not answered. */
-async function atWork(redis: RedisConnection, calls: string): Promise<{ runners: string[]; helpers: SessionKey[] }> {
+async function atWork(
+  redis: RedisConnection,
+  calls: string,
+): Promise<{ runners: string[]; helpers: SessionKey[] }> {
   const open = (await redis.hvals(calls)).flatMap((stored) => {
     const [, facts] = /^(?:open|started) (\{.*)$/s.exec(stored) ?? [];
-    return facts === undefined ? [] : [JSON.parse(facts) as { runner?: string; child?: SessionKey }]; // as they were opened
+    return facts === undefined
+      ? []
+      : [JSON.parse(facts) as { runner?: string; child?: SessionKey }]; // as they were opened
   });
   const runners = new Set(open.flatMap(({ runner }) => runner ?? []));
   return { runners: [...runners], helpers: open.flatMap(({ child }) => child ?? []) };

@@ -201,7 +201,9 @@ export interface AskerAnswer {
 }
 
 /** What a child session waits for from now on: its asker gets it. Without `wait`: for no person any more. */
-export type AskerUpdate = Pick<AskerAnswer, "session" | "turnId" | "callId"> & { wait?: HelperWait };
+export type AskerUpdate = Pick<AskerAnswer, "session" | "turnId" | "callId"> & {
+  wait?: HelperWait;
+};
 
 /** Who does what, for the audit log; kept while the call is open. */
 export type CallFacts = Pick<
@@ -429,7 +431,11 @@ export interface ResetOptions {
    * The reply to the person whose turn ends. Called with the message at the head, if it can be read, and with
    * whether the card ledger has cards of that turn; may be called more than once, for the last call counts.
    */
-  replyOf(turnId: string, message: InboundMessage, hasCards: boolean): Promise<OutboxRecord | undefined>;
+  replyOf(
+    turnId: string,
+    message: InboundMessage,
+    hasCards: boolean,
+  ): Promise<OutboxRecord | undefined>;
 }
 
 /** A session the sweeper should look at: it should be moving but has been silent. */

@@ -131,7 +131,11 @@ export class SessionWorld {
   #workers: Worker[] = [];
 
   constructor(
-    { store, approvals, retention }: { store: SessionStore; approvals: ApprovalStore; retention: SessionRetention },
+    {
+      store,
+      approvals,
+      retention,
+    }: { store: SessionStore; approvals: ApprovalStore; retention: SessionRetention },
     sessions: readonly SessionKey[],
   ) {
     this.store = store;
@@ -188,10 +192,19 @@ export class SessionWorld {
   async remove(session: SessionKey): Promise<void> {
     const facts = this.factsOf(session);
     const isBusy = facts.waiting.length > 0;
-    expect(await this.#retention.erase(session, Number.MAX_SAFE_INTEGER)).toBe(isBusy ? "in_use" : "removed");
+    expect(await this.#retention.erase(session, Number.MAX_SAFE_INTEGER)).toBe(
+      isBusy ? "in_use" : "removed",
+    );
     if (isBusy) return;
     facts.forgotten.push(...facts.answered, ...facts.turnless);
-    Object.assign(facts, { answered: [], turnless: [], joined: [], numbers: [], history: [], context: [] });
+    Object.assign(facts, {
+      answered: [],
+      turnless: [],
+      joined: [],
+      numbers: [],
+      history: [],
+      context: [],
+    });
     facts.calls.clear();
     this.approvals.noteRemoved(session);
   }
@@ -283,18 +296,32 @@ export class SessionWorld {
     const open = callsAfter(worker).filter(({ state }) => state !== "done");
     const mayGiveUp = open.every(({ state }) => state === "waiting_approval");
     if (how === "handoff" || how === "continue") await this.#save(worker, { mode: how });
-    else if (how === "take in") await this.#save(worker, { mode: "continue", takesIn: 1 + (pick % 2) });
-    else if (how === "compact") await this.#save(worker, { mode: "continue", context: contextOf(pick) });
-    else if (how === "give up" && mayGiveUp) await this.#finish(worker, pick % 2 === 0);
+    else if (how === "take in") {
+      await this.#save(worker, { mode: "continue", takesIn: 1 + (pick % 2) });
+    } else if (how === "compact") {
+      await this.#save(worker, { mode: "continue", context: contextOf(pick) });
+    } else if (how === "give up" && mayGiveUp) await this.#finish(worker, pick % 2 === 0);
     else if (open.length > 0) await this.#save(worker, { mode: "suspend" });
-    else if (how === "finish" || how === "finish and go on") await this.#finish(worker, how === "finish and go on");
-    else await this.#save(worker, { mode: "suspend", calls: newCallsOf(how), dies: how === "call and die" });
+    else if (how === "finish" || how === "finish and go on") {
+      await this.#finish(worker, how === "finish and go on");
+    } else {
+      await this.#save(worker, {
+        mode: "suspend",
+        calls: newCallsOf(how),
+        dies: how === "call and die",
+      });
+    }
   }
 
-  async #save(worker: Worker, { mode, calls: added, dies = false, takesIn = 0, context }: Save): Promise<void> {
+  async #save(
+    worker: Worker,
+    { mode, calls: added, dies = false, takesIn = 0, context }: Save,
+  ): Promise<void> {
     const { session } = worker.claim;
     const turn = turnAfter(worker, added ?? { run: 0, ask: 0 });
-    const open = turn.calls.filter(({ state }) => state === "running").map(({ id }) => openCall(id, 1));
+    const open = turn.calls
+      .filter(({ state }) => state === "running")
+      .map(({ id }) => openCall(id, 1));
     const approvals = questionsOf(turn);
     const joining = this.factsOf(session).waiting.slice(1, 1 + takesIn);
     const history = historyOf(worker);
@@ -321,7 +348,9 @@ export class SessionWorld {
     this.approvals.noteAsked(approvals, worker.head.message.id);
     const { calls } = this.factsOf(session);
     for (const { callId } of open) {
-      if (!calls.has(callId)) calls.set(callId, { messageId: worker.head.message.id, result: undefined, runs: 0 });
+      if (!calls.has(callId)) {
+        calls.set(callId, { messageId: worker.head.message.id, result: undefined, runs: 0 });
+      }
     }
     worker.turn = turn;
     worker.control = saved.state === "running" ? saved.control : [];
@@ -508,14 +537,20 @@ export class SessionWorld {
       const texts = history.map(textOf);
       const expected = answered.map((id) => [
         `user ${id}`,
-        ...[...calls.values()].filter(({ messageId }) => messageId === id).map(({ result }) => result),
+        ...[...calls.values()]
+          .filter(({ messageId }) => messageId === id)
+          .map(({ result }) => result),
         ...this.approvals.textsOf(session, id),
         ...joined.filter(({ messageId }) => messageId === id).map((each) => `joined ${each.id}`),
         `answer ${id}`,
       ]);
-      expect(texts.filter((text) => !isResult(text))).toEqual(expected.flat().filter((text) => !isResult(text)));
+      expect(texts.filter((text) => !isResult(text))).toEqual(
+        expected.flat().filter((text) => !isResult(text)),
+      );
       expect(turnsIn(texts)).toEqual(expected.map((turn) => turn.toSorted()));
-      for (const [callId, { runs }] of calls) if (effectOf(callId) === "once") expect(runs).toBeLessThanOrEqual(1);
+      for (const [callId, { runs }] of calls) {
+        if (effectOf(callId) === "once") expect(runs).toBeLessThanOrEqual(1);
+      }
     }
   }
 }
@@ -577,7 +612,8 @@ export interface NewCalls {
 }
 
 export function turnAfter(worker: Worker, { run, ask }: NewCalls): TurnState {
-  const base = worker.turn ?? turnOf({ session: worker.claim.session, head: worker.head }, { steps: 0 });
+  const base =
+    worker.turn ?? turnOf({ session: worker.claim.session, head: worker.head }, { steps: 0 });
   const steps = base.steps + (run + ask > 0 ? 1 : 0);
   const calls = callsAfter(worker);
   for (let i = 0; i < run + ask; i += 1) {
@@ -592,8 +628,12 @@ export function turnAfter(worker: Worker, { run, ask }: NewCalls): TurnState {
 export function historyOf({ turn, head, control }: Worker): Message[] {
   const history: Message[] = turn ? [] : [userText(`user ${head.message.id}`)];
   for (const entry of control) {
-    if (entry.type === "outcome" && entry.outcome.ok) history.push(userText(String(entry.outcome.result)));
-    if (entry.type === "decision") history.push(userText(ModelApprovals.textOf(entry.approvalId, entry.state)));
+    if (entry.type === "outcome" && entry.outcome.ok) {
+      history.push(userText(String(entry.outcome.result)));
+    }
+    if (entry.type === "decision") {
+      history.push(userText(ModelApprovals.textOf(entry.approvalId, entry.state)));
+    }
   }
   return history;
 }

@@ -26,7 +26,11 @@ function said(person: string, id: string, fields: Partial<InboundMessage> = {}):
 }
 
 /** Turns that wait for people, and the turns of others meanwhile. */
-export function describeSetAside(name: string, makeHarness: MakeSessionStore, modelRuns: number): void {
+export function describeSetAside(
+  name: string,
+  makeHarness: MakeSessionStore,
+  modelRuns: number,
+): void {
   describe(`${name}: turns set aside`, () => {
     let harness: SessionStoreHarness;
     let store: SessionStore;
@@ -46,7 +50,11 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
     }
 
     async function approve(seq: number): Promise<number | undefined> {
-      const decided = await harness.approvals.decide(session, approvalIdOf(seq), decisionOf("approve"));
+      const decided = await harness.approvals.decide(
+        session,
+        approvalIdOf(seq),
+        decisionOf("approve"),
+      );
       expect(decided.result).toBe("settled");
       return "wakeGen" in decided ? decided.wakeGen : undefined;
     }
@@ -71,15 +79,27 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const second = await store.append(said("bob", "om_2"));
       expect(second).toMatchObject({ result: "accepted", seq: 2, ahead: 0, wakeGen: 2 });
       const claim = await mustClaim(store, session, 2);
-      expect(claim).toMatchObject({ head: { seq: 2 }, failures: {}, othersWait: true, control: [] });
+      expect(claim).toMatchObject({
+        head: { seq: 2 },
+        failures: {},
+        othersWait: true,
+        control: [],
+      });
       expect(claim).not.toHaveProperty("turn");
       const { setAside, waiting } = await store.summary(session);
-      expect(setAside).toMatchObject([{ head: { seq: 1 }, turn: { turnId: turnIdOf(session, 1) } }]);
+      expect(setAside).toMatchObject([
+        { head: { seq: 1 }, turn: { turnId: turnIdOf(session, 1) } },
+      ]);
       expect(waiting).toBe(2);
       // Then the session waits as it did before.
       expect(await commitOf(store, claim)).toEqual({ state: "idle" });
       const summary = await store.summary(session);
-      expect(summary).toMatchObject({ state: "suspended", head: { seq: 1 }, setAside: [], waiting: 1 });
+      expect(summary).toMatchObject({
+        state: "suspended",
+        head: { seq: 1 },
+        setAside: [],
+        waiting: 1,
+      });
       expect(summary.turn).toMatchObject({ turnId: turnIdOf(session, 1) });
       expect(await harness.approvals.pending(session)).toHaveLength(1);
     });
@@ -124,7 +144,10 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const { wakeGen } = await store.append(said("bob", "om_2"));
       const bobs = await mustClaim(store, session, wakeGen);
       expect(await approve(1)).toBeUndefined();
-      expect(await saveAs(store, bobs, { mode: "continue" })).toEqual({ state: "running", control: [] });
+      expect(await saveAs(store, bobs, { mode: "continue" })).toEqual({
+        state: "running",
+        control: [],
+      });
       await store.append(said("cleo", "om_3"));
       const ended = await commitOf(store, bobs, { more: true });
       expect(ended).toMatchObject({ state: "requeue" });
@@ -169,7 +192,11 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
         });
         await commitOf(store, claim);
       }
-      expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0, setAside: [] });
+      expect(await store.summary(session)).toMatchObject({
+        state: "idle",
+        waiting: 0,
+        setAside: [],
+      });
     });
 
     it("a turn that begins to wait lets those continue that have come meanwhile", async () => {
@@ -185,10 +212,15 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const { wakeGen } = await store.append(said("bob", "om_2"));
       const bobs = await mustClaim(store, session, wakeGen);
       const turnId = turnIdOf(session, 1);
-      expect(await store.cancel(session, { turnId, reason: "stopped" })).toEqual({ accepted: true });
+      expect(await store.cancel(session, { turnId, reason: "stopped" })).toEqual({
+        accepted: true,
+      });
       expect(await store.cancelled(session, [turnIdOf(session, 2)])).toBe(false);
       expect(await store.cancelled(session)).toBe(true);
-      expect(await saveAs(store, bobs, { mode: "continue" })).toEqual({ state: "running", control: [] });
+      expect(await saveAs(store, bobs, { mode: "continue" })).toEqual({
+        state: "running",
+        control: [],
+      });
       const ended = await commitOf(store, bobs);
       const anns = await mustClaim(store, session, "wakeGen" in ended ? ended.wakeGen : 0);
       expect(anns).toMatchObject({ head: { seq: 1 }, control: [{ type: "cancel", turnId }] });
@@ -199,7 +231,11 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const { wakeGen = 0 } = await store.append(said("bob", "om_2"));
       await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "recalled" });
       expect(await store.claim(session, wakeGen, "w")).toBeUndefined();
-      expect(await store.summary(session)).toMatchObject({ state: "suspended", head: { seq: 1 }, waiting: 1 });
+      expect(await store.summary(session)).toMatchObject({
+        state: "suspended",
+        head: { seq: 1 },
+        waiting: 1,
+      });
       expect(await store.stale(harness.now() + 60_000, 10)).toEqual([]);
       expect(await mustClaim(store, session, await approve(1))).toMatchObject({ head: { seq: 1 } });
     });
@@ -214,9 +250,16 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const bob = await store.append(said("bob", "om_3"));
       await commitOf(store, await mustClaim(store, session, bob.wakeGen));
       expect(await harness.approvals.pending(session)).toHaveLength(1);
-      const cancelled = await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "recalled" });
+      const cancelled = await store.cancel(session, {
+        turnId: turnIdOf(session, 2),
+        reason: "recalled",
+      });
       const claim = await mustClaim(store, session, cancelled.wakeGen);
-      expect(claim).toMatchObject({ head: { seq: 1 }, failures: {}, deaths: { together: 1, alone: 0 } });
+      expect(claim).toMatchObject({
+        head: { seq: 1 },
+        failures: {},
+        deaths: { together: 1, alone: 0 },
+      });
     });
 
     it("a crash of the turn that runs is its own", async () => {
@@ -224,26 +267,49 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       const { wakeGen = 0 } = await store.append(said("bob", "om_2"));
       await store.claim(session, wakeGen, "worker-0");
       const healed = await store.heal(session, wakeGen);
-      expect(await mustClaim(store, session, healed)).toMatchObject({ head: { seq: 2 }, deaths: { together: 1 } });
+      expect(await mustClaim(store, session, healed)).toMatchObject({
+        head: { seq: 2 },
+        deaths: { together: 1 },
+      });
       await harness.approvals.settle(session, approvalIdOf(1), "undeliverable");
       const again = await mustClaim(store, session, healed);
       expect(again).toMatchObject({ head: { seq: 2 }, deaths: { together: 1 }, control: [] });
       const ended = await commitOf(store, again);
       const anns = await mustClaim(store, session, "wakeGen" in ended ? ended.wakeGen : 0);
-      expect(anns).toMatchObject({ head: { seq: 1 }, failures: {}, control: [{ state: "undeliverable" }] });
+      expect(anns).toMatchObject({
+        head: { seq: 1 },
+        failures: {},
+        control: [{ state: "undeliverable" }],
+      });
     });
 
     it("ends with a reset of the session, which tells every person that waits", async () => {
       await annWaits();
       const { wakeGen } = await store.append(said("bob", "om_2"));
       await mustClaim(store, session, wakeGen);
-      await store.reset(session, { by: "console", replyOf: async (id) => outboxRecord(session, id) });
-      expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0, setAside: [], unsent: 2 });
+      await store.reset(session, {
+        by: "console",
+        replyOf: async (id) => outboxRecord(session, id),
+      });
+      expect(await store.summary(session)).toMatchObject({
+        state: "idle",
+        waiting: 0,
+        setAside: [],
+        unsent: 2,
+      });
       expect(await harness.approvals.pending(session)).toEqual([]);
-      const ends = (await harness.events.read(session, 0, 100)).filter(({ event }) => event.type === "done");
-      expect(ends.map(({ runId }) => runId).toSorted()).toEqual([turnIdOf(session, 1), turnIdOf(session, 2)]);
+      const ends = (await harness.events.read(session, 0, 100)).filter(
+        ({ event }) => event.type === "done",
+      );
+      expect(ends.map(({ runId }) => runId).toSorted()).toEqual([
+        turnIdOf(session, 1),
+        turnIdOf(session, 2),
+      ]);
       const next = await store.append(said("ann", "om_3"));
-      expect(await mustClaim(store, session, next.wakeGen)).toMatchObject({ head: { seq: 3 }, othersWait: false });
+      expect(await mustClaim(store, session, next.wakeGen)).toMatchObject({
+        head: { seq: 3 },
+        othersWait: false,
+      });
     });
 
     it("its person is not forgotten, and its session not removed, while it waits", async () => {
@@ -257,14 +323,28 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
 
     it("what is refused as busy otherwise is not, when only people are waited for", async () => {
       await annWaits();
-      expect(await store.append(said("ann", "om_2"), { maxWaiting: 1 })).toMatchObject({ result: "full" });
-      expect(await store.append(said("bob", "om_3"), { maxWaiting: 1 })).toMatchObject({ result: "accepted" });
+      expect(await store.append(said("ann", "om_2"), { maxWaiting: 1 })).toMatchObject({
+        result: "full",
+      });
+      expect(await store.append(said("bob", "om_3"), { maxWaiting: 1 })).toMatchObject({
+        result: "accepted",
+      });
     });
 
     it("AL-34, AL-45: whatever happens when, nothing is lost, every person is answered in the order of their messages", async () => {
       const people = ["ann", "bob", "cleo"];
       const move = fc.record({
-        kind: fc.constantFrom("write", "write", "work", "work", "work", "decide", "decide", "cancel", "crash"),
+        kind: fc.constantFrom(
+          "write",
+          "write",
+          "work",
+          "work",
+          "work",
+          "decide",
+          "decide",
+          "cancel",
+          "crash",
+        ),
         who: fc.nat({ max: 2 }),
         pick: fc.nat({ max: 9 }),
       });
@@ -336,7 +416,10 @@ class Group {
   }
 
   async write(person: string): Promise<void> {
-    const message = messageOf(this.#session, `om_${this.#written.size}`, { chatType: "group", sender: { id: person } });
+    const message = messageOf(this.#session, `om_${this.#written.size}`, {
+      chatType: "group",
+      sender: { id: person },
+    });
     const { seq, wakeGen } = await this.#harness.store.append(message);
     this.#written.set(seq, person);
     this.#wake(wakeGen);
@@ -372,27 +455,39 @@ class Group {
 
   #expectFirst(person: string, seq: number): void {
     const done = new Set(this.#answers.map((answer) => answer.seq));
-    const earlier = [...this.#written].filter(([n, who]) => who === person && n < seq && !done.has(n));
+    const earlier = [...this.#written].filter(
+      ([n, who]) => who === person && n < seq && !done.has(n),
+    );
     expect(earlier.filter(([n]) => !this.#cancelled.has(n))).toEqual([]);
   }
 
   async #ask(claim: Claim, seq: number): Promise<void> {
     this.#asked.add(seq);
-    const approvals = [approvalOf(this.#session, this.#numberOf(seq), { turnId: turnIdOf(this.#session, seq) })];
+    const approvals = [
+      approvalOf(this.#session, this.#numberOf(seq), { turnId: turnIdOf(this.#session, seq) }),
+    ];
     await this.#suspend(claim, approvals);
   }
 
   /** Ids of approvals are those of the store, not of one session. */
   #numberOf(seq: number): number {
-    return Number.parseInt(this.#session.slice(this.#session.lastIndexOf("_") + 1), 10) * 1_000 + seq;
+    return (
+      Number.parseInt(this.#session.slice(this.#session.lastIndexOf("_") + 1), 10) * 1_000 + seq
+    );
   }
 
   async #suspend(claim: Claim, approvals: ReturnType<typeof approvalOf>[] = []): Promise<void> {
     const waits = claim.head?.message.sender.id ?? "";
-    const saved = await saveAs(this.#harness.store, claim, { mode: "suspend", turn: turnOf(claim), approvals, waits });
+    const saved = await saveAs(this.#harness.store, claim, {
+      mode: "suspend",
+      turn: turnOf(claim),
+      approvals,
+      waits,
+    });
     expect(saved.state).not.toBe("fenced");
-    if (saved.state === "running") this.#claim = { ...claim, turn: turnOf(claim), control: saved.control };
-    else this.#claim = undefined;
+    if (saved.state === "running") {
+      this.#claim = { ...claim, turn: turnOf(claim), control: saved.control };
+    } else this.#claim = undefined;
     if (saved.state === "suspended") this.#wake(saved.wakeGen);
   }
 
@@ -424,7 +519,10 @@ class Group {
     const seq = [...this.#written.keys()][pick];
     if (seq === undefined || this.#cancelled.has(seq)) return;
     const turnId = turnIdOf(this.#session, seq);
-    const { accepted, wakeGen } = await this.#harness.store.cancel(this.#session, { turnId, reason: "recalled" });
+    const { accepted, wakeGen } = await this.#harness.store.cancel(this.#session, {
+      turnId,
+      reason: "recalled",
+    });
     if (accepted) this.#cancelled.add(seq);
     this.#wake(wakeGen);
   }
@@ -433,7 +531,9 @@ class Group {
   async crash(): Promise<void> {
     const { store } = this.#harness;
     const { gen } =
-      (await store.stale(Number.MAX_SAFE_INTEGER, 1_000)).find((each) => each.session === this.#session) ?? {};
+      (await store.stale(Number.MAX_SAFE_INTEGER, 1_000)).find(
+        (each) => each.session === this.#session,
+      ) ?? {};
     this.#claim = undefined;
     this.#wakes.length = 0;
     if (gen !== undefined) this.#wake(await store.heal(this.#session, gen));
@@ -449,10 +549,16 @@ class Group {
       await this.decide(0);
       if (this.#wakes.length === 0) await this.crash();
     }
-    expect(await store.summary(this.#session)).toMatchObject({ state: "idle", waiting: 0, setAside: [] });
+    expect(await store.summary(this.#session)).toMatchObject({
+      state: "idle",
+      waiting: 0,
+      setAside: [],
+    });
     const answered = this.#answers.map(({ seq }) => seq);
     expect(new Set(answered).size).toBe(answered.length);
-    const missing = [...this.#written.keys()].filter((seq) => !answered.includes(seq) && !this.#cancelled.has(seq));
+    const missing = [...this.#written.keys()].filter(
+      (seq) => !answered.includes(seq) && !this.#cancelled.has(seq),
+    );
     expect(missing).toEqual([]);
     for (const person of new Set(this.#written.values())) {
       const own = this.#answers.filter((answer) => answer.person === person).map(({ seq }) => seq);

@@ -21,10 +21,14 @@ afterEach(async () => await closeRedis(redis));
 
 /** Fields as `old=new|value`, or `name|value` where both versions have the same. */
 function fields(text: string): { before: Record<string, string>; after: Record<string, string> } {
-  const found = text.split(" ").map((field) => /^([^=]+?)(?:=(.+?))?\|(.*?)(?:>(.*))?$/.exec(field) ?? []);
+  const found = text
+    .split(" ")
+    .map((field) => /^([^=]+?)(?:=(.+?))?\|(.*?)(?:>(.*))?$/.exec(field) ?? []);
   return {
     before: Object.fromEntries(found.map(([, old = "", , value = ""]) => [old, value])),
-    after: Object.fromEntries(found.map(([, old = "", name = old, value = "", became = value]) => [name, became])),
+    after: Object.fromEntries(
+      found.map(([, old = "", name = old, value = "", became = value]) => [name, became]),
+    ),
   };
 }
 
@@ -54,7 +58,9 @@ it("what the version before has stored gets the names of this version, once", as
   await redis.zadd(keys.kept, 9e12, "a1");
   const migration = new StateMigration({ redis, namespace });
   expect(await migration.isDone()).toBe(false);
-  for (const _ of ["first", "again"]) expect(await migration.run(AbortSignal.timeout(60_000))).toBe(1);
+  for (const _ of ["first", "again"]) {
+    expect(await migration.run(AbortSignal.timeout(60_000))).toBe(1);
+  }
   expect(await migration.isDone()).toBe(true);
   for (const [key, text] of hashes) expect(await redis.hgetall(key)).toEqual(fields(text).after);
 });
@@ -62,7 +68,9 @@ it("what the version before has stored gets the names of this version, once", as
 it("until then nothing is added to a session, so that its message is delivered again", async () => {
   const store = new SessionStore({ redis, namespace });
   await redis.hset(keys.session, { st: "idle", gen: 4, seq: 7 });
-  await expect(store.append(messageOf(session, "om_1"))).rejects.toThrow("Start an agent-worker of this version");
+  await expect(store.append(messageOf(session, "om_1"))).rejects.toThrow(
+    "Start an agent-worker of this version",
+  );
   await expect(store.cancel(session, { reason: "stopped" })).rejects.toThrow("OLDFORM");
   const replyOf = async (): Promise<undefined> => await Promise.resolve(undefined);
   await expect(store.reset(session, { by: "ou_1", replyOf })).rejects.toThrow("OLDFORM");
@@ -70,7 +78,13 @@ it("until then nothing is added to a session, so that its message is delivered a
   await expect(retention.erase(session, 100)).rejects.toThrow("OLDFORM");
   await redis.set(createKeyspace(namespace).approvalSessionOf("a1"), session);
   await redis.hset(keys.approvalOf("a1"), { a: "{}" });
-  await expect(new ApprovalStore({ redis, namespace }).find("cli_app", "a1")).rejects.toThrow("OLDFORM");
+  await expect(new ApprovalStore({ redis, namespace }).find("cli_app", "a1")).rejects.toThrow(
+    "OLDFORM",
+  );
   await new StateMigration({ redis, namespace }).run(AbortSignal.timeout(60_000));
-  expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "accepted", seq: 8, wakeGen: 5 });
+  expect(await store.append(messageOf(session, "om_1"))).toMatchObject({
+    result: "accepted",
+    seq: 8,
+    wakeGen: 5,
+  });
 });

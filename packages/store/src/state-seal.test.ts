@@ -41,7 +41,15 @@ function turnOf({ session: name, head }: Claim): TurnState {
   if (head === undefined) throw new Error("nothing to run");
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
   const { seq, message } = head;
-  return { v: 1, turnId: turnIdOf(name, seq), message, steps: 1, calls: [], totals, startedAtMs: 1 };
+  return {
+    v: 1,
+    turnId: turnIdOf(name, seq),
+    message,
+    steps: 1,
+    calls: [],
+    totals,
+    startedAtMs: 1,
+  };
 }
 
 async function claimed(name: string): Promise<Claim> {
@@ -57,7 +65,13 @@ const nothing = { history: [], events: [], consumed: 0, open: [] };
 async function begun(name: string, id: string): Promise<string> {
   await store.append(messageIn(name, id));
   const claim = await claimed(name);
-  await store.save({ session: name, epoch: claim.epoch, turn: turnOf(claim), mode: "handoff", ...nothing });
+  await store.save({
+    session: name,
+    epoch: claim.epoch,
+    turn: turnOf(claim),
+    mode: "handoff",
+    ...nothing,
+  });
   return (await redis.hget(keysOf(name).state, "turn")) ?? "";
 }
 
@@ -83,9 +97,17 @@ it("no checkpoint is run that another key has sealed, or none, or that was chang
   const elsewhere = new SessionStore({ redis, namespace, stateKey: "6".repeat(64) });
   const { gen } = await store.summary(session);
   expectDamaged(await elsewhere.claim(session, gen, "worker"), "its seal is wrong");
-  for (const forged of [stored.replace('"steps":1', '"steps":2'), unsealed(stored), `1.1.${"A".repeat(43)}.{}`, "{}"]) {
+  for (const forged of [
+    stored.replace('"steps":1', '"steps":2'),
+    unsealed(stored),
+    `1.1.${"A".repeat(43)}.{}`,
+    "{}",
+  ]) {
     await redis.hset(state, "turn", forged);
-    expectDamaged(await store.claim(session, gen, "worker"), "stored turn of cli_1.oc_1 is damaged");
+    expectDamaged(
+      await store.claim(session, gen, "worker"),
+      "stored turn of cli_1.oc_1 is damaged",
+    );
   }
   await redis.hset(state, "turn", stored);
   expect((await claimed(session)).turn).toBeDefined();
@@ -105,7 +127,9 @@ it("no genuine checkpoint is run in another session, in a later turn of its own,
   const seal = new StateSeal(stateKey);
   const later = seal.seal("turn", session, { epoch: "9", text: "{}" });
   expect(seal.open("turn", session, { epoch: "9", stored: later })).toBe("{}");
-  expect(() => seal.open("turn", session, { epoch: "8", stored: later })).toThrow("it is of a later epoch");
+  expect(() => seal.open("turn", session, { epoch: "8", stored: later })).toThrow(
+    "it is of a later epoch",
+  );
 });
 
 it("no summary and no settings are believed that were not sealed for the session", async () => {
@@ -113,7 +137,15 @@ it("no summary and no settings are believed that were not sealed for the session
   const { epoch } = await claimed(session);
   const summary = { role: "user" as const, content: [{ type: "text" as const, text: "so far" }] };
   const settings = { model: "openai/other" };
-  await store.commit({ session, epoch, seq: 1, more: false, ...nothing, context: { keep: 0, summary }, settings });
+  await store.commit({
+    session,
+    epoch,
+    seq: 1,
+    more: false,
+    ...nothing,
+    context: { keep: 0, summary },
+    settings,
+  });
   await store.append(messageIn(session, "om_2"));
   expect(await claimed(session)).toMatchObject({ history: [summary], settings });
   const { state } = keysOf(session);
@@ -137,6 +169,12 @@ it("others than workers can ask for a cancel and bring a decision, and nothing e
   await begun(session, "om_1");
   const outcome = { type: "outcome", callId: "c1", outcome: { ok: true, result: "forged" } };
   const cancel = { type: "cancel", reason: "stopped" };
-  await redis.rpush(keysOf(session).requests, JSON.stringify(outcome), "not JSON", JSON.stringify(cancel), "[]");
+  await redis.rpush(
+    keysOf(session).requests,
+    JSON.stringify(outcome),
+    "not JSON",
+    JSON.stringify(cancel),
+    "[]",
+  );
   expect((await claimed(session)).control).toEqual([cancel]);
 });

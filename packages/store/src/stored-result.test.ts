@@ -31,7 +31,11 @@ describe("a stored result", () => {
 
   it("is shortened to its head, its tail and the handle", () => {
     const text = `${"a".repeat(5_000)}${"b".repeat(5_000)}`;
-    const short = shortenedResult(text, { handle: "res_0123456789abcdef", characters: text.length }, 400);
+    const short = shortenedResult(
+      text,
+      { handle: "res_0123456789abcdef", characters: text.length },
+      400,
+    );
     expect(short.startsWith("a".repeat(300))).toBe(true);
     expect(short.endsWith("b".repeat(100))).toBe(true);
     expect(short).toContain("9600 of 10000 characters");

@@ -1,5 +1,11 @@
 import { createHash } from "node:crypto";
-import { systemRandom, wholeCharacter, type Random, type SessionKey, type StoredResult } from "@larkline/protocol";
+import {
+  systemRandom,
+  wholeCharacter,
+  type Random,
+  type SessionKey,
+  type StoredResult,
+} from "@larkline/protocol";
 import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./platform.ts";
 
@@ -77,7 +83,10 @@ export function resultHandlesIn(text: string): string[] {
 
 /** Removes a stored text, if the handle is one of the session. */
 export async function removeResult(
-  { blobs, lookups }: { blobs: Pick<BlobStore, "delete">; lookups: Pick<LookupCache, "get" | "delete"> },
+  {
+    blobs,
+    lookups,
+  }: { blobs: Pick<BlobStore, "delete">; lookups: Pick<LookupCache, "get" | "delete"> },
   session: SessionKey,
   handle: string,
 ): Promise<void> {

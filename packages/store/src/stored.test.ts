@@ -6,7 +6,10 @@ const unreadable = { type: "outcome", callId: "c1", outcome: { ok: false, unknow
 describe("what a runner of another make answers", () => {
   it.each([
     ["says neither how it ended nor what came of it", '{"type": "outcome", "callId": "c1"}'],
-    ["has an outcome of another shape", '{"type":"outcome","callId":"c1","outcome":{"ok":"yes","result":1}}'],
+    [
+      "has an outcome of another shape",
+      '{"type":"outcome","callId":"c1","outcome":{"ok":"yes","result":1}}',
+    ],
     [
       "is nested too deeply to be stored again",
       `{"type":"outcome","callId":"c1","outcome":{"ok":true,"result":${"[".repeat(100_000)}${"]".repeat(100_000)}}}`,
@@ -16,8 +19,13 @@ describe("what a runner of another make answers", () => {
   });
 
   it("stays as it is when it can be read, whatever its order and spaces", () => {
-    const text = '{ "outcome": { "result": {"a": [1]}, "ok": true }, "callId": "c1", "type": "outcome" }';
-    expect(controlFrom(text)).toEqual({ type: "outcome", callId: "c1", outcome: { ok: true, result: { a: [1] } } });
+    const text =
+      '{ "outcome": { "result": {"a": [1]}, "ok": true }, "callId": "c1", "type": "outcome" }';
+    expect(controlFrom(text)).toEqual({
+      type: "outcome",
+      callId: "c1",
+      outcome: { ok: true, result: { a: [1] } },
+    });
   });
 });
 

@@ -86,7 +86,8 @@ export function controlFrom(text: string): ControlEntry {
   if (parsed.ok && canBeWritten(parsed.value, text)) return parsed.value;
   const callId = answeredIn(text);
   if (callId === undefined) return required("control entry", parsed);
-  const error = "internal_error: the runner's answer is not readable. The call may have taken effect.";
+  const error =
+    "internal_error: the runner's answer is not readable. The call may have taken effect.";
   return { type: "outcome", callId, outcome: { ok: false, error, unknown: true } };
 }
 
@@ -122,7 +123,10 @@ function remainsOf(
   const found = fieldsOf(text);
   const reply = parseReply(found["reply"]);
   const target = reply.ok ? reply.value : ({ channel: "none" } as const);
-  const id = typeof found["id"] === "string" && found["id"] !== "" ? found["id"].slice(0, 200) : `unreadable-${seq}`;
+  const id =
+    typeof found["id"] === "string" && found["id"] !== ""
+      ? found["id"].slice(0, 200)
+      : `unreadable-${seq}`;
   return {
     v: 1,
     session,
@@ -196,7 +200,12 @@ interface StoredStatus {
   settledAtMs?: number;
 }
 
-export function approvalStatusFrom({ approval, state, decisions, settledAtMs }: StoredStatus): ApprovalStatus {
+export function approvalStatusFrom({
+  approval,
+  state,
+  decisions,
+  settledAtMs,
+}: StoredStatus): ApprovalStatus {
   return {
     approval: required("approval", parseApproval(approval)),
     state: state as ApprovalStatus["state"], // written by the scripts only
@@ -236,7 +245,8 @@ function contextValues({ context, session, epoch }: FencedWrite, seal: StateSeal
 
 /** One approval, as the scripts that create it take it. */
 export function newApproval(approval: Approval): object {
-  const { id, kind, turnId, callId, createdAtMs, expiresAtMs, deciders, argumentsHash, target } = approval;
+  const { id, kind, turnId, callId, createdAtMs, expiresAtMs, deciders, argumentsHash, target } =
+    approval;
   const asked = { id, kind, turnId, callId, createdAtMs, expiresAtMs };
   return {
     ...asked,
@@ -257,7 +267,17 @@ function listed(items: readonly unknown[]): string {
 
 /** What the script `save` takes beside its keys. */
 export function saveValues(request: SaveRequest, seal: StateSeal, nowMs: number): Values {
-  const { session, epoch, mode, open, events, turn, needs = [], approvals = [], absorbed = [] } = request;
+  const {
+    session,
+    epoch,
+    mode,
+    open,
+    events,
+    turn,
+    needs = [],
+    approvals = [],
+    absorbed = [],
+  } = request;
   return {
     epoch,
     sid: session,
@@ -288,19 +308,49 @@ export function saveValues(request: SaveRequest, seal: StateSeal, nowMs: number)
 /** A child session as the script takes it. */
 function newChild({ message, facts }: NonNullable<OpenCall["child"]>): object {
   const { session: sid, sender, chatType } = message;
-  return { sid, message: needsFirst(message), facts: JSON.stringify(facts), person: sender.id, chatType };
+  return {
+    sid,
+    message: needsFirst(message),
+    facts: JSON.stringify(facts),
+    person: sender.id,
+    chatType,
+  };
 }
 
 /** The end of a child session as the script takes it. */
-export function askerValue({ session: sid, turnId, callId, outcome, used, facts }: AskerAnswer): string {
+export function askerValue({
+  session: sid,
+  turnId,
+  callId,
+  outcome,
+  used,
+  facts,
+}: AskerAnswer): string {
   const entry: ControlEntry = { needs: ["helpers"], type: "outcome", callId, outcome, used };
   const result = auditResultOf(outcome);
-  return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry), result, facts: JSON.stringify(facts) });
+  return JSON.stringify({
+    sid,
+    turnId,
+    callId,
+    entry: JSON.stringify(entry),
+    result,
+    facts: JSON.stringify(facts),
+  });
 }
 
 /** What an asker gets before that end, as the script takes it. */
-function wordValue({ session: sid, turnId, callId, wait }: NonNullable<SaveRequest["asker"]>): string {
-  const entry: ControlEntry = { needs: ["helper-waits"], type: "helper_waits", callId, ...(wait && { wait }) };
+function wordValue({
+  session: sid,
+  turnId,
+  callId,
+  wait,
+}: NonNullable<SaveRequest["asker"]>): string {
+  const entry: ControlEntry = {
+    needs: ["helper-waits"],
+    type: "helper_waits",
+    callId,
+    ...(wait && { wait }),
+  };
   return JSON.stringify({ sid, turnId, callId, entry: JSON.stringify(entry) });
 }
 
@@ -316,7 +366,10 @@ export function commitValues(request: CommitRequest, seal: StateSeal, nowMs: num
     batchSize: events.length,
     reply: outbox === undefined ? "" : JSON.stringify(outbox),
     ...contextValues(request, seal),
-    settings: settings === undefined ? "" : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
+    settings:
+      settings === undefined
+        ? ""
+        : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
     totals: request.totals === undefined ? "" : JSON.stringify(request.totals),
     needs: listed(needs),
     asker: request.asker === undefined ? "" : askerValue(request.asker),
@@ -358,12 +411,20 @@ export class StateSeal {
     this.#key = key;
   }
 
-  seal(what: Sealed, session: SessionKey, { epoch, text }: { epoch: string; text: string }): string {
+  seal(
+    what: Sealed,
+    session: SessionKey,
+    { epoch, text }: { epoch: string; text: string },
+  ): string {
     return `${format}.${epoch}.${this.#mac(what, session, { epoch, text }).toString("base64url")}.${text}`;
   }
 
   /** The sealed text; throws where it is not what a worker has sealed before `epoch`. */
-  open(what: Sealed, session: SessionKey, { epoch, stored }: { epoch: string; stored: string }): string {
+  open(
+    what: Sealed,
+    session: SessionKey,
+    { epoch, stored }: { epoch: string; stored: string },
+  ): string {
     const [, writer = "", mac = "", text = ""] = sealedText.exec(stored) ?? [];
     if (writer === "") throw damagedState(what, session, "it is not sealed");
     const given = Buffer.from(mac, "base64url");
@@ -375,7 +436,11 @@ export class StateSeal {
     return text;
   }
 
-  #mac(what: Sealed, session: SessionKey, { epoch, text }: { epoch: string; text: string }): Buffer {
+  #mac(
+    what: Sealed,
+    session: SessionKey,
+    { epoch, text }: { epoch: string; text: string },
+  ): Buffer {
     return createHmac("sha256", this.#key)
       .update(JSON.stringify([what, session, epoch]))
       .update(text)
@@ -439,7 +504,10 @@ function settingsShown(settings = ""): Pick<SessionSummary, "settings" | "damage
   try {
     return { settings: settingsFrom(unsealed(settings)) };
   } catch {
-    return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
+    return {
+      settings: {},
+      damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)`,
+    };
   }
 }
 
@@ -461,9 +529,17 @@ type Unreadable = NonNullable<Claim["unreadable"]>[number];
 function replaceableParts(
   { session, seal }: Pick<ClaimedWith, "session" | "seal">,
   { epoch, summary, settings }: Pick<ClaimedReply, "epoch" | "summary" | "settings">,
-): { compacted: string | undefined; chosen: SessionSettings | undefined; unreadable: Unreadable[] } {
+): {
+  compacted: string | undefined;
+  chosen: SessionSettings | undefined;
+  unreadable: Unreadable[];
+} {
   const unreadable: Unreadable[] = [];
-  const readOf = <T>(what: Unreadable["what"], stored = "", read: (text: string) => T): T | undefined => {
+  const readOf = <T>(
+    what: Unreadable["what"],
+    stored = "",
+    read: (text: string) => T,
+  ): T | undefined => {
     try {
       return stored === "" ? undefined : read(seal.open(what, session, { epoch, stored }));
     } catch (error) {
@@ -479,8 +555,21 @@ function replaceableParts(
 }
 
 /** Unreadable parts are left out and named, so that the worker ends the turn in place of failing at it each time. */
-export function claimFrom({ session, gen, nowMs, known, cache, seal }: ClaimedWith, claimed: ClaimedReply): Claim {
-  const { epoch, turn, failures, context, summary, contextVersion: version, from, brokenOff, othersWait } = claimed;
+export function claimFrom(
+  { session, gen, nowMs, known, cache, seal }: ClaimedWith,
+  claimed: ClaimedReply,
+): Claim {
+  const {
+    epoch,
+    turn,
+    failures,
+    context,
+    summary,
+    contextVersion: version,
+    from,
+    brokenOff,
+    othersWait,
+  } = claimed;
   const damaged: string[] = [];
   const readable = <T>(what: string, read: () => T): T | undefined => {
     try {
@@ -499,7 +588,10 @@ export function claimFrom({ session, gen, nowMs, known, cache, seal }: ClaimedWi
     return cache.extend(session, known, { version, from, texts });
   });
   const checkpoint = readable("the checkpoint", () => {
-    const state = turn === undefined ? undefined : turnFrom(seal.open("turn", session, { epoch, stored: turn }));
+    const state =
+      turn === undefined
+        ? undefined
+        : turnFrom(seal.open("turn", session, { epoch, stored: turn }));
     // A genuine checkpoint of an earlier turn that was put back.
     if (state !== undefined && state.turnId !== turnIdOf(session, head?.seq ?? 0)) {
       throw damagedState("turn", session, "it is of another turn");
@@ -575,7 +667,11 @@ export class HistoryCache {
    * Remembers what a read found after `base`; returns the whole history. `base` is what `known` gave
    * before the read: others may have read the session meanwhile.
    */
-  extend(session: SessionKey, base: KnownHistory, { version, from, texts }: ReadHistory): Message[] {
+  extend(
+    session: SessionKey,
+    base: KnownHistory,
+    { version, from, texts }: ReadHistory,
+  ): Message[] {
     const kept = from > 0 ? base : nothing;
     const entry: KnownHistory = {
       version,
@@ -584,7 +680,8 @@ export class HistoryCache {
       characters: texts.reduce((sum, text) => sum + text.length, kept.characters),
     };
     const known = this.known(session);
-    const isLatest = known === base || known.version !== version || known.messages.length <= entry.messages.length;
+    const isLatest =
+      known === base || known.version !== version || known.messages.length <= entry.messages.length;
     if (isLatest) this.#put(session, entry);
     return [...entry.messages];
   }

@@ -26,7 +26,11 @@ import type {
 export const farFutureMs = Date.UTC(2100, 0);
 
 /** A user message; `id` is its text too. */
-export function messageOf(session: SessionKey, id: string, fields: Partial<InboundMessage> = {}): InboundMessage {
+export function messageOf(
+  session: SessionKey,
+  id: string,
+  fields: Partial<InboundMessage> = {},
+): InboundMessage {
   return {
     v: 1,
     session,
@@ -42,7 +46,10 @@ export function messageOf(session: SessionKey, id: string, fields: Partial<Inbou
 }
 
 /** A checkpoint of the turn the claim is about. */
-export function turnOf(claim: Pick<Claim, "session" | "head">, fields: Partial<TurnState> = {}): TurnState {
+export function turnOf(
+  claim: Pick<Claim, "session" | "head">,
+  fields: Partial<TurnState> = {},
+): TurnState {
   if (!claim.head) throw new Error("the claim has no message");
   return {
     v: 1,
@@ -92,7 +99,11 @@ export function approvalIdOf(number: number): string {
 }
 
 /** A question about a call of the session's first turn. */
-export function approvalOf(session: SessionKey, number: number, fields: Partial<Approval> = {}): Approval {
+export function approvalOf(
+  session: SessionKey,
+  number: number,
+  fields: Partial<Approval> = {},
+): Approval {
   return {
     v: 1,
     id: approvalIdOf(number),
@@ -112,7 +123,13 @@ export function approvalOf(session: SessionKey, number: number, fields: Partial<
     reason: "",
     risk: "high",
     language: "zh",
-    target: { channel: "feishu", app: "cli_app", chatId: "oc_chat", messageId: "om_1", inThread: false },
+    target: {
+      channel: "feishu",
+      app: "cli_app",
+      chatId: "oc_chat",
+      messageId: "om_1",
+      inThread: false,
+    },
     createdAtMs: 1_700_000_000_000 + number,
     expiresAtMs: farFutureMs,
     ...fields,
@@ -120,7 +137,10 @@ export function approvalOf(session: SessionKey, number: number, fields: Partial<
 }
 
 /** A person's word. */
-export function decisionOf(decision: DecisionWord, person = "ou_boss"): Omit<ApprovalDecision, "atMs"> {
+export function decisionOf(
+  decision: DecisionWord,
+  person = "ou_boss",
+): Omit<ApprovalDecision, "atMs"> {
   return { decision, by: { id: person } };
 }
 
@@ -139,7 +159,11 @@ export function outboxRecord(session: SessionKey, id: string): OutboxRecord {
 }
 
 /** Takes the session and fails if there is nothing to take. */
-export async function mustClaim(store: SessionStore, session: SessionKey, gen: number | undefined): Promise<Claim> {
+export async function mustClaim(
+  store: SessionStore,
+  session: SessionKey,
+  gen: number | undefined,
+): Promise<Claim> {
   const claim = await store.claim(session, gen ?? 0, "worker-1");
   if (!claim) throw new Error(`nothing to claim in ${session} for wake-up ${gen}`);
   return claim;
@@ -182,7 +206,11 @@ export async function commitOf(
 }
 
 /** Opens calls and suspends: what a worker does when a model asks for tools. */
-export async function suspendOn(store: SessionStore, claim: Claim, ...callIds: string[]): Promise<SaveResult> {
+export async function suspendOn(
+  store: SessionStore,
+  claim: Claim,
+  ...callIds: string[]
+): Promise<SaveResult> {
   return await saveAs(store, claim, { mode: "suspend", open: openCalls(...callIds) });
 }
 
@@ -194,5 +222,8 @@ export function contextAfter(
 ): Message[] {
   if (write.context === undefined) return [...before, ...write.history];
   const { keep, summary } = write.context;
-  return [...(summary === undefined ? [] : [summary]), ...all.slice(Math.max(0, all.length - keep))];
+  return [
+    ...(summary === undefined ? [] : [summary]),
+    ...all.slice(Math.max(0, all.length - keep)),
+  ];
 }

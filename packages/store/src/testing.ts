@@ -50,7 +50,11 @@ export interface TestStoreOptions {
 }
 
 /** A worker has beaten for the next `ms`, and Redis cannot see whether its connection stands. */
-export async function noteBeat({ redis, namespace }: StoreOptions, id: string, ms: number): Promise<void> {
+export async function noteBeat(
+  { redis, namespace }: StoreOptions,
+  id: string,
+  ms: number,
+): Promise<void> {
   const keys = createKeyspace(namespace);
   const atMs = Date.now() + ms - heartbeatMs;
   await redis.set(keys.aliveOf(id), `${atMs} `);
@@ -78,7 +82,10 @@ afterAll(async () => {
  * Everything durable on the Redis of the test run, under a namespace of its own and with a clock that the test moves.
  * The connection is closed after the last test of the file.
  */
-export function openTestStores(options: TestStoreOptions = {}, url: string = inject("redisUrl")): TestStores {
+export function openTestStores(
+  options: TestStoreOptions = {},
+  url: string = inject("redisUrl"),
+): TestStores {
   return openStores(new TestClock(url, options.isClockStill), options);
 }
 
@@ -174,7 +181,10 @@ class TestClock implements Clock {
     const [redis] = this.#connections;
     const servers = redis === undefined || ms <= 0 ? [] : mastersOf(redis);
     await Promise.all(
-      servers.map(async (server) => await runScript(server, ageKeys, {}, { ms, pattern: `*${this.namespace}*` })),
+      servers.map(
+        async (server) =>
+          await runScript(server, ageKeys, {}, { ms, pattern: `*${this.namespace}*` }),
+      ),
     );
   };
 

@@ -35,7 +35,10 @@ class TokenSource {
 }
 
 /** What every TokenCache promises. Call it at the top level of a test file. */
-export function describeTokenCache(name: string, makeHarness: () => Promise<TokenCacheHarness>): void {
+export function describeTokenCache(
+  name: string,
+  makeHarness: () => Promise<TokenCacheHarness>,
+): void {
   describe(`${name}: token cache`, () => {
     let harness: TokenCacheHarness;
     let cache: TokenCache;
@@ -66,7 +69,9 @@ export function describeTokenCache(name: string, makeHarness: () => Promise<Toke
 
     it("callers at once, in any process, share one fetch", async () => {
       const values = await Promise.all(
-        Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? cache : elsewhere).get("app", source.fetch())),
+        Array.from({ length: 20 }, (_, i) =>
+          (i % 2 === 0 ? cache : elsewhere).get("app", source.fetch()),
+        ),
       );
       expect(new Set(values)).toEqual(new Set(["t1"]));
       expect(source.fetched).toBe(1);
@@ -101,7 +106,9 @@ export function describeTokenCache(name: string, makeHarness: () => Promise<Toke
     it("callers that were refused the same value at once share one fetch", async () => {
       await cache.get("app", source.fetch());
       const values = await Promise.all(
-        Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? cache : elsewhere).get("app", source.fetch(), "t1")),
+        Array.from({ length: 10 }, (_, i) =>
+          (i % 2 === 0 ? cache : elsewhere).get("app", source.fetch(), "t1"),
+        ),
       );
       expect(new Set(values)).toEqual(new Set(["t2"]));
       expect(source.fetched).toBe(2);
@@ -137,7 +144,9 @@ export function describeTokenCache(name: string, makeHarness: () => Promise<Toke
     it("never runs two fetches of a key at the same time", async () => {
       for (let round = 0; round < 3; round += 1) {
         const refused = `t${source.fetched}`;
-        await Promise.all([cache, elsewhere, cache].map((each) => each.get("app", source.fetch(), refused)));
+        await Promise.all(
+          [cache, elsewhere, cache].map((each) => each.get("app", source.fetch(), refused)),
+        );
       }
       expect(source.atOnce).toBe(1);
     });

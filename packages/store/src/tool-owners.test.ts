@@ -17,13 +17,24 @@ function open(configured: readonly (readonly [string, string])[] = []) {
   const { redis, namespace } = stores;
   const here = { redis, namespace };
   const keys = { runnerKeys: { of: keyOf } };
-  const worker = (owners: ToolOwners = new Map(configured)) => new RunnerDirectory({ ...here, ...keys, owners });
+  const worker = (owners: ToolOwners = new Map(configured)) =>
+    new RunnerDirectory({ ...here, ...keys, owners });
   const runner = (name: string) => new RunnerDirectory({ ...here, runnerKey: keyOf(name) });
   const announce = async (name: string, ...tools: ToolAnnouncement[]) =>
     await runner(name).announce({ runner: name, instance: `of ${name}`, tools }, longMs);
   /** What someone with the Redis user and the key of a runner can store, whatever the script would say to it. */
-  const forge = async (name: string, tools: ToolAnnouncement[], times = { beganAtMs: 0, expiresAtMs: 9e12 }) => {
-    const facts = { runner: name, instance: "forged", generation: "", offer: JSON.stringify(tools), ...times };
+  const forge = async (
+    name: string,
+    tools: ToolAnnouncement[],
+    times = { beganAtMs: 0, expiresAtMs: 9e12 },
+  ) => {
+    const facts = {
+      runner: name,
+      instance: "forged",
+      generation: "",
+      offer: JSON.stringify(tools),
+      ...times,
+    };
     const digests = Object.fromEntries(tools.map(({ spec }) => [spec.name, "x"]));
     const json = JSON.stringify({ ...facts, digests, mac: announcementMac(facts, keyOf(name)) });
     await redis.hset(`{${namespace}}:runners:${name}`, "forged", json);
@@ -39,7 +50,10 @@ describe("the owner of a tool's name", () => {
     expect((await worker().tools()).get("deploy")?.runner).toBe("safe");
     await forge("thief", [tool("deploy", false), tool("other")]);
     const { tools, clashes } = await worker().view(); // one that has just started
-    expect(tools.get("deploy")).toMatchObject({ runner: "safe", announcement: { requiresApproval: true } });
+    expect(tools.get("deploy")).toMatchObject({
+      runner: "safe",
+      announcement: { requiresApproval: true },
+    });
     expect(tools.get("other")?.runner).toBe("thief");
     expect(clashes).toEqual([{ tool: "deploy", owner: "safe", runner: "thief" }]);
     expect(await announce("safe", tool("deploy"))).toEqual({ ok: true, isCurrent: true });
@@ -50,7 +64,11 @@ describe("the owner of a tool's name", () => {
     await announce("first", tool("deploy"));
     await worker().tools();
     await runner("first").withdraw("first", "of first");
-    const refused = { ok: false, tool: "deploy", conflict: "a tool named 'deploy' belongs to runner 'first'" };
+    const refused = {
+      ok: false,
+      tool: "deploy",
+      conflict: "a tool named 'deploy' belongs to runner 'first'",
+    };
     expect(await announce("second", tool("deploy"))).toEqual(refused);
   });
 
@@ -70,7 +88,11 @@ describe("the owner of a tool's name", () => {
       ["mail_list", "lists"],
       ["*", "rest"],
     ]);
-    await forge("thief", [tool("mail_send", false), tool("mail_list", false), tool("constructor", false)]);
+    await forge("thief", [
+      tool("mail_send", false),
+      tool("mail_list", false),
+      tool("constructor", false),
+    ]);
     expect([...(await worker().view()).tools]).toEqual([]);
     await announce("mail", tool("mail_send"));
     await announce("lists", tool("mail_list"));
@@ -108,7 +130,11 @@ describe("the times of an announcement", () => {
     const stored = (await redis.hget(key, "of safe")) ?? "";
     expect((await worker().tools()).get("deploy")?.runner).toBe("safe");
     for (const field of ["expiresAtMs", "beganAtMs"]) {
-      await redis.hset(key, "of safe", stored.replace(new RegExp(`"${field}":\\d+`), `"${field}":9000000000000`));
+      await redis.hset(
+        key,
+        "of safe",
+        stored.replace(new RegExp(`"${field}":\\d+`), `"${field}":9000000000000`),
+      );
       expect((await worker().tools()).get("deploy")).toBeUndefined();
     }
     await redis.hset(key, "of safe", stored);

@@ -19,7 +19,14 @@ function newId(): string {
 }
 
 function entry(atMs: number, data: TraceEntry["data"] = {}): TraceEntry {
-  return { atMs, kind: "event", name: "message.received", service: "ingress", instance: "a-1", data };
+  return {
+    atMs,
+    kind: "event",
+    name: "message.received",
+    service: "ingress",
+    instance: "a-1",
+    data,
+  };
 }
 
 async function entriesOf(log: TraceLog, traceId: string): Promise<TraceEntry[]> {
@@ -28,7 +35,10 @@ async function entriesOf(log: TraceLog, traceId: string): Promise<TraceEntry[]> 
 }
 
 /** What every TraceLog promises. Call it at the top level of a test file. */
-export function describeTraceLog(name: string, makeHarness: (ttlMs: number) => Promise<TraceLogHarness>): void {
+export function describeTraceLog(
+  name: string,
+  makeHarness: (ttlMs: number) => Promise<TraceLogHarness>,
+): void {
   describe(`${name}: trace log`, () => {
     let harness: TraceLogHarness;
     let log: TraceLog;

@@ -10,15 +10,26 @@ function newId(): string {
 }
 
 function entry(atMs: number): TraceEntry {
-  return { atMs, kind: "event", name: "message.received", service: "ingress", instance: "a-1", data: { at: atMs } };
+  return {
+    atMs,
+    kind: "event",
+    name: "message.received",
+    service: "ingress",
+    instance: "a-1",
+    data: { at: atMs },
+  };
 }
 
 it("writes what is new of many traces as one record and one line", async () => {
   const { redis, namespace } = openTestStores();
   const log = new TraceLog({ redis, namespace });
   const ids = Array.from({ length: 20 }, newId);
-  await log.append(ids.map((traceId, at) => ({ traceId, entries: [entry(at)], subject: { chat: "oc_1" } })));
-  const [line = "", record = "", ...others] = (await redis.keys(`{${namespace}:trace:*`)).toSorted();
+  await log.append(
+    ids.map((traceId, at) => ({ traceId, entries: [entry(at)], subject: { chat: "oc_1" } })),
+  );
+  const [line = "", record = "", ...others] = (
+    await redis.keys(`{${namespace}:trace:*`)
+  ).toSorted();
   expect(others).toEqual([]);
   expect(await redis.llen(line)).toBe(1);
   for (const key of [line, record]) expect(await redis.pttl(key)).toBeGreaterThan(86_400_000);
@@ -48,7 +59,11 @@ it("reads and finds traces of the version before, and what has been added to the
   const log = new TraceLog({ redis, namespace });
   const keys = createKeyspace(namespace);
   const [traceId, newer] = [newId(), newId()];
-  await redis.rpush(keys.oldTraceOf(cellOf(traceId), traceId), JSON.stringify(entry(1)), JSON.stringify(entry(2)));
+  await redis.rpush(
+    keys.oldTraceOf(cellOf(traceId), traceId),
+    JSON.stringify(entry(1)),
+    JSON.stringify(entry(2)),
+  );
   await redis.zadd(keys.oldTracesBy(cellOf("oc_1"), "chat", "oc_1"), 1_000, traceId);
   await log.append([
     { traceId, entries: [entry(3)] },

@@ -106,7 +106,13 @@ export class TraceLog {
   readonly #expiring = new Set<string>();
 
   constructor(options: TraceLogOptions) {
-    const { redis, namespace, ttlMs = defaultTraceTtlMs, clock = systemClock, random = systemRandom } = options;
+    const {
+      redis,
+      namespace,
+      ttlMs = defaultTraceTtlMs,
+      clock = systemClock,
+      random = systemRandom,
+    } = options;
     this.#writer = random.id();
     const keys = createKeyspace(namespace);
     this.#redis = redis;
@@ -120,7 +126,10 @@ export class TraceLog {
    * A trace log on a connection of its own: observing must not delay the work, nor be delayed by it. Problems of the
    * connection are those of its commands.
    */
-  static connect({ redisUrl, ...rest }: Omit<TraceLogOptions, "redis"> & { redisUrl: string }): TraceLog {
+  static connect({
+    redisUrl,
+    ...rest
+  }: Omit<TraceLogOptions, "redis"> & { redisUrl: string }): TraceLog {
     return new TraceLog({ redis: connectRedis(redisUrl, rest), ...rest });
   }
 
@@ -132,7 +141,9 @@ export class TraceLog {
   /** Adds entries to traces, in one write. Rejects when that is not certain: some may be there. */
   async append(writes: readonly TraceWrite[]): Promise<void> {
     const [first] = writes.flatMap(({ entries }) => entries);
-    const subjects = writes.flatMap(({ traceId, subject }) => (subject === undefined ? [] : [{ traceId, ...subject }]));
+    const subjects = writes.flatMap(({ traceId, subject }) =>
+      subject === undefined ? [] : [{ traceId, ...subject }],
+    );
     if (first === undefined && subjects.length === 0) return;
     const atMs = this.#clock.now();
     const keys = this.#windowAt(atMs);
@@ -142,7 +153,9 @@ export class TraceLog {
     // Only those who receive messages may say what traces are about: their lines are in a list of their own.
     const list = subjects.length === 0 ? keys.records : keys.names;
     const pipeline = this.#redis.pipeline();
-    if (first !== undefined) pipeline.set(keys.recordOf(record), recordText(first, writes), "PX", this.#ttlMs);
+    if (first !== undefined) {
+      pipeline.set(keys.recordOf(record), recordText(first, writes), "PX", this.#ttlMs);
+    }
     pipeline.rpush(list, JSON.stringify(line));
     if (!this.#expiring.has(list)) pipeline.pexpire(list, this.#ttlMs + windowMs);
     for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
@@ -158,8 +171,13 @@ export class TraceLog {
     return await Promise.all(
       traceIds.map(async (traceId) => {
         const old = await readOldTrace(this.#redis, this.#oldKeys, traceId);
-        const texts = await Promise.all(ends(records.get(traceId) ?? []).map(async (key) => this.#redis.get(key)));
-        return ends([...old, ...texts.flatMap((text) => (text === null ? [] : entriesIn(text, traceId)))]);
+        const texts = await Promise.all(
+          ends(records.get(traceId) ?? []).map(async (key) => this.#redis.get(key)),
+        );
+        return ends([
+          ...old,
+          ...texts.flatMap((text) => (text === null ? [] : entriesIn(text, traceId))),
+        ]);
       }),
     );
   }
@@ -167,7 +185,11 @@ export class TraceLog {
   /** Traces by what they are about, newest first. */
   async find(kind: SubjectKind, id: string, limit: number): Promise<FoundTrace[]> {
     const most = Math.min(limit, maxTracesOfSubject);
-    const found = await this.#findNamed(JSON.stringify(id), most, (subject) => subject[kind] === id);
+    const found = await this.#findNamed(
+      JSON.stringify(id),
+      most,
+      (subject) => subject[kind] === id,
+    );
     const old = await findOldTraces(this.#redis, this.#oldKeys, [kind, id, most]);
     const known = new Set(found.map(({ traceId }) => traceId));
     return [...found, ...old.filter(({ traceId }) => !known.has(traceId))].slice(0, most);
@@ -175,16 +197,24 @@ export class TraceLog {
 
   /** Traces whose ids begin with a text, newest first. */
   async startingWith(text: string, limit: number): Promise<FoundTrace[]> {
-    const found = await this.#findNamed(`"${text}`, limit, ({ traceId }) => traceId.startsWith(text));
+    const found = await this.#findNamed(`"${text}`, limit, ({ traceId }) =>
+      traceId.startsWith(text),
+    );
     return found.slice(0, limit);
   }
 
   /** Traces of the lines that say what traces are about, the newest first, until there are enough. */
-  async #findNamed(part: string, most: number, isMeant: (subject: NamedTrace) => boolean): Promise<FoundTrace[]> {
+  async #findNamed(
+    part: string,
+    most: number,
+    isMeant: (subject: NamedTrace) => boolean,
+  ): Promise<FoundTrace[]> {
     const sinceMs = this.#clock.now() - this.#ttlMs;
     const found = new Map<TraceId, FoundTrace>();
     for (const starts of this.#windowsSince(sinceMs).toReversed()) {
-      const lists = await Promise.all(starts.map(async (start) => this.#linesIn(this.#windowAt(start).names, [part])));
+      const lists = await Promise.all(
+        starts.map(async (start) => this.#linesIn(this.#windowAt(start).names, [part])),
+      );
       for (const { atMs, subjects = [] } of lists.flat().toReversed()) {
         for (const { traceId } of atMs < sinceMs ? [] : subjects.filter(isMeant).toReversed()) {
           if (!found.has(traceId)) found.set(traceId, { traceId, atMs });
@@ -206,9 +236,14 @@ export class TraceLog {
     return places;
   }
 
-  async #placesIn(startMs: number, traceIds: readonly TraceId[]): Promise<{ traceId: TraceId; key: string }[]> {
+  async #placesIn(
+    startMs: number,
+    traceIds: readonly TraceId[],
+  ): Promise<{ traceId: TraceId; key: string }[]> {
     const keys = this.#windowAt(startMs);
-    const lists = [keys.names, keys.records].map(async (list) => this.#linesIn(list, traceIds.map(prefixOf)));
+    const lists = [keys.names, keys.records].map(async (list) =>
+      this.#linesIn(list, traceIds.map(prefixOf)),
+    );
     const lines = (await Promise.all(lists)).flat().toSorted((one, other) => one.atMs - other.atMs);
     return lines.flatMap(({ record, traces }) =>
       traceIds
@@ -238,7 +273,9 @@ export class TraceLog {
   }
 
   #remember(list: string, { names, records }: TraceWindowKeys): void {
-    for (const known of this.#expiring) if (known !== names && known !== records) this.#expiring.delete(known);
+    for (const known of this.#expiring) {
+      if (known !== names && known !== records) this.#expiring.delete(known);
+    }
     this.#expiring.add(list);
   }
 }
@@ -250,7 +287,9 @@ function prefixOf(traceId: TraceId): string {
 function recordText({ service, instance }: TraceEntry, writes: readonly TraceWrite[]): string {
   const traces: Record<TraceId, unknown[]> = {};
   for (const { traceId, entries } of writes) {
-    if (entries.length > 0) traces[traceId] = entries.map((entry) => shortened(entry, service, instance));
+    if (entries.length > 0) {
+      traces[traceId] = entries.map((entry) => shortened(entry, service, instance));
+    }
   }
   return JSON.stringify({ service, instance, traces });
 }
@@ -266,7 +305,9 @@ function entriesIn(text: string, traceId: TraceId): TraceEntry[] {
   const record = parseRecord(text);
   if (!record.ok) return [];
   const { service, instance, traces } = record.value;
-  const parsed = (traces[traceId] ?? []).map((entry) => parseEntry({ service, instance, ...entry }));
+  const parsed = (traces[traceId] ?? []).map((entry) =>
+    parseEntry({ service, instance, ...entry }),
+  );
   return parsed.flatMap((one) => (one.ok ? [one.value] : []));
 }
 
@@ -281,7 +322,11 @@ function ends<T>(all: readonly T[]): T[] {
 
 type OldTraceKeys = Pick<ReturnType<typeof createKeyspace>, "oldTraceOf" | "oldTracesBy">;
 
-async function readOldTrace(redis: RedisConnection, keys: OldTraceKeys, traceId: TraceId): Promise<TraceEntry[]> {
+async function readOldTrace(
+  redis: RedisConnection,
+  keys: OldTraceKeys,
+  traceId: TraceId,
+): Promise<TraceEntry[]> {
   const lines = await redis.lrange(keys.oldTraceOf(cellOf(traceId), traceId), 0, -1);
   return lines.map(parseOldEntry).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
 }
@@ -291,6 +336,13 @@ async function findOldTraces(
   keys: OldTraceKeys,
   [kind, id, limit]: [SubjectKind, string, number],
 ): Promise<FoundTrace[]> {
-  const found = await redis.zrevrange(keys.oldTracesBy(cellOf(id), kind, id), 0, limit - 1, "WITHSCORES");
-  return found.flatMap((traceId, at) => (at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : []));
+  const found = await redis.zrevrange(
+    keys.oldTracesBy(cellOf(id), kind, id),
+    0,
+    limit - 1,
+    "WITHSCORES",
+  );
+  return found.flatMap((traceId, at) =>
+    at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : [],
+  );
 }

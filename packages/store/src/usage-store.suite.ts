@@ -1,6 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { runOf } from "./testing.ts";
-import { countIn, quantileOf, timesBy, usageBy, UsageCounter, type UsageStore } from "./usage-store.ts";
+import {
+  countIn,
+  quantileOf,
+  timesBy,
+  usageBy,
+  UsageCounter,
+  type UsageStore,
+} from "./usage-store.ts";
 
 export interface UsageStoreHarness {
   /** Days of this store begin in Shanghai. */
@@ -17,7 +24,10 @@ const timeZone = "Asia/Shanghai";
 const hourMs = 3_600_000;
 
 /** What every UsageStore promises. Call it at the top level of a test file. */
-export function describeUsageStore(name: string, makeHarness: () => Promise<UsageStoreHarness>): void {
+export function describeUsageStore(
+  name: string,
+  makeHarness: () => Promise<UsageStoreHarness>,
+): void {
   describe(`${name}: what runs have used`, () => {
     let harness: UsageStoreHarness;
     let store: UsageStore;
@@ -55,7 +65,9 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
             input: 100,
             output: 50,
             usd: 0.001,
-            ...(minute % 4 === 0 ? { tools: { search: 2, ...(minute % 8 === 0 ? { page: 1 } : {}) } } : {}),
+            ...(minute % 4 === 0
+              ? { tools: { search: 2, ...(minute % 8 === 0 ? { page: 1 } : {}) } }
+              : {}),
             ...(minute === 0 ? { failedTools: { search: 1 } } : {}),
           }),
         );
@@ -69,13 +81,22 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
       const hour = last === undefined ? [] : [last];
       expect(now?.counts.size).toBe(0);
       expect(last?.startMs).toBe(harness.now() - (harness.now() % hourMs) - hourMs);
-      const figures = ["answered", "stopped", "failed", "code|api_overloaded", "tokens", "limiter-ms"];
+      const figures = [
+        "answered",
+        "stopped",
+        "failed",
+        "code|api_overloaded",
+        "tokens",
+        "limiter-ms",
+      ];
       expect(figures.map((figure) => countIn(hour, figure))).toEqual([53, 1, 6, 6, 9_000, 250]);
       expect(usageBy(hour, "model")).toEqual([
         { name: "a/small", runs: 45, failed: 4, tokens: 6_750, usd: expect.closeTo(0.045, 6) },
         { name: "b/large", runs: 15, failed: 2, tokens: 2_250, usd: expect.closeTo(0.015, 6) },
       ]);
-      expect(usageBy(hour, "agent").map(({ name: agent, runs, failed }) => [agent, runs, failed])).toEqual([
+      expect(
+        usageBy(hour, "agent").map(({ name: agent, runs, failed }) => [agent, runs, failed]),
+      ).toEqual([
         ["default", 30, 0],
         ["expert", 30, 6],
       ]);
@@ -122,7 +143,10 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
       const minutes = await elsewhere.newest("minute", 61);
       expect(
         minutes.map(
-          (minute) => countIn([minute], "answered") + countIn([minute], "stopped") + countIn([minute], "failed"),
+          (minute) =>
+            countIn([minute], "answered") +
+            countIn([minute], "stopped") +
+            countIn([minute], "failed"),
         ),
       ).toEqual([...Array.from({ length: 60 }, () => 1), 0]);
     });
@@ -169,7 +193,9 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
 
     it("forgets a person in all buckets, and keeps the sums", async () => {
       await count(recordedHour);
-      await count((counter) => counter.countRun(runOf({ endedAtMs: harness.now(), person: "ou_ann" })));
+      await count((counter) =>
+        counter.countRun(runOf({ endedAtMs: harness.now(), person: "ou_ann" })),
+      );
       await elsewhere.erase("ou_ann");
       for (const size of ["minute", "hour", "day"] as const) {
         const people = usageBy(await store.people(size, size === "minute" ? 61 : 2, 10), "person");
@@ -182,11 +208,18 @@ export function describeUsageStore(name: string, makeHarness: () => Promise<Usag
       await count((counter) => {
         for (let at = 0; at < 3_000; at += 1) {
           counter.countRun(
-            runOf({ endedAtMs: harness.now(), person: `ou_${at}`, usd: at / 1_000, tools: { [`tool-${at}`]: 1 } }),
+            runOf({
+              endedAtMs: harness.now(),
+              person: `ou_${at}`,
+              usd: at / 1_000,
+              tools: { [`tool-${at}`]: 1 },
+            }),
           );
         }
       });
-      await count((counter) => counter.countRun(runOf({ endedAtMs: harness.now(), tools: { late: 1 }, usd: 9 })));
+      await count((counter) =>
+        counter.countRun(runOf({ endedAtMs: harness.now(), tools: { late: 1 }, usd: 9 })),
+      );
       const hour = await store.newest("hour", 1);
       expect(usageBy(hour, "tool").some(({ name: tool }) => tool === "late")).toBe(false);
       expect(countIn(hour, "answered")).toBe(3_001);

@@ -66,7 +66,12 @@ export class UsageStore {
   readonly #timeZone: string;
 
   /** `timeZone`: where days begin. */
-  constructor({ redis, namespace, timeZone, clock = systemClock }: StoreOptions & { timeZone: string }) {
+  constructor({
+    redis,
+    namespace,
+    timeZone,
+    clock = systemClock,
+  }: StoreOptions & { timeZone: string }) {
     this.#clock = clock;
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
@@ -81,16 +86,29 @@ export class UsageStore {
     const counts = deltas.map(({ size, number, fields, people }) => ({
       fields,
       people: measures.map((measure) => people[measure]),
-      ttlMs: Math.max(1, startOf(size, number, this.#timeZone) + usageSizes[size].ms + usageSizes[size].keptMs - nowMs),
+      ttlMs: Math.max(
+        1,
+        startOf(size, number, this.#timeZone) +
+          usageSizes[size].ms +
+          usageSizes[size].keptMs -
+          nowMs,
+      ),
     }));
     const values = { knownMs: batchKnownMs, maxFields, maxPeople, counts: JSON.stringify(counts) };
-    await runScript(this.#redis, countUsage, { batch: this.#keys.usageBatchOf(batch), buckets }, values);
+    await runScript(
+      this.#redis,
+      countUsage,
+      { batch: this.#keys.usageBatchOf(batch), buckets },
+      values,
+    );
   }
 
   /** The newest buckets of a size, oldest first; the last one is not over yet. Empty ones are there, too. */
   async newest(size: UsageSize, count: number): Promise<UsageBucket[]> {
     const numbers = this.#newestNumbers(size, count);
-    const all = await Promise.all(numbers.map(async (number) => await this.#redis.hgetall(this.#keyOf(size, number))));
+    const all = await Promise.all(
+      numbers.map(async (number) => await this.#redis.hgetall(this.#keyOf(size, number))),
+    );
     return numbers.map((number, at) => ({
       startMs: startOf(size, number, this.#timeZone),
       counts: new Map(Object.entries(all[at] ?? {}).map(([name, value]) => [name, Number(value)])),
@@ -125,7 +143,9 @@ export class UsageStore {
       // One more on both sides: the clocks, and the time zones, of those who count may differ.
       const [newest = 0] = this.#newestNumbers(size, 1);
       for (let number = newest + 1; number >= newest - Math.ceil(keptMs / ms) - 2; number -= 1) {
-        for (const measure of measures) pipeline.zrem(this.#peopleOf(size, number, measure), person);
+        for (const measure of measures) {
+          pipeline.zrem(this.#peopleOf(size, number, measure), person);
+        }
       }
     }
     for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
@@ -137,7 +157,10 @@ export class UsageStore {
   }
 
   #keysOf(size: UsageSize, number: number): string[] {
-    return [this.#keyOf(size, number), ...measures.map((measure) => this.#peopleOf(size, number, measure))];
+    return [
+      this.#keyOf(size, number),
+      ...measures.map((measure) => this.#peopleOf(size, number, measure)),
+    ];
   }
 
   #keyOf(size: UsageSize, number: number): string {
@@ -160,7 +183,19 @@ export class UsageCounter {
 
   /** A run has ended. `isTask`: of a helper; what it has used is in the run of the person's message, too. */
   countRun(run: RunRecord, { isTask = false } = {}): void {
-    const { model, agent, person, outcome, queuedMs, firstMs, ms, waitedMs = 0, input, output, usd } = run;
+    const {
+      model,
+      agent,
+      person,
+      outcome,
+      queuedMs,
+      firstMs,
+      ms,
+      waitedMs = 0,
+      input,
+      output,
+      usd,
+    } = run;
     const kind = outcomeKind(outcome);
     const failed = kind === "failed" ? 1 : 0;
     const used = { tokens: input + output, nano: Math.round(usd * 1e9) };
@@ -222,7 +257,12 @@ export class UsageCounter {
       const key = `${size}:${number}`;
       const known = this.#deltas.get(key);
       if (known !== undefined) return known;
-      const delta: UsageDelta = { size, number, fields: {}, people: { runs: {}, tokens: {}, nano: {} } };
+      const delta: UsageDelta = {
+        size,
+        number,
+        fields: {},
+        people: { runs: {}, tokens: {}, nano: {} },
+      };
       this.#deltas.set(key, delta);
       return delta;
     });
@@ -252,7 +292,11 @@ function binOf(ms: number): number {
 }
 
 /** The duration below which a share of those in the buckets are, ms; undefined when there are none. */
-export function quantileOf(buckets: readonly UsageBucket[], time: UsageTime, share: number): number | undefined {
+export function quantileOf(
+  buckets: readonly UsageBucket[],
+  time: UsageTime,
+  share: number,
+): number | undefined {
   const bins: Bins = new Map();
   for (const [name, count] of buckets.flatMap(({ counts }) => [...counts])) {
     if (name.startsWith(`${time}|`)) addTo(bins, Number(name.slice(time.length + 1)), count);
@@ -267,11 +311,16 @@ type Bins = Map<number, number>;
 export type TimesOf = Record<"first" | "total", (share: number) => number | undefined>;
 
 /** How long the runs of each model or agent took, by name. */
-export function timesBy(buckets: readonly UsageBucket[], group: "model" | "agent"): ReadonlyMap<string, TimesOf> {
+export function timesBy(
+  buckets: readonly UsageBucket[],
+  group: "model" | "agent",
+): ReadonlyMap<string, TimesOf> {
   const found = new Map<string, Record<"first" | "total", Bins>>();
   for (const [field, count] of buckets.flatMap(({ counts }) => [...counts])) {
     const [kind, time, bin, ...rest] = field.split("|");
-    if (kind !== `times-${group}` || (time !== "first" && time !== "total") || rest.length === 0) continue;
+    if (kind !== `times-${group}` || (time !== "first" && time !== "total") || rest.length === 0) {
+      continue;
+    }
     const name = rest.join("|");
     const times = found.get(name) ?? { first: new Map(), total: new Map() };
     addTo(times[time], Number(bin), count);
@@ -312,11 +361,14 @@ export function usageBy(buckets: readonly UsageBucket[], group: UsageGroup): Usa
     const name = rest.join("|");
     const one = found.get(name) ?? { name, runs: 0, failed: 0, tokens: 0, usd: 0 };
     if (measure === "nano") one.usd += count / 1e9;
-    else if (measure === "runs" || measure === "failed" || measure === "tokens") one[measure] += count;
+    else if (measure === "runs" || measure === "failed" || measure === "tokens") {
+      one[measure] += count;
+    }
     found.set(name, one);
   }
   return [...found.values()].toSorted(
-    (one, other) => other.tokens - one.tokens || other.runs - one.runs || (one.name < other.name ? -1 : 1),
+    (one, other) =>
+      other.tokens - one.tokens || other.runs - one.runs || (one.name < other.name ? -1 : 1),
   );
 }
 
@@ -340,7 +392,11 @@ function offsetAt(atMs: number, timeZone: string): number {
   const key = `${timeZone} ${hour}`;
   const known = offsets.get(key);
   if (known !== undefined) return known;
-  const format = new Intl.DateTimeFormat("sv", { timeZone, dateStyle: "short", timeStyle: "medium" });
+  const format = new Intl.DateTimeFormat("sv", {
+    timeZone,
+    dateStyle: "short",
+    timeStyle: "medium",
+  });
   const offsetMs = Date.parse(`${format.format(hour * hourMs).replace(" ", "T")}Z`) - hour * hourMs;
   if (offsets.size >= maxOffsets) offsets.clear();
   offsets.set(key, offsetMs);

@@ -26,7 +26,10 @@ export class WarmUpStore extends SessionStore {
     const { session, inbox, dirty, who, people } = this.#keyspace.session(name);
     const appending = super.append(...given);
     // In one write with the script: a process that is killed leaves nothing that stays.
-    const [appended] = await Promise.all([appending, ...[session, inbox, dirty, who, people].map(this.#expire)]);
+    const [appended] = await Promise.all([
+      appending,
+      ...[session, inbox, dirty, who, people].map(this.#expire),
+    ]);
     return appended;
   }
 }

@@ -24,7 +24,9 @@ async function portsOfProcess(): Promise<number[]> {
     stdio: ["pipe", "pipe", "inherit"],
   });
   onTestFinished(() => void child.kill("SIGKILL"));
-  for await (const line of createInterface({ input: child.stdout })) return JSON.parse(line) as number[];
+  for await (const line of createInterface({ input: child.stdout })) {
+    return JSON.parse(line) as number[];
+  }
   throw new Error("the process ended without ports");
 }
 

@@ -37,7 +37,9 @@ async function choosePort(): Promise<number> {
     await new Promise((resolve) => server.close(resolve));
     return port;
   }
-  throw new Error(`no port of loopback is free outside of the ephemeral range ${ephemeralRange().join(" to ")}`);
+  throw new Error(
+    `no port of loopback is free outside of the ephemeral range ${ephemeralRange().join(" to ")}`,
+  );
 }
 
 /** Owns one block more, if there is one that no process owns. */
@@ -61,7 +63,10 @@ async function claimBlock(): Promise<void> {
 /** Ports that the kernel gives to outgoing connections; where it does not say, those of Linux and macOS together. */
 function ephemeralRange(): [lowest: number, highest: number] {
   try {
-    const range = readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8").trim().split(/\s+/).map(Number);
+    const range = readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8")
+      .trim()
+      .split(/\s+/)
+      .map(Number);
     return [range[0] ?? 32_768, range[1] ?? highestPort];
   } catch {
     return [32_768, highestPort];

@@ -20,4 +20,9 @@ export type {
   ScriptedCall,
   ScriptedReply,
 } from "./model-server-script.ts";
-export { replyOfStream, vendorAnswers, type VendorAnswer, type VendorStream } from "./vendor-streams.ts";
+export {
+  replyOfStream,
+  vendorAnswers,
+  type VendorAnswer,
+  type VendorStream,
+} from "./vendor-streams.ts";

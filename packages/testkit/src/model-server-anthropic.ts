@@ -41,19 +41,30 @@ function blocksOf(content: unknown, name: string): Block[] {
 }
 
 function checkText(block: Block): void {
-  demand(textOf(block["text"], "text").trim() !== "", "messages: text content blocks must contain non-whitespace text");
+  demand(
+    textOf(block["text"], "text").trim() !== "",
+    "messages: text content blocks must contain non-whitespace text",
+  );
 }
 
 function checkImage(block: Block): void {
   const source = objectOf(block["source"], "image.source");
-  if (source["type"] === "url") return demand(textOf(source["url"], "url").startsWith("https://"), "image: bad URL");
+  if (source["type"] === "url") {
+    return demand(textOf(source["url"], "url").startsWith("https://"), "image: bad URL");
+  }
   demand(source["type"] === "base64", "image.source.type: Input should be 'base64' or 'url'");
-  demand(/^image\/(jpeg|png|gif|webp)$/.test(textOf(source["media_type"], "media_type")), "image: bad media_type");
+  demand(
+    /^image\/(jpeg|png|gif|webp)$/.test(textOf(source["media_type"], "media_type")),
+    "image: bad media_type",
+  );
   demand(/^[A-Za-z0-9+/]+=*$/.test(textOf(source["data"], "data")), "image: invalid base64 data");
 }
 
 function checkToolUse(block: Block): void {
-  demand(/^[A-Za-z0-9_-]+$/.test(textOf(block["id"], "tool_use.id")), "tool_use.id: String should match pattern");
+  demand(
+    /^[A-Za-z0-9_-]+$/.test(textOf(block["id"], "tool_use.id")),
+    "tool_use.id: String should match pattern",
+  );
   textOf(block["name"], "tool_use.name");
   objectOf(block["input"], "tool_use.input");
 }
@@ -80,14 +91,20 @@ const allowedBlocks: Record<string, string> = {
 
 function checkBlock(block: Block, role: string): void {
   const roles = allowedBlocks[block.type] ?? "";
-  demand(roles.includes(role), `messages: ${block.type} blocks are not allowed in ${role} messages`);
+  demand(
+    roles.includes(role),
+    `messages: ${block.type} blocks are not allowed in ${role} messages`,
+  );
   if (block.type === "text") checkText(block);
   if (block.type === "image") checkImage(block);
   if (block.type === "tool_use") checkToolUse(block);
   if (block.type === "tool_result") checkToolResult(block);
   if (block.type === "thinking") {
     textOf(block["thinking"], "thinking.thinking");
-    demand(textOf(block["signature"], "thinking.signature") !== "", "thinking.signature: Field required");
+    demand(
+      textOf(block["signature"], "thinking.signature") !== "",
+      "thinking.signature: Field required",
+    );
   }
   if (block.type === "redacted_thinking") textOf(block["data"], "redacted_thinking.data");
 }
@@ -102,7 +119,10 @@ function turnsOf(body: JsonObject): Turn[] {
   for (const [at, item] of listOf(body["messages"], "messages").entries()) {
     const message = objectOf(item, `messages.${at}`);
     const role = textOf(message["role"], `messages.${at}.role`);
-    demand(role === "user" || role === "assistant", `messages.${at}.role: Input should be 'user' or 'assistant'`);
+    demand(
+      role === "user" || role === "assistant",
+      `messages.${at}.role: Input should be 'user' or 'assistant'`,
+    );
     const blocks = blocksOf(message["content"], `messages.${at}`);
     for (const block of blocks) checkBlock(block, role);
     const last = turns.at(-1);
@@ -113,12 +133,17 @@ function turnsOf(body: JsonObject): Turn[] {
   demand(turns[0]?.role === "user", "messages: first message must use the user role");
   const last = turns.at(-1);
   const hasPaused = last?.blocks.some(({ type }) => type === "server_tool_use") === true;
-  demand(last?.role === "user" || hasPaused, "This model does not support assistant message prefill.");
+  demand(
+    last?.role === "user" || hasPaused,
+    "This model does not support assistant message prefill.",
+  );
   return turns;
 }
 
 function idsOf(turn: Turn | undefined, type: string, key: string): string[] {
-  return (turn?.blocks ?? []).filter((block) => block.type === type).map((block) => String(block[key]));
+  return (turn?.blocks ?? [])
+    .filter((block) => block.type === type)
+    .map((block) => String(block[key]));
 }
 
 function checkPairs(turns: readonly Turn[]): void {
@@ -146,20 +171,28 @@ function checkOwnCalls(turn: Turn, next: Turn | undefined): void {
   if (next === undefined || idsOf(next, "tool_result", "tool_use_id").length > 0) return;
   const answered = turn.blocks.map((block) => block["tool_use_id"]);
   for (const id of idsOf(turn, "server_tool_use", "id")) {
-    demand(answered.includes(id), `messages: \`server_tool_use\` ${id} was found without a corresponding result block`);
+    demand(
+      answered.includes(id),
+      `messages: \`server_tool_use\` ${id} was found without a corresponding result block`,
+    );
   }
 }
 
 function checkResults(turn: Turn, asked: readonly string[], at: number): void {
   const results = idsOf(turn, "tool_result", "tool_use_id");
   for (const id of results) {
-    demand(asked.includes(id), `messages.${at}: unexpected \`tool_use_id\` found in \`tool_result\` blocks: ${id}`);
+    demand(
+      asked.includes(id),
+      `messages.${at}: unexpected \`tool_use_id\` found in \`tool_result\` blocks: ${id}`,
+    );
   }
   demand(
     new Set(results).size === results.length,
     `messages.${at}: each tool_use must have a single result. Found multiple \`tool_result\` blocks`,
   );
-  const leading = turn.blocks.slice(0, results.length).every((block) => block.type === "tool_result");
+  const leading = turn.blocks
+    .slice(0, results.length)
+    .every((block) => block.type === "tool_result");
   demand(leading, `messages.${at}: \`tool_result\` blocks must come first in the message`);
 }
 
@@ -169,8 +202,15 @@ function toolsOf(body: JsonObject): NormalisedRequest["tools"] {
   checkToolNames(tools.map((tool, at) => textOf(tool["name"], `tools.${at}.name`)));
   return tools.map((tool, at) => {
     const inputSchema = objectOf(tool["input_schema"], `tools.${at}.input_schema`);
-    demand(inputSchema["type"] === "object", `tools.${at}.input_schema.type: Input should be 'object'`);
-    return { name: String(tool["name"]), description: String(tool["description"] ?? ""), inputSchema };
+    demand(
+      inputSchema["type"] === "object",
+      `tools.${at}.input_schema.type: Input should be 'object'`,
+    );
+    return {
+      name: String(tool["name"]),
+      description: String(tool["description"] ?? ""),
+      inputSchema,
+    };
   });
 }
 
@@ -186,15 +226,24 @@ function checkThinking(body: JsonObject, maxTokens: number): void {
   const on = thinking["type"] === "enabled" || thinking["type"] === "adaptive";
   if (thinking["type"] === "enabled") {
     const budget = thinking["budget_tokens"];
-    demand(typeof budget === "number" && budget >= 1_024, "thinking.budget_tokens: must be at least 1024");
-    demand(Number(budget) < maxTokens, "`max_tokens` must be greater than `thinking.budget_tokens`");
+    demand(
+      typeof budget === "number" && budget >= 1_024,
+      "thinking.budget_tokens: must be at least 1024",
+    );
+    demand(
+      Number(budget) < maxTokens,
+      "`max_tokens` must be greater than `thinking.budget_tokens`",
+    );
   }
   const { temperature, top_p: topP } = body;
   demand(
     !on || temperature === undefined || temperature === 1,
     "`temperature` may only be set to 1 when thinking is enabled",
   );
-  demand(!on || topP === undefined || Number(topP) >= 0.95, "`top_p` must be >= 0.95 when thinking is enabled");
+  demand(
+    !on || topP === undefined || Number(topP) >= 0.95,
+    "`top_p` must be >= 0.95 when thinking is enabled",
+  );
 }
 
 function countMarks(blocks: unknown): number {
@@ -219,10 +268,15 @@ function checkVersion(body: JsonObject, headers: Record<string, string>): void {
 }
 
 function checkSettings(body: JsonObject): void {
-  for (const name of Object.keys(body)) demand(knownFields.has(name), `${name}: Extra inputs are not permitted`);
+  for (const name of Object.keys(body)) {
+    demand(knownFields.has(name), `${name}: Extra inputs are not permitted`);
+  }
   const { max_tokens: maxTokens } = body;
   demand(maxTokens !== undefined, "max_tokens: Field required");
-  demand(Number.isInteger(maxTokens) && Number(maxTokens) >= 1, "max_tokens: Input should be at least 1");
+  demand(
+    Number.isInteger(maxTokens) && Number(maxTokens) >= 1,
+    "max_tokens: Input should be at least 1",
+  );
   checkRange(body, "temperature");
   checkRange(body, "top_p");
   checkThinking(body, Number(maxTokens));
@@ -241,7 +295,9 @@ function systemOf(body: JsonObject): string {
 function contentText(content: unknown): string {
   if (typeof content === "string") return content;
   return Array.isArray(content)
-    ? content.map((block: JsonObject) => (typeof block["text"] === "string" ? block["text"] : "")).join("")
+    ? content
+        .map((block: JsonObject) => (typeof block["text"] === "string" ? block["text"] : ""))
+        .join("")
     : "";
 }
 
@@ -250,7 +306,12 @@ function normalise(turn: Turn): NormalisedMessage {
   const uses = turn.blocks.filter((block) => block.type === "tool_use");
   const texts = turn.blocks.filter((block) => block.type === "text");
   return {
-    role: turn.role === "assistant" ? "assistant" : results.length > 0 && texts.length === 0 ? "tool" : "user",
+    role:
+      turn.role === "assistant"
+        ? "assistant"
+        : results.length > 0 && texts.length === 0
+          ? "tool"
+          : "user",
     text: contentText(texts),
     blocks: texts.map((block) => String(block["text"])),
     calls: uses.map((use) => ({
@@ -267,7 +328,10 @@ function normalise(turn: Turn): NormalisedMessage {
 }
 
 /** Checks a body of `POST /v1/messages` as strictly as the vendor and reads it. */
-export function readAnthropic(body: JsonObject, headers: Record<string, string>): Omit<NormalisedRequest, "headers"> {
+export function readAnthropic(
+  body: JsonObject,
+  headers: Record<string, string>,
+): Omit<NormalisedRequest, "headers"> {
   checkVersion(body, headers);
   const model = textOf(body["model"], "model");
   checkSettings(body);
@@ -298,7 +362,9 @@ function blockFrames(index: number, start: JsonObject, deltas: readonly JsonObje
 }
 
 function thinkingFrames(thinking: NonNullable<ScriptedReply["thinking"]>): string[] {
-  if ("redacted" in thinking) return blockFrames(0, { type: "redacted_thinking", data: thinking.redacted }, []);
+  if ("redacted" in thinking) {
+    return blockFrames(0, { type: "redacted_thinking", data: thinking.redacted }, []);
+  }
   return blockFrames(0, { type: "thinking", thinking: "", signature: "" }, [
     ...piecesOf(thinking.text).map((piece) => ({ type: "thinking_delta", thinking: piece })),
     { type: "signature_delta", signature: thinking.signature ?? freshId("sig") },
@@ -314,12 +380,22 @@ function interleavedCalls(reply: ScriptedReply, base: number): string[] {
   const frames: string[] = [];
   for (const { index, first, piece } of callPieces(reply)) {
     const at = base + index;
-    if (first) frames.push(event({ type: "content_block_start", index: at, content_block: callStart(reply, index) }));
+    if (first) {
+      frames.push(
+        event({ type: "content_block_start", index: at, content_block: callStart(reply, index) }),
+      );
+    }
     frames.push(
-      event({ type: "content_block_delta", index: at, delta: { type: "input_json_delta", partial_json: piece } }),
+      event({
+        type: "content_block_delta",
+        index: at,
+        delta: { type: "input_json_delta", partial_json: piece },
+      }),
     );
   }
-  for (const at of (reply.calls ?? []).keys()) frames.push(event({ type: "content_block_stop", index: base + at }));
+  for (const at of (reply.calls ?? []).keys()) {
+    frames.push(event({ type: "content_block_stop", index: base + at }));
+  }
   return frames;
 }
 
@@ -367,7 +443,13 @@ export function writeAnthropic(reply: ScriptedReply, request: NormalisedRequest)
   }
   frames.push(...callFrames(reply, index));
   const delta = { stop_reason: stopReason, stop_sequence: null };
-  frames.push(event({ type: "message_delta", delta, usage: { ...counts, output_tokens: usage.outputTokens } }));
+  frames.push(
+    event({
+      type: "message_delta",
+      delta,
+      usage: { ...counts, output_tokens: usage.outputTokens },
+    }),
+  );
   frames.push(event({ type: "message_stop" }));
   return frames;
 }

@@ -16,7 +16,11 @@ import {
 } from "./model-server-script.ts";
 
 const roles = new Set(["system", "developer", "user", "assistant", "tool"]);
-const partTypes: Record<string, string> = { user: "text image_url file", assistant: "text refusal", tool: "text" };
+const partTypes: Record<string, string> = {
+  user: "text image_url file",
+  assistant: "text refusal",
+  tool: "text",
+};
 
 function contentText(content: unknown, role: string): string {
   if (content === null || content === undefined) return "";
@@ -25,9 +29,14 @@ function contentText(content: unknown, role: string): string {
   for (const item of listOf(content, "content")) {
     const part = objectOf(item, "content part");
     const type = textOf(part["type"], "content part type");
-    demand((partTypes[role] ?? "text").split(" ").includes(type), `Invalid content type '${type}' for role '${role}'`);
+    demand(
+      (partTypes[role] ?? "text").split(" ").includes(type),
+      `Invalid content type '${type}' for role '${role}'`,
+    );
     if (type === "text") text += textOf(part["text"], "content part text");
-    if (type === "image_url") textOf(objectOf(part["image_url"], "image_url")["url"], "image_url.url");
+    if (type === "image_url") {
+      textOf(objectOf(part["image_url"], "image_url")["url"], "image_url.url");
+    }
   }
   return text;
 }
@@ -35,7 +44,10 @@ function contentText(content: unknown, role: string): string {
 function callsOf(message: JsonObject): NormalisedMessage["calls"] {
   if (message["tool_calls"] === undefined) return [];
   const calls = listOf(message["tool_calls"], "tool_calls");
-  demand(calls.length > 0, "Invalid 'messages[].tool_calls': empty array. Expected an array with minimum length 1");
+  demand(
+    calls.length > 0,
+    "Invalid 'messages[].tool_calls': empty array. Expected an array with minimum length 1",
+  );
   return calls.map((item) => {
     const call = objectOf(item, "tool_call");
     demand(call["type"] === "function", "tool_calls[].type: expected 'function'");
@@ -67,7 +79,8 @@ function readMessage(item: unknown, at: number): WireMessage {
     calls.length > 0 || message["content"] !== null,
     `Invalid value for 'content': expected a string, got null (messages[${at}])`,
   );
-  const id = wireRole === "tool" ? textOf(message["tool_call_id"], `messages[${at}].tool_call_id`) : "";
+  const id =
+    wireRole === "tool" ? textOf(message["tool_call_id"], `messages[${at}].tool_call_id`) : "";
   const role = wireRole === "assistant" || wireRole === "tool" ? wireRole : "user";
   const results = wireRole === "tool" ? [{ id, content: text, isError: false }] : [];
   return { wireRole, message: { role, text, calls, results } };
@@ -102,7 +115,10 @@ function toolsOf(body: JsonObject): NormalisedRequest["tools"] {
   if (body["tools"] === undefined) return [];
   const tools = listOf(body["tools"], "tools");
   demand(tools.length > 0, "Invalid 'tools': empty array. Expected an array with minimum length 1");
-  demand(tools.length <= 128, `Invalid 'tools': array too long. Expected maximum length 128, got ${tools.length}`);
+  demand(
+    tools.length <= 128,
+    `Invalid 'tools': array too long. Expected maximum length 128, got ${tools.length}`,
+  );
   const declared = tools.map((item) => {
     const tool = objectOf(item, "tools[]");
     demand(tool["type"] === "function", "tools[].type: expected 'function'");
@@ -119,19 +135,26 @@ function toolsOf(body: JsonObject): NormalisedRequest["tools"] {
 function checkSettings(body: JsonObject): void {
   const { temperature, response_format: format } = body;
   demand(
-    temperature === undefined || (typeof temperature === "number" && temperature >= 0 && temperature <= 2),
+    temperature === undefined ||
+      (typeof temperature === "number" && temperature >= 0 && temperature <= 2),
     "Invalid 'temperature': expected a value between 0 and 2",
   );
   if (format === undefined) return;
   const { type, json_schema: schema } = objectOf(format, "response_format");
-  demand(type !== "json_schema" || schema !== undefined, "Missing required parameter: 'response_format.json_schema'");
+  demand(
+    type !== "json_schema" || schema !== undefined,
+    "Missing required parameter: 'response_format.json_schema'",
+  );
 }
 
 /** Checks a body of `POST /v1/chat/completions` as strictly as the vendor and reads it. */
 export function readChat(body: JsonObject): Omit<NormalisedRequest, "headers"> {
   const model = textOf(body["model"], "model");
   const all = listOf(body["messages"], "messages").map(readMessage);
-  demand(all.length > 0, "Invalid 'messages': empty array. Expected an array with minimum length 1");
+  demand(
+    all.length > 0,
+    "Invalid 'messages': empty array. Expected an array with minimum length 1",
+  );
   checkSettings(body);
   const tools = toolsOf(body);
   const messages = all.filter((read) => !isSystem(read)).map((read) => read.message);
@@ -180,7 +203,12 @@ export function writeChat(reply: ScriptedReply, request: NormalisedRequest): str
   const frames = deltasOf(reply).map((delta) => chunk(delta, null));
   frames.push(chunk({}, finishOf(reply)));
   const options = request.body["stream_options"];
-  if (typeof options === "object" && options !== null && "include_usage" in options && options.include_usage === true) {
+  if (
+    typeof options === "object" &&
+    options !== null &&
+    "include_usage" in options &&
+    options.include_usage === true
+  ) {
     const prompt = usage.inputTokens + usage.cacheReadTokens + usage.cacheCreationTokens;
     frames.push(
       frame({

@@ -1,4 +1,9 @@
-import type { NormalisedMessage, NormalisedRequest, ScriptedCall, ScriptedReply } from "./model-server-script.ts";
+import type {
+  NormalisedMessage,
+  NormalisedRequest,
+  ScriptedCall,
+  ScriptedReply,
+} from "./model-server-script.ts";
 import { workReply } from "./model-server-work.ts";
 
 type Tool = NormalisedRequest["tools"][number];
@@ -15,18 +20,22 @@ const urlPattern = /https?:\/\/[^\s"'<>，。、）)]+/g;
 const sumPattern = /[\d(][\d\s.()]*(?:[-+*/^×÷][\d\s.()]*)+[\d)]/g;
 const chartPattern = /(?:\bchart\b|图表)[^\d\n-]{0,20}((?:-?\d+(?:\.\d+)?[\s,，、]*){1,40})/gi;
 const notePattern = /(?:\bnote\s*[:：]|记一下\s*[:：]?|记下\s*[:：]?)\s*([^\n]{1,200})/gi;
-const memoryPattern = /(?:\bremember(?: that)?(?![^\n]*\?)|记住(?!了?什么|的)[：:，,]?|记得[：:])\s*([^\n]{2,500})/gi;
+const memoryPattern =
+  /(?:\bremember(?: that)?(?![^\n]*\?)|记住(?!了?什么|的)[：:，,]?|记得[：:])\s*([^\n]{2,500})/gi;
 const dicePattern = /\broll (?:a )?(?:dice|die|d(\d{1,3}))\b|[掷扔](?:一?[个次])?骰子/gi;
 const waitPattern = /(?:\bwait\s+|等(?:待)?\s*)(\d{1,2})\s*(?:s\b|seconds\b|秒)/gi;
 const isDate = /^\d{4}-\d{1,2}-\d{1,2}$/;
 
 /** The numbers behind a wish for a chart: "chart 3 5 2". */
 function chartsOf(text: string): number[][] {
-  return [...text.matchAll(chartPattern)].map(([, list = ""]) => (list.match(/-?\d+(?:\.\d+)?/g) ?? []).map(Number));
+  return [...text.matchAll(chartPattern)].map(([, list = ""]) =>
+    (list.match(/-?\d+(?:\.\d+)?/g) ?? []).map(Number),
+  );
 }
 
 function sumsOf(text: string): string[] {
-  const sums = text.replaceAll(urlPattern, " ").replaceAll(chartPattern, " ").match(sumPattern) ?? [];
+  const sums =
+    text.replaceAll(urlPattern, " ").replaceAll(chartPattern, " ").match(sumPattern) ?? [];
   return sums
     .map((sum) => sum.trim().replaceAll("×", "*").replaceAll("÷", "/"))
     .filter((sum) => /\d/.test(sum) && !isDate.test(sum));
@@ -44,16 +53,33 @@ const wishes: readonly Wish[] = [
   },
   {
     tool: "recall",
-    find: (text) => (/\bdo you remember\b|记住了什么|还记得/i.test(text) ? [text.slice(0, 500)] : []),
+    find: (text) =>
+      /\bdo you remember\b|记住了什么|还记得/i.test(text) ? [text.slice(0, 500)] : [],
   },
-  { tool: "add_note", find: (text) => [...text.matchAll(notePattern)].map(([, note = ""]) => note.trim()) },
-  { tool: "wait", find: (text) => [...text.matchAll(waitPattern)].map(([, seconds = "1"]) => Number(seconds)) },
-  { tool: "roll_dice", find: (text) => [...text.matchAll(dicePattern)].map(([, sides = "6"]) => Number(sides)) },
-  { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
+  {
+    tool: "add_note",
+    find: (text) => [...text.matchAll(notePattern)].map(([, note = ""]) => note.trim()),
+  },
+  {
+    tool: "wait",
+    find: (text) => [...text.matchAll(waitPattern)].map(([, seconds = "1"]) => Number(seconds)),
+  },
+  {
+    tool: "roll_dice",
+    find: (text) => [...text.matchAll(dicePattern)].map(([, sides = "6"]) => Number(sides)),
+  },
+  {
+    tool: "read_notes",
+    find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []),
+  },
   {
     tool: "travel_book_trip",
     find: (text) =>
-      /\bbook a trip\b/i.test(text) ? ["en"] : /订(?:一?[个次])?(?:行程|票|出差)/.test(text) ? ["zh"] : [],
+      /\bbook a trip\b/i.test(text)
+        ? ["en"]
+        : /订(?:一?[个次])?(?:行程|票|出差)/.test(text)
+          ? ["zh"]
+          : [],
   },
 ];
 
@@ -70,7 +96,10 @@ const announcements: Readonly<Record<string, readonly [zh: string, en: string]>>
   roll_dice: ["我来掷。", "I roll."],
   read_notes: ["我看看笔记。", "Let me read the notes."],
   send_helper: ["我派两个助手去看看。", "I send two helpers."],
-  travel_book_trip: ["我来订，对方可能要问几个细节。", "I will book it: you may be asked for details."],
+  travel_book_trip: [
+    "我来订，对方可能要问几个细节。",
+    "I will book it: you may be asked for details.",
+  ],
 };
 
 function announcementOf(calls: readonly ScriptedCall[], zh: boolean): string {
@@ -92,11 +121,13 @@ const teamMember = /^You are (writer|critic), one of a team/m;
 const teamWords = {
   en: {
     writer: [
-      (topic: string) => `A first draft about “${topic}”: it was a dark and stormy night, and everybody was waiting.`,
+      (topic: string) =>
+        `A first draft about “${topic}”: it was a dark and stormy night, and everybody was waiting.`,
       (topic: string) => `Shorter: “${topic}”, and the night was dark.`,
     ],
     critic: [
-      () => "> it was a dark and stormy night\n\nThat is worn out, and too long. Say it in one line.",
+      () =>
+        "> it was a dark and stormy night\n\nThat is worn out, and too long. Say it in one line.",
       () => "APPROVED. (`/agent default` leads back to the front desk.)",
     ],
   },
@@ -128,17 +159,24 @@ function teamReply({ system, messages }: NormalisedRequest): ScriptedReply | und
 
 /** The hand-over that a text asks for, where it is offered. */
 function handOverFor(text: string, tools: readonly Tool[]): ScriptedCall | undefined {
-  const wanted = handOvers.find(({ tool, pattern }) => pattern.test(text) && tools.some(({ name }) => name === tool));
-  return wanted === undefined ? undefined : { name: wanted.tool, arguments: { reason: text.slice(0, 200) } };
+  const wanted = handOvers.find(
+    ({ tool, pattern }) => pattern.test(text) && tools.some(({ name }) => name === tool),
+  );
+  return wanted === undefined
+    ? undefined
+    : { name: wanted.tool, arguments: { reason: text.slice(0, 200) } };
 }
 
-const helpersPattern = /(?:\bsend two helpers\b|派(?:出)?(?:两|二|2)\s*个助手)(?:[：:，,\s]+([^\n]{1,200}))?/i;
+const helpersPattern =
+  /(?:\bsend two helpers\b|派(?:出)?(?:两|二|2)\s*个助手)(?:[：:，,\s]+([^\n]{1,200}))?/i;
 
 /** "send two helpers: tea and coffee" or "派两个助手：绿茶和红茶", where there are some: a task for each topic. */
 function tasksFor(text: string, tools: readonly Tool[], zh: boolean): ScriptedCall[] {
   const asked = helpersPattern.exec(text);
   if (asked === null || !tools.some(({ name }) => name === "send_helper")) return [];
-  const topics = (asked[1] ?? "").split(/\s*(?:\band\b|[和与、,，])\s*/).filter((topic) => topic !== "");
+  const topics = (asked[1] ?? "")
+    .split(/\s*(?:\band\b|[和与、,，])\s*/)
+    .filter((topic) => topic !== "");
   const [first, second] = topics.length < 2 ? (zh ? ["绿茶", "红茶"] : ["tea", "coffee"]) : topics;
   return [first, second].map((topic) => ({
     name: "send_helper",
@@ -152,8 +190,15 @@ function helperReply({ system, messages, tools }: NormalisedRequest): ScriptedRe
   const task = messages.find(({ role, text }) => role === "user" && text !== "")?.text ?? "";
   const zh = /[\u4e00-\u9fff]/.test(task);
   const topic = task.replace(/^(?:Look at |看看)/, "").slice(0, 60);
-  if (messages.some(({ results }) => results.length > 0) || !tools.some(({ name }) => name === "wait")) {
-    return { text: zh ? `我看过${topic}了：很不错。` : `I have looked at ${topic}: there is much to say for it.` };
+  if (
+    messages.some(({ results }) => results.length > 0) ||
+    !tools.some(({ name }) => name === "wait")
+  ) {
+    return {
+      text: zh
+        ? `我看过${topic}了：很不错。`
+        : `I have looked at ${topic}: there is much to say for it.`,
+    };
   }
   const seconds = 3 + ([...task].reduce((sum, each) => sum + (each.codePointAt(0) ?? 0), 0) % 4);
   return { calls: [{ name: "wait", arguments: { seconds } }] };
@@ -163,7 +208,8 @@ function helperReply({ system, messages, tools }: NormalisedRequest): ScriptedRe
 function questionFor(text: string, tools: readonly Tool[], zh: boolean): ScriptedCall | undefined {
   const [, words = ""] = /(?:\bask me\b|问我)[：:，,\s]*([^\n]{2,500})/i.exec(text) ?? [];
   if (words === "" || !tools.some(({ name }) => name === "ask_person")) return undefined;
-  const asked = words.charAt(0).toUpperCase() + words.slice(1).replace(/[?？\s]*$/, zh ? "？" : "?");
+  const asked =
+    words.charAt(0).toUpperCase() + words.slice(1).replace(/[?？\s]*$/, zh ? "？" : "?");
   const choices = zh ? ["绿茶", "红茶", "乌龙茶"] : ["Green", "Black", "Oolong"];
   const isDay = /\b(?:day|date|when)\b|哪(?:一)?天|日期|几号/i.test(words);
   const more = /\btea\b|茶/i.test(words) ? { choices } : isDay ? { format: "date" } : {};
@@ -206,7 +252,9 @@ function planReply(
   if (!planPattern.test(text) || !offers("todo_write")) return undefined;
   const zh = /[\u4e00-\u9fff]/.test(text);
   const steps = planSteps[zh ? "zh" : "en"];
-  const finished = round.flatMap(({ calls }) => calls).filter(({ name }) => name === "todo_write").length;
+  const finished = round
+    .flatMap(({ calls }) => calls)
+    .filter(({ name }) => name === "todo_write").length;
   if (finished > steps.length) {
     const kept = offers("write_file") ? (zh ? "，写在 plan.md 里" : ", it is in plan.md") : "";
     return { text: zh ? `计划做好了${kept}。` : `The plan is done${kept}.` };
@@ -226,7 +274,11 @@ function planReply(
 }
 
 /** The next step of what takes several. */
-function stepOf(text: string, round: readonly NormalisedMessage[], tools: readonly Tool[]): ScriptedReply | undefined {
+function stepOf(
+  text: string,
+  round: readonly NormalisedMessage[],
+  tools: readonly Tool[],
+): ScriptedReply | undefined {
   return planReply(text, round, tools) ?? workReply(text, round, tools);
 }
 
@@ -234,7 +286,9 @@ function stepOf(text: string, round: readonly NormalisedMessage[], tools: readon
 function argumentName(tool: Tool): string | undefined {
   const { required, properties } = tool.inputSchema;
   if (Array.isArray(required) && typeof required[0] === "string") return required[0];
-  return typeof properties === "object" && properties !== null ? Object.keys(properties)[0] : undefined;
+  return typeof properties === "object" && properties !== null
+    ? Object.keys(properties)[0]
+    : undefined;
 }
 
 function callsFor(text: string, tools: readonly Tool[]): ScriptedCall[] {
@@ -258,7 +312,10 @@ function lastUserAt(messages: readonly NormalisedMessage[]): number {
 /** What the tools for memories have answered, in words. */
 function memoryLine(name: string, content: string, zh: boolean): string | undefined {
   if (!["remember", "recall"].includes(name) || !content.startsWith("{")) return undefined;
-  const { text = "", notes = [] } = JSON.parse(content) as { text?: string; notes?: { text: string }[] };
+  const { text = "", notes = [] } = JSON.parse(content) as {
+    text?: string;
+    notes?: { text: string }[];
+  };
   if (name === "remember") return zh ? `记住了：${text}` : `I will remember: ${text}`;
   if (notes.length === 0) return zh ? "我还没有记住什么。" : "I remember nothing yet.";
   const all = notes.map((note) => note.text);
@@ -279,14 +336,17 @@ const sentences: Readonly<Record<string, (content: string, zh: boolean) => strin
     if (!content.startsWith("- ")) return zh ? "还没有笔记。" : content;
     return zh ? `团队笔记：\n\n${content}` : `The team's notes:\n\n${content}`;
   },
-  bar_chart: (content, zh) => (zh ? `图画好了：\n\n${content}` : `Here is the chart:\n\n${content}`),
+  bar_chart: (content, zh) =>
+    zh ? `图画好了：\n\n${content}` : `Here is the chart:\n\n${content}`,
   wait: (content, zh) => (zh ? `${content.split(" ")[0]} 秒到了。` : `${content}.`),
   roll_dice: (content, zh) => (zh ? `掷出了 **${content}**。` : `The die shows **${content}**.`),
   travel_book_trip: (content) => content,
   fetch_page(content, zh) {
     const { title, text, url } = fieldsOf(content);
     const start = String(text).slice(0, 300);
-    return zh ? `“${String(title || url)}”写道：${start}` : `"${String(title || url)}" says: ${start}`;
+    return zh
+      ? `“${String(title || url)}”写道：${start}`
+      : `"${String(title || url)}" says: ${start}`;
   },
 };
 
@@ -296,7 +356,9 @@ function fieldsOf(content: string): Record<string, unknown> {
 
 /** What is said of a call that a person has rejected; undefined where it has failed otherwise. */
 function rejectionLine(content: string, zh: boolean): string | undefined {
-  const [, reason] = /^(?:permission_denied: )?User rejected this action\.(?:\nReason: ([^\n]+))?/.exec(content) ?? [];
+  const [, reason] =
+    /^(?:permission_denied: )?User rejected this action\.(?:\nReason: ([^\n]+))?/.exec(content) ??
+    [];
   if (!content.includes("User rejected this action.")) return undefined;
   if (reason === undefined) return zh ? "好，那就不做了。" : "All right, I leave it.";
   return zh ? `好，那就不做了：${reason}` : `All right, I leave it: ${reason}`;
@@ -304,14 +366,18 @@ function rejectionLine(content: string, zh: boolean): string | undefined {
 
 /** One sentence for each call, or what its tool has said. */
 function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[] {
-  const names = new Map(round.flatMap((message) => message.calls.map((call) => [call.id, call.name] as const)));
+  const names = new Map(
+    round.flatMap((message) => message.calls.map((call) => [call.id, call.name] as const)),
+  );
   return round.flatMap((message) =>
     message.results.map((result) => {
       const name = names.get(result.id) ?? "tool";
       const { content, isError } = result;
       const sentence = isError
         ? rejectionLine(content, zh)
-        : (memoryLine(name, content, zh) ?? answerLine(name, content, zh) ?? sentences[name]?.(content, zh));
+        : (memoryLine(name, content, zh) ??
+          answerLine(name, content, zh) ??
+          sentences[name]?.(content, zh));
       if (sentence !== undefined) return sentence;
       const text = content.slice(0, 600).replace(/^tool_execution_error: /, "");
       if (!isError) return zh ? `**${name}** 的结果：${text}` : `**${name}** says: ${text}`;
@@ -363,7 +429,9 @@ const showcase = {
 function pieces(text: string, size: number): string[] {
   const characters = [...text];
   const count = Math.ceil(characters.length / size);
-  return Array.from({ length: count }, (_, index) => characters.slice(index * size, (index + 1) * size).join(""));
+  return Array.from({ length: count }, (_, index) =>
+    characters.slice(index * size, (index + 1) * size).join(""),
+  );
 }
 
 function showcaseReply(zh: boolean): ScriptedReply {
@@ -376,7 +444,9 @@ function showcaseReply(zh: boolean): ScriptedReply {
 
 /** Names of files whose text came with the message. */
 function filesIn(text: string): string[] {
-  return [...text.matchAll(/<attachment name="([^"]+)"[^>]* state="ready">/g)].map(([, name = ""]) => name);
+  return [...text.matchAll(/<attachment name="([^"]+)"[^>]* state="ready">/g)].map(
+    ([, name = ""]) => name,
+  );
 }
 
 function holdsImage({ body }: NormalisedRequest): boolean {
@@ -394,7 +464,9 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
       : `I got the text of ${names}: ${text.length} characters.`;
   }
   if (!holdsImage(request)) return undefined;
-  return zh ? "我收到了一张图片；真正的模型可以看懂它。" : "I got a picture; a real model can see what it shows.";
+  return zh
+    ? "我收到了一张图片；真正的模型可以看懂它。"
+    : "I got a picture; a real model can see what it shows.";
 }
 
 function isFile(block = ""): boolean {
@@ -446,15 +518,23 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const got = received(request, text, zh);
   if (got !== undefined) return { text: got, ...pace };
   const handOver = handOverFor(text, request.tools);
-  if (handOver !== undefined) return { text: zh ? "我请同事来。" : "I get a colleague.", calls: [handOver], ...pace };
+  if (handOver !== undefined) {
+    return { text: zh ? "我请同事来。" : "I get a colleague.", calls: [handOver], ...pace };
+  }
   const question = questionFor(text, request.tools, zh);
-  if (question !== undefined) return { text: zh ? "我先问一下。" : "Let me ask first.", calls: [question], ...pace };
+  if (question !== undefined) {
+    return { text: zh ? "我先问一下。" : "Let me ask first.", calls: [question], ...pace };
+  }
   const calls = [...tasksFor(text, request.tools, zh), ...callsFor(text, request.tools)];
   if (calls.length > 0) return { text: announcementOf(calls, zh), calls, ...pace };
   if (/\bshow\b|展示/i.test(text)) return showcaseReply(zh);
-  const isElsewhere = handOvers.some(({ pattern }) => pattern.test(text)) || helpersPattern.test(text);
+  const isElsewhere =
+    handOvers.some(({ pattern }) => pattern.test(text)) || helpersPattern.test(text);
   if (isElsewhere && request.tools.some(({ name }) => name === "transfer_to_default")) {
-    return { text: zh ? "这要请前台来办：先说“回到前台”。" : 'Say "back to the desk" first.', ...pace };
+    return {
+      text: zh ? "这要请前台来办：先说“回到前台”。" : 'Say "back to the desk" first.',
+      ...pace,
+    };
   }
   return "delayMs" in pace ? { text: tale(zh), ...pace } : { text: echo(text, zh) };
 }

@@ -64,7 +64,10 @@ function readItem(value: unknown, at: number): NormalisedMessage {
   if (type === "function_call") return readCall(item);
   if (type === "function_call_output") {
     const content = contentText(item["output"], "user");
-    return { ...empty("tool"), results: [{ id: textOf(item["call_id"], "call_id"), content, isError: false }] };
+    return {
+      ...empty("tool"),
+      results: [{ id: textOf(item["call_id"], "call_id"), content, isError: false }],
+    };
   }
   if (type === "reasoning") {
     textOf(item["id"], "reasoning.id");
@@ -77,8 +80,14 @@ function readItem(value: unknown, at: number): NormalisedMessage {
   }
   demand(type === "message", `Invalid value: '${String(type)}' (input[${at}].type)`);
   const role = textOf(item["role"], `input[${at}].role`);
-  demand(["user", "assistant", "system", "developer"].includes(role), `Invalid value: '${role}' (input[${at}].role)`);
-  return { ...empty(role === "assistant" ? "assistant" : "user"), text: contentText(item["content"], role) };
+  demand(
+    ["user", "assistant", "system", "developer"].includes(role),
+    `Invalid value: '${role}' (input[${at}].role)`,
+  );
+  return {
+    ...empty(role === "assistant" ? "assistant" : "user"),
+    text: contentText(item["content"], role),
+  };
 }
 
 function checkPairs(messages: readonly NormalisedMessage[]): void {
@@ -92,7 +101,9 @@ function checkPairs(messages: readonly NormalisedMessage[]): void {
 function toolsOf(body: JsonObject): NormalisedRequest["tools"] {
   if (body["tools"] === undefined) return [];
   const tools = listOf(body["tools"], "tools").map((tool) => objectOf(tool, "tools[]"));
-  for (const tool of tools) demand(tool["type"] === "function", "tools[].type: expected 'function'");
+  for (const tool of tools) {
+    demand(tool["type"] === "function", "tools[].type: expected 'function'");
+  }
   checkToolNames(tools.map((tool) => textOf(tool["name"], "tools[].name")));
   return tools.map((tool) => ({
     name: String(tool["name"]),
@@ -104,12 +115,14 @@ function toolsOf(body: JsonObject): NormalisedRequest["tools"] {
 /** Checks a body of `POST /v1/responses` as strictly as the vendor and reads it. */
 export function readResponses(body: JsonObject): Omit<NormalisedRequest, "headers"> {
   const model = textOf(body["model"], "model");
-  const input = typeof body["input"] === "string" ? [{ role: "user", content: body["input"] }] : body["input"];
+  const input =
+    typeof body["input"] === "string" ? [{ role: "user", content: body["input"] }] : body["input"];
   const messages = listOf(input, "input").map(readItem);
   demand(messages.length > 0, "Invalid 'input': empty array");
   const { temperature } = body;
   demand(
-    temperature === undefined || (typeof temperature === "number" && temperature >= 0 && temperature <= 2),
+    temperature === undefined ||
+      (typeof temperature === "number" && temperature >= 0 && temperature <= 2),
     "Invalid 'temperature': expected a value between 0 and 2",
   );
   checkPairs(messages);
@@ -126,14 +139,26 @@ export function readResponses(body: JsonObject): Omit<NormalisedRequest, "header
 
 type Emit = (type: string, data: JsonObject) => void;
 
-function writeReasoning(emit: Emit, thinking: NonNullable<ScriptedReply["thinking"]>, output: JsonObject[]): void {
+function writeReasoning(
+  emit: Emit,
+  thinking: NonNullable<ScriptedReply["thinking"]>,
+  output: JsonObject[],
+): void {
   const at = output.length;
   const id = freshId("rs_");
   const text = "text" in thinking ? thinking.text : "";
   const encrypted = "text" in thinking ? (thinking.signature ?? freshId("enc")) : thinking.redacted;
-  emit("response.output_item.added", { output_index: at, item: { id, type: "reasoning", summary: [] } });
+  emit("response.output_item.added", {
+    output_index: at,
+    item: { id, type: "reasoning", summary: [] },
+  });
   for (const delta of piecesOf(text)) {
-    emit("response.reasoning_summary_text.delta", { output_index: at, item_id: id, summary_index: 0, delta });
+    emit("response.reasoning_summary_text.delta", {
+      output_index: at,
+      item_id: id,
+      summary_index: 0,
+      delta,
+    });
   }
   const summary = text === "" ? [] : [{ type: "summary_text", text }];
   const item = { id, type: "reasoning", summary, encrypted_content: encrypted };
@@ -141,17 +166,26 @@ function writeReasoning(emit: Emit, thinking: NonNullable<ScriptedReply["thinkin
   output.push(item);
 }
 
-function writeText(emit: Emit, pieces: readonly string[], context: { output: JsonObject[]; refused: boolean }): void {
+function writeText(
+  emit: Emit,
+  pieces: readonly string[],
+  context: { output: JsonObject[]; refused: boolean },
+): void {
   const at = context.output.length;
   const id = freshId("msg_");
   const message = { id, type: "message", role: "assistant" };
   const kind = context.refused ? "refusal" : "output_text";
-  emit("response.output_item.added", { output_index: at, item: { ...message, status: "in_progress", content: [] } });
+  emit("response.output_item.added", {
+    output_index: at,
+    item: { ...message, status: "in_progress", content: [] },
+  });
   for (const delta of pieces) {
     emit(`response.${kind}.delta`, { output_index: at, item_id: id, content_index: 0, delta });
   }
   const text = pieces.join("");
-  const part = context.refused ? { type: "refusal", refusal: text } : { type: "output_text", text, annotations: [] };
+  const part = context.refused
+    ? { type: "refusal", refusal: text }
+    : { type: "output_text", text, annotations: [] };
   const item = { ...message, status: "completed", content: [part] };
   emit("response.output_item.done", { output_index: at, item });
   context.output.push(item);
@@ -169,34 +203,56 @@ function writeCalls(emit: Emit, reply: ScriptedReply, output: JsonObject[]): voi
   for (const { index, first, piece } of callPieces(reply)) {
     const item = items[index];
     const at = base + index;
-    if (first) emit("response.output_item.added", { output_index: at, item: { ...item, arguments: "" } });
-    emit("response.function_call_arguments.delta", { output_index: at, item_id: item?.id, delta: piece });
+    if (first) {
+      emit("response.output_item.added", { output_index: at, item: { ...item, arguments: "" } });
+    }
+    emit("response.function_call_arguments.delta", {
+      output_index: at,
+      item_id: item?.id,
+      delta: piece,
+    });
   }
   for (const [index, item] of items.entries()) {
-    emit("response.output_item.done", { output_index: base + index, item: { ...item, status: "completed" } });
+    emit("response.output_item.done", {
+      output_index: base + index,
+      item: { ...item, status: "completed" },
+    });
   }
   output.push(...items);
 }
 
 function ending(reply: ScriptedReply): { type: string; fields: JsonObject } {
-  const reasons: Record<string, string> = { max_tokens: "max_output_tokens", content_filter: "content_filter" };
+  const reasons: Record<string, string> = {
+    max_tokens: "max_output_tokens",
+    content_filter: "content_filter",
+  };
   const reason = reasons[reply.stopReason ?? ""];
   return reason === undefined
     ? { type: "response.completed", fields: { status: "completed" } }
-    : { type: "response.incomplete", fields: { status: "incomplete", incomplete_details: { reason } } };
+    : {
+        type: "response.incomplete",
+        fields: { status: "incomplete", incomplete_details: { reason } },
+      };
 }
 
 /** The frames of one answer, as the vendor streams them. */
 export function writeResponses(reply: ScriptedReply, request: NormalisedRequest): string[] {
   const usage = usageOf(reply, request);
-  const base = { id: reply.responseId ?? freshId("resp_"), object: "response", model: request.model };
+  const base = {
+    id: reply.responseId ?? freshId("resp_"),
+    object: "response",
+    model: request.model,
+  };
   const frames: string[] = [];
   const output: JsonObject[] = [];
-  const emit: Emit = (type, data) => frames.push(frame({ type, sequence_number: frames.length, ...data }, type));
+  const emit: Emit = (type, data) =>
+    frames.push(frame({ type, sequence_number: frames.length, ...data }, type));
   emit("response.created", { response: { ...base, status: "in_progress", output: [] } });
   if (reply.thinking !== undefined) writeReasoning(emit, reply.thinking, output);
   const pieces = piecesOf(reply.text);
-  if (pieces.length > 0) writeText(emit, pieces, { output, refused: reply.stopReason === "refusal" });
+  if (pieces.length > 0) {
+    writeText(emit, pieces, { output, refused: reply.stopReason === "refusal" });
+  }
   writeCalls(emit, reply, output);
   const input = usage.inputTokens + usage.cacheReadTokens + usage.cacheCreationTokens;
   const counts = {

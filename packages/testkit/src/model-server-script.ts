@@ -107,7 +107,10 @@ export type JsonObject = Record<string, unknown>;
 
 /** The value as object, or a 400 that names it. */
 export function objectOf(value: unknown, name: string): JsonObject {
-  demand(typeof value === "object" && value !== null && !Array.isArray(value), `${name}: Input should be an object`);
+  demand(
+    typeof value === "object" && value !== null && !Array.isArray(value),
+    `${name}: Input should be an object`,
+  );
   return value as JsonObject; // checked just above
 }
 
@@ -125,7 +128,9 @@ export function textOf(value: unknown, name: string): string {
 
 /** Tool names as the vendors take them: unique, letters, digits, `_` and `-`. */
 export function checkToolNames(names: readonly string[]): void {
-  for (const name of names) demand(/^[A-Za-z0-9_-]{1,64}$/.test(name), `tools: invalid tool name '${name}'`);
+  for (const name of names) {
+    demand(/^[A-Za-z0-9_-]{1,64}$/.test(name), `tools: invalid tool name '${name}'`);
+  }
   demand(new Set(names).size === names.length, "tools: Tool names must be unique.");
 }
 
@@ -155,7 +160,9 @@ export function usageOf(reply: ScriptedReply, request: NormalisedRequest): Usage
 }
 
 /** Call pieces in the order they are streamed: each argument text in two halves. */
-export function callPieces(reply: ScriptedReply): { index: number; first: boolean; piece: string }[] {
+export function callPieces(
+  reply: ScriptedReply,
+): { index: number; first: boolean; piece: string }[] {
   const halves = (reply.calls ?? []).map((call, index) => {
     const text = argumentsOf(call);
     const middle = Math.ceil(text.length / 2);
@@ -166,7 +173,10 @@ export function callPieces(reply: ScriptedReply): { index: number; first: boolea
   });
   if (reply.interleaved !== true) return halves.flat();
   const backwards = halves.toReversed();
-  return [...backwards.flatMap((pair) => pair.slice(0, 1)), ...backwards.flatMap((pair) => pair.slice(1))];
+  return [
+    ...backwards.flatMap((pair) => pair.slice(0, 1)),
+    ...backwards.flatMap((pair) => pair.slice(1)),
+  ];
 }
 
 let nextId = 0;

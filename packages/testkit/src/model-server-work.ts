@@ -1,4 +1,9 @@
-import type { NormalisedMessage, NormalisedRequest, ScriptedCall, ScriptedReply } from "./model-server-script.ts";
+import type {
+  NormalisedMessage,
+  NormalisedRequest,
+  ScriptedCall,
+  ScriptedReply,
+} from "./model-server-script.ts";
 
 // The work that the demo model does in Feishu as the person who asks: it finds the plan of the project, adds a row to
 // the table that the plan names, books a meeting with a colleague, and tells the group. Each step needs what the one
@@ -21,7 +26,8 @@ interface Found {
 }
 
 function foundIn(text: string): Found {
-  const link = (kind: string): string | undefined => new RegExp(`https?://[\\w.:/-]+?/${kind}/[\\w-]+`).exec(text)?.[0];
+  const link = (kind: string): string | undefined =>
+    new RegExp(`https?://[\\w.:/-]+?/${kind}/[\\w-]+`).exec(text)?.[0];
   const named = (kind: string): { name: string; id: string } | undefined => {
     const [, name, id] = new RegExp(`^- ${kind} (.+): (o[uc]_\\w+)$`, "m").exec(text) ?? [];
     return name === undefined || id === undefined ? undefined : { name, id };
@@ -45,7 +51,11 @@ function tomorrow(nowMs: number): { start: string; end: string } {
 }
 
 /** The calls of the next step; none when there is nothing left that can be done. */
-function nextCalls({ document, base, table, field, colleague, group }: Found, done: Set<string>, zh: boolean) {
+function nextCalls(
+  { document, base, table, field, colleague, group }: Found,
+  done: Set<string>,
+  zh: boolean,
+) {
   const calls: ScriptedCall[] = [];
   const step = (name: string, parameters: Record<string, unknown>): void => {
     if (!done.has(name)) calls.push({ name, arguments: parameters });
@@ -59,7 +69,9 @@ function nextCalls({ document, base, table, field, colleague, group }: Found, do
   if (document !== undefined) step("read_document", { document });
   if (calls.length === 0 && base !== undefined) step("list_tables", { base });
   if (calls.length > 0) return calls;
-  const [title, task] = zh ? ["项目讨论", "准备上线"] : ["Talk about the project", "Prepare the launch"];
+  const [title, task] = zh
+    ? ["项目讨论", "准备上线"]
+    : ["Talk about the project", "Prepare the launch"];
   if (base !== undefined && table !== undefined && field !== undefined) {
     step("add_records", { base, table, rows: [{ [field]: task }] });
   }

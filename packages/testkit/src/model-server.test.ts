@@ -18,9 +18,17 @@ interface Answer {
   text: string;
 }
 
-async function post(path: string, body: unknown, headers: Record<string, string> = {}): Promise<Answer> {
+async function post(
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
   const sent = { "x-api-key": "right", "content-type": "application/json", ...headers };
-  const response = await fetch(`${server.url}${path}`, { method: "POST", headers: sent, body: JSON.stringify(body) });
+  const response = await fetch(`${server.url}${path}`, {
+    method: "POST",
+    headers: sent,
+    body: JSON.stringify(body),
+  });
   return { status: response.status, text: await response.text() };
 }
 
@@ -39,24 +47,40 @@ describe("what the vendors refuse", () => {
     ["an unknown field", { ...anthropic, maxTokens: 1 }],
     ["sampling values in the newest API version", { ...anthropic, temperature: 1 }],
     ["an unknown role", { ...anthropic, messages: [turn("tool", result("a"))] }],
-    ["an assistant at the start", { ...anthropic, messages: [turn("assistant", { type: "text", text: "a" }), user] }],
-    ["an assistant at the end", { ...anthropic, messages: [user, turn("assistant", { type: "text", text: "a" })] }],
+    [
+      "an assistant at the start",
+      { ...anthropic, messages: [turn("assistant", { type: "text", text: "a" }), user] },
+    ],
+    [
+      "an assistant at the end",
+      { ...anthropic, messages: [user, turn("assistant", { type: "text", text: "a" })] },
+    ],
     ["an empty text block", { ...anthropic, messages: [turn("user", { type: "text", text: "" })] }],
     ["an unanswered call", { ...anthropic, messages: [user, turn("assistant", use("a")), user] }],
     [
       "a half answered batch",
-      { ...anthropic, messages: [user, turn("assistant", use("a"), use("b")), turn("user", result("a"))] },
+      {
+        ...anthropic,
+        messages: [user, turn("assistant", use("a"), use("b")), turn("user", result("a"))],
+      },
     ],
     ["a result without a call", { ...anthropic, messages: [turn("user", result("a"))] }],
     [
       "two results of a call",
-      { ...anthropic, messages: [user, turn("assistant", use("a")), turn("user", result("a"), result("a"))] },
+      {
+        ...anthropic,
+        messages: [user, turn("assistant", use("a")), turn("user", result("a"), result("a"))],
+      },
     ],
     [
       "text before a result",
       {
         ...anthropic,
-        messages: [user, turn("assistant", use("a")), turn("user", { type: "text", text: "t" }, result("a"))],
+        messages: [
+          user,
+          turn("assistant", use("a")),
+          turn("user", { type: "text", text: "t" }, result("a")),
+        ],
       },
     ],
     [
@@ -74,13 +98,25 @@ describe("what the vendors refuse", () => {
     ],
     [
       "thinking without signature",
-      { ...anthropic, messages: [user, turn("assistant", { type: "thinking", thinking: "t" }), user] },
+      {
+        ...anthropic,
+        messages: [user, turn("assistant", { type: "thinking", thinking: "t" }), user],
+      },
     ],
-    ["two tools of one name", { ...anthropic, tools: [1, 2].map(() => ({ name: "x", input_schema: schema })) }],
-    ["a tool schema that is no object", { ...anthropic, tools: [{ name: "x", input_schema: { type: "string" } }] }],
+    [
+      "two tools of one name",
+      { ...anthropic, tools: [1, 2].map(() => ({ name: "x", input_schema: schema })) },
+    ],
+    [
+      "a tool schema that is no object",
+      { ...anthropic, tools: [{ name: "x", input_schema: { type: "string" } }] },
+    ],
     [
       "five cache marks",
-      { ...anthropic, system: Array.from({ length: 5 }, () => ({ type: "text", text: "s", cache_control: {} })) },
+      {
+        ...anthropic,
+        system: Array.from({ length: 5 }, () => ({ type: "text", text: "s", cache_control: {} })),
+      },
     ],
   ];
   for (const [name, body] of wrong) {
@@ -93,12 +129,21 @@ describe("what the vendors refuse", () => {
   const wrongChat: [string, object][] = [
     [
       "an unanswered call",
-      { ...chat, messages: [user, { role: "assistant", content: null, tool_calls: [call("a")] }, user] },
+      {
+        ...chat,
+        messages: [user, { role: "assistant", content: null, tool_calls: [call("a")] }, user],
+      },
     ],
-    ["a result without a call", { ...chat, messages: [user, { role: "tool", tool_call_id: "a", content: "r" }] }],
+    [
+      "a result without a call",
+      { ...chat, messages: [user, { role: "tool", tool_call_id: "a", content: "r" }] },
+    ],
     ["an empty tool list", { ...chat, tools: [] }],
     ["no content and no calls", { ...chat, messages: [{ role: "assistant", content: null }] }],
-    ["two tools of one name", { ...chat, tools: [1, 2].map(() => ({ type: "function", function: { name: "x" } })) }],
+    [
+      "two tools of one name",
+      { ...chat, tools: [1, 2].map(() => ({ type: "function", function: { name: "x" } })) },
+    ],
     ["a temperature above 2", { ...chat, temperature: 3 }],
   ];
   for (const [name, body] of wrongChat) {
@@ -110,10 +155,19 @@ describe("what the vendors refuse", () => {
   const wrongResponses: [string, object][] = [
     [
       "an unanswered call",
-      { ...responses, input: [user, { type: "function_call", call_id: "a", name: "x", arguments: "{}" }] },
+      {
+        ...responses,
+        input: [user, { type: "function_call", call_id: "a", name: "x", arguments: "{}" }],
+      },
     ],
-    ["a result without a call", { ...responses, input: [{ type: "function_call_output", call_id: "a", output: "r" }] }],
-    ["input text from the assistant", { ...responses, input: [turn("assistant", { type: "input_text", text: "t" })] }],
+    [
+      "a result without a call",
+      { ...responses, input: [{ type: "function_call_output", call_id: "a", output: "r" }] },
+    ],
+    [
+      "input text from the assistant",
+      { ...responses, input: [turn("assistant", { type: "input_text", text: "t" })] },
+    ],
   ];
   for (const [name, body] of wrongResponses) {
     it(`Responses: ${name}`, async () => {
@@ -140,15 +194,27 @@ describe("startModelServer", () => {
       const answer = await post(path, body);
       expect(answer).toMatchObject({ status: 200, text: expect.stringContaining("You said") });
     }
-    expect(server.requests.map((request) => request.dialect)).toEqual(["anthropic", "openai-chat", "openai-responses"]);
-    expect(server.requests.map((request) => request.messages[0]?.text)).toEqual(["hello", "hello", "hello"]);
+    expect(server.requests.map((request) => request.dialect)).toEqual([
+      "anthropic",
+      "openai-chat",
+      "openai-responses",
+    ]);
+    expect(server.requests.map((request) => request.messages[0]?.text)).toEqual([
+      "hello",
+      "hello",
+      "hello",
+    ]);
     expect(JSON.stringify(server.requests)).not.toContain("right");
   });
 
   it("keeps only the latest requests", async () => {
     const small = await startModelServer({ keepRequests: 2 });
     for (let n = 0; n < 7; n += 1) {
-      const init = { method: "POST", headers: { "x-api-key": "k" }, body: JSON.stringify({ ...chat, model: `m${n}` }) };
+      const init = {
+        method: "POST",
+        headers: { "x-api-key": "k" },
+        body: JSON.stringify({ ...chat, model: `m${n}` }),
+      };
       await (await fetch(`${small.url}/v1/chat/completions`, init)).text();
     }
     expect(small.requests.length).toBeLessThanOrEqual(4);
@@ -163,7 +229,9 @@ describe("demoScript", () => {
     name,
     description: "",
     inputSchema:
-      name === "calculator" ? { required: ["expression"] } : { properties: name === "fetch_page" ? { url: {} } : {} },
+      name === "calculator"
+        ? { required: ["expression"] }
+        : { properties: name === "fetch_page" ? { url: {} } : {} },
   }));
   const asked = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
     dialect: "anthropic",
@@ -178,14 +246,19 @@ describe("demoScript", () => {
   it("shows what a card can hold when asked to, and says what files and pictures arrived", () => {
     expect([demoScript(asked("请展示一下")).text].flat().join("")).toContain("这张卡片");
     expect(demoScript(asked("show me")).thinking).toBeDefined();
-    const file = 'see\n<attachment name="a.pdf" type="application/pdf" bytes="3" state="ready">\nabc\n</attachment>';
+    const file =
+      'see\n<attachment name="a.pdf" type="application/pdf" bytes="3" state="ready">\nabc\n</attachment>';
     expect(demoScript(asked(file)).text).toContain("a.pdf");
     const picture = { messages: [{ role: "user", content: [{ type: "image" }] }] };
     expect(demoScript({ ...asked("look"), body: picture }).text).toContain("picture");
   });
 
   it("hands over where that is offered, and greets as the agent that answers", () => {
-    const offering = (text: string, agent: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
+    const offering = (
+      text: string,
+      agent: string,
+      ...rest: NormalisedMessage[]
+    ): NormalisedRequest => ({
       ...asked(text, ...rest),
       tools: [{ name: `transfer_to_${agent}`, description: "", inputSchema: {} }],
     });
@@ -193,11 +266,25 @@ describe("demoScript", () => {
     expect(call).toEqual({ name: "transfer_to_expert", arguments: { reason: "请专家来看看" } });
     expect(demoScript(asked("ask the expert")).calls).toBeUndefined();
     const round: NormalisedMessage[] = [
-      { role: "assistant", text: "", calls: [{ id: "t1", name: "transfer_to_expert", arguments: "{}" }], results: [] },
-      { role: "tool", text: "", calls: [], results: [{ id: "t1", content: "Transferred to expert.", isError: false }] },
+      {
+        role: "assistant",
+        text: "",
+        calls: [{ id: "t1", name: "transfer_to_expert", arguments: "{}" }],
+        results: [],
+      },
+      {
+        role: "tool",
+        text: "",
+        calls: [],
+        results: [{ id: "t1", content: "Transferred to expert.", isError: false }],
+      },
     ];
-    expect(demoScript(offering("ask the expert", "default", ...round)).text).toContain("I am the expert");
-    expect(demoScript(offering("back to the desk", "default")).calls).toMatchObject([{ name: "transfer_to_default" }]);
+    expect(demoScript(offering("ask the expert", "default", ...round)).text).toContain(
+      "I am the expert",
+    );
+    expect(demoScript(offering("back to the desk", "default")).calls).toMatchObject([
+      { name: "transfer_to_default" },
+    ]);
     expect(demoScript(offering("请团队写一句话", "default")).text).toContain("先说“回到前台”");
   });
 
@@ -208,7 +295,12 @@ describe("demoScript", () => {
     };
     expect(demoScript(offering).calls).toMatchObject([{ name: "transfer_to_panel" }]);
     const as = (name: string, ...rest: NormalisedMessage[]) =>
-      [demoScript({ ...asked("ask the team for a line", ...rest), system: `You are ${name}, one of a team` }).text]
+      [
+        demoScript({
+          ...asked("ask the team for a line", ...rest),
+          system: `You are ${name}, one of a team`,
+        }).text,
+      ]
         .flat()
         .join("");
     const said = (role: "user" | "assistant", text: string): NormalisedMessage => ({
@@ -220,22 +312,35 @@ describe("demoScript", () => {
     expect(as("writer")).toContain("first draft about “ask the team for a line”");
     const draft = said("user", "writer:\n> A draft.");
     expect(as("critic", draft)).toMatch(/^> .*\n\nThat is worn out/);
-    expect(as("critic", draft, said("assistant", "No."), said("user", "writer:\n> Short."))).toMatch(/^APPROVED/);
+    expect(
+      as("critic", draft, said("assistant", "No."), said("user", "writer:\n> Short.")),
+    ).toMatch(/^APPROVED/);
   });
 
   it("does what the person's last message asks for, not what one before it asked that was merged with it", async () => {
     const text = (words: string) => ({ type: "text", text: words });
     const tool = { name: "transfer_to_panel", description: "", input_schema: schema };
     const stopped = turn("user", text("ask the team for a line"), text("and what is 6*7?"));
-    const summed = turn("user", text("[Summary of the earlier conversation]\n\nask the team"), text("hello"));
+    const summed = turn(
+      "user",
+      text("[Summary of the earlier conversation]\n\nask the team"),
+      text("hello"),
+    );
     for (const messages of [[stopped], [summed]]) {
-      await post("/v1/messages", { ...anthropic, tools: [tool], messages }, { "anthropic-version": "2023-06-01" });
+      await post(
+        "/v1/messages",
+        { ...anthropic, tools: [tool], messages },
+        { "anthropic-version": "2023-06-01" },
+      );
       const request = server.requests.at(-1);
       if (request === undefined) throw new Error("the server got no request");
       expect(demoScript(request).calls).toBeUndefined();
     }
     const transcript = asked("<conversation>\n<user>ask the team</user>\n</conversation>");
-    const orders = { ...transcript, system: "You compact conversation records. The user message holds" };
+    const orders = {
+      ...transcript,
+      system: "You compact conversation records. The user message holds",
+    };
     expect(demoScript(orders).text).toBe("The person has talked with the demo model.");
   });
 
@@ -245,10 +350,14 @@ describe("demoScript", () => {
       tools: [{ name: "ask_person", description: "", inputSchema: {} }],
     });
     const call = (text: string) => demoScript(asking(text)).calls;
-    expect(call("ask me: which tea today?")).toMatchObject([{ arguments: { choices: ["Green", "Black", "Oolong"] } }]);
+    expect(call("ask me: which tea today?")).toMatchObject([
+      { arguments: { choices: ["Green", "Black", "Oolong"] } },
+    ]);
     const day = { question: "Which day to leave?", format: "date" };
     expect(call("ask me: which day to leave?")).toEqual([{ name: "ask_person", arguments: day }]);
-    expect(call("问我：哪天出发？")).toMatchObject([{ arguments: { question: "哪天出发？", format: "date" } }]);
+    expect(call("问我：哪天出发？")).toMatchObject([
+      { arguments: { question: "哪天出发？", format: "date" } },
+    ]);
     const told = (content: string) => {
       const calls = [{ id: "a", name: "ask_person", arguments: "{}" }];
       return demoScript(
@@ -271,35 +380,59 @@ describe("demoScript", () => {
     const tasksOf = (text: string) =>
       demoScript(offering(text)).calls?.map(({ name, arguments: given }) => [name, given]);
     const given = (...tasks: string[]) => tasks.map((task) => ["send_helper", { task }]);
-    expect(tasksOf("send two helpers: apples and pears")).toEqual(given("Look at apples", "Look at pears"));
+    expect(tasksOf("send two helpers: apples and pears")).toEqual(
+      given("Look at apples", "Look at pears"),
+    );
     expect(tasksOf("派两个助手：绿茶和红茶")).toEqual(given("看看绿茶", "看看红茶"));
     expect(tasksOf("Please send two helpers")).toEqual(given("Look at tea", "Look at coffee"));
-    expect(tasksOf("writer:\n> “ask the team” is worn out.\ncritic:\n> APPROVED.\nsend two helpers")).toHaveLength(2);
+    expect(
+      tasksOf("writer:\n> “ask the team” is worn out.\ncritic:\n> APPROVED.\nsend two helpers"),
+    ).toHaveLength(2);
     expect(demoScript(asked("send two helpers: apples and pears")).calls).toBeUndefined();
     const waits = [{ name: "wait", description: "", inputSchema: { required: ["seconds"] } }];
     const helper = (...rest: NormalisedMessage[]) =>
       demoScript({ ...asked("Look at pears", ...rest), system: "You are a helper.", tools: waits });
-    expect(helper().calls).toMatchObject([{ name: "wait", arguments: { seconds: expect.any(Number) } }]);
+    expect(helper().calls).toMatchObject([
+      { name: "wait", arguments: { seconds: expect.any(Number) } },
+    ]);
     const results = [{ id: "a", content: "3 seconds are over", isError: false }];
-    expect(helper({ role: "tool", text: "", calls: [], results }).text).toContain("looked at pears");
+    expect(helper({ role: "tool", text: "", calls: [], results }).text).toContain(
+      "looked at pears",
+    );
   });
 
   it("works a plan off step by step where it may keep a list", () => {
     const offered = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
       ...asked(text, ...rest),
-      tools: ["todo_write", "write_file"].map((name) => ({ name, description: "", inputSchema: {} })),
+      tools: ["todo_write", "write_file"].map((name) => ({
+        name,
+        description: "",
+        inputSchema: {},
+      })),
     });
     const rounds: NormalisedMessage[] = [];
     const names: string[][] = [];
     for (let reply = demoScript(offered("make a plan")); reply.calls !== undefined;) {
       names.push(reply.calls.map(({ name }) => name));
-      const calls = reply.calls.map(({ name }, at) => ({ id: `c${names.length}-${at}`, name, arguments: "{}" }));
+      const calls = reply.calls.map(({ name }, at) => ({
+        id: `c${names.length}-${at}`,
+        name,
+        arguments: "{}",
+      }));
       const results = calls.map(({ id }) => ({ id, content: "ok", isError: false }));
-      rounds.push({ role: "assistant", text: "", calls, results: [] }, { role: "tool", text: "", calls: [], results });
+      rounds.push(
+        { role: "assistant", text: "", calls, results: [] },
+        { role: "tool", text: "", calls: [], results },
+      );
       reply = demoScript(offered("make a plan", ...rounds));
       if (reply.calls === undefined) expect(reply.text).toContain("plan.md");
     }
-    expect(names).toEqual([["todo_write"], ["todo_write", "write_file"], ["todo_write"], ["todo_write"]]);
+    expect(names).toEqual([
+      ["todo_write"],
+      ["todo_write", "write_file"],
+      ["todo_write"],
+      ["todo_write"],
+    ]);
     expect(demoScript(asked("make a plan")).calls).toBeUndefined();
   });
 
@@ -341,7 +474,9 @@ describe("demoScript", () => {
     expect(callsOf("请记住：我喜欢喝茶")).toEqual(fact("我喜欢喝茶"));
     const question = "What do you remember about me?";
     expect(callsOf(question)).toEqual([{ name: "recall", arguments: { query: question } }]);
-    expect(callsOf("你记住了什么")).toEqual([{ name: "recall", arguments: { query: "你记住了什么" } }]);
+    expect(callsOf("你记住了什么")).toEqual([
+      { name: "recall", arguments: { query: "你记住了什么" } },
+    ]);
     const answered = (name: string, content: string) =>
       demoScript(
         asked(
@@ -353,15 +488,27 @@ describe("demoScript", () => {
     expect(answered("remember", '{"id":"1","text":"I like tea","about":"me"}')).toContain(
       "I will remember: I like tea",
     );
-    expect(answered("recall", '{"query":"x","notes":[{"text":"I like tea"}]}')).toContain("I like tea");
+    expect(answered("recall", '{"query":"x","notes":[{"text":"I like tea"}]}')).toContain(
+      "I like tea",
+    );
   });
 
   it("reports the results of its calls, failures too", () => {
     const reply = demoScript(
       asked(
         "what is 12*7?",
-        { role: "assistant", text: "", calls: [{ id: "a", name: "calculator", arguments: "{}" }], results: [] },
-        { role: "tool", text: "", calls: [], results: [{ id: "a", content: "84", isError: false }] },
+        {
+          role: "assistant",
+          text: "",
+          calls: [{ id: "a", name: "calculator", arguments: "{}" }],
+          results: [],
+        },
+        {
+          role: "tool",
+          text: "",
+          calls: [],
+          results: [{ id: "a", content: "84", isError: false }],
+        },
       ),
     );
     expect(reply.text).toBe("That makes **84**.");
@@ -375,7 +522,12 @@ describe("demoScript", () => {
     ["read_notes", "看看笔记", "There are no notes yet.", "还没有笔记。"],
     ["recall", "还记得我吗", '{"query":"x","notes":[]}', "我还没有记住什么。"],
     ["recall", "do you remember?", '{"notes":[{"text":"tea"}]}', "I remember: tea"],
-    ["add_note", "记一下：公告", "User rejected this action.\nReason: 太早", "好，那就不做了：太早"],
+    [
+      "add_note",
+      "记一下：公告",
+      "User rejected this action.\nReason: 太早",
+      "好，那就不做了：太早",
+    ],
     ["ask_person", "ask me: why?", '{"by":"Ann"}', "Ann did not want to say."],
     ["own_tool", "do it", '{"a":1}', '**own_tool** says: {"a":1}'],
   ])("says what %s has answered in a sentence: %s", (name, text, content, sentence) => {
@@ -399,8 +551,12 @@ describe("demoScript", () => {
     const said = (text: string) => demoScript({ ...asked(text), tools: offered });
     expect(said("记一下：给花浇水").text).toBe("好的，我来记到团队笔记里。");
     expect(said("现在几点，12*7 是多少").text).toBe("我来查一下。");
-    expect(said("book a trip").calls).toEqual([{ name: "travel_book_trip", arguments: { language: "en" } }]);
-    expect(said("订一个行程").calls).toEqual([{ name: "travel_book_trip", arguments: { language: "zh" } }]);
+    expect(said("book a trip").calls).toEqual([
+      { name: "travel_book_trip", arguments: { language: "en" } },
+    ]);
+    expect(said("订一个行程").calls).toEqual([
+      { name: "travel_book_trip", arguments: { language: "zh" } },
+    ]);
     expect(demoScript(asked("book a trip")).calls).toBeUndefined();
   });
 

@@ -65,13 +65,16 @@ const maxBodyBytes = 32 * 1024 * 1024;
 function dialectOf(incoming: IncomingMessage): ModelDialect {
   const path = (incoming.url ?? "").split("?")[0] ?? "";
   const match = endings.find(([ending]) => path.endsWith(ending));
-  if (incoming.method !== "POST" || match === undefined) throw new Refusal(404, "not_found_error", `no route ${path}`);
+  if (incoming.method !== "POST" || match === undefined) {
+    throw new Refusal(404, "not_found_error", `no route ${path}`);
+  }
   return match[1];
 }
 
 function checkKey(incoming: IncomingMessage, apiKey: string | undefined): void {
   const { authorization, "x-api-key": own } = incoming.headers;
-  const key = typeof own === "string" && own !== "" ? own : (authorization ?? "").replace(/^Bearer /, "");
+  const key =
+    typeof own === "string" && own !== "" ? own : (authorization ?? "").replace(/^Bearer /, "");
   if (key === "" || (apiKey !== undefined && key !== apiKey)) {
     throw new Refusal(401, "authentication_error", "invalid x-api-key");
   }
@@ -82,7 +85,9 @@ async function bodyOf(incoming: IncomingMessage): Promise<JsonObject> {
   let bytes = 0;
   for await (const piece of incoming as AsyncIterable<Buffer>) {
     bytes += piece.length;
-    if (bytes > maxBodyBytes) throw new Refusal(413, "request_too_large", "Request exceeds the maximum size");
+    if (bytes > maxBodyBytes) {
+      throw new Refusal(413, "request_too_large", "Request exceeds the maximum size");
+    }
     pieces.push(piece);
   }
   try {
@@ -94,9 +99,17 @@ async function bodyOf(incoming: IncomingMessage): Promise<JsonObject> {
   throw new Refusal(400, "invalid_request_error", "The request body is not a JSON object");
 }
 
-function sendRefusal(response: ServerResponse, refusal: Refusal, extra: Record<string, string> = {}): void {
+function sendRefusal(
+  response: ServerResponse,
+  refusal: Refusal,
+  extra: Record<string, string> = {},
+): void {
   const error = { type: refusal.kind, code: refusal.kind, message: refusal.message };
-  response.writeHead(refusal.status, { "content-type": "application/json", "request-id": "req_scripted", ...extra });
+  response.writeHead(refusal.status, {
+    "content-type": "application/json",
+    "request-id": "req_scripted",
+    ...extra,
+  });
   response.end(JSON.stringify({ type: "error", error }));
 }
 
@@ -108,14 +121,23 @@ function faultFrame(fault: ModelFault): string {
 }
 
 /** The frames that arrive, and what happens after them. */
-function planOf(frames: readonly string[], fault: ModelFault | undefined): { frames: string[]; fault?: ModelFault } {
-  if (fault === undefined || fault.kind === "status" || fault.kind === "silent") return { frames: [...frames] };
+function planOf(
+  frames: readonly string[],
+  fault: ModelFault | undefined,
+): { frames: string[]; fault?: ModelFault } {
+  if (fault === undefined || fault.kind === "status" || fault.kind === "silent") {
+    return { frames: [...frames] };
+  }
   const kept = frames.slice(0, fault.afterFrames);
   const extra = faultFrame(fault);
   return { frames: extra === "" ? kept : [...kept, extra], fault };
 }
 
-async function sendSlowly(response: ServerResponse, frames: readonly string[], reply: ScriptedReply): Promise<void> {
+async function sendSlowly(
+  response: ServerResponse,
+  frames: readonly string[],
+  reply: ScriptedReply,
+): Promise<void> {
   const { firstDelayMs = 0, delayMs = 0 } = reply;
   if (firstDelayMs > 0) await delay(firstDelayMs);
   response.flushHeaders();
@@ -141,7 +163,11 @@ async function repeat(response: ServerResponse, text: string): Promise<void> {
   }
 }
 
-async function sendStream(response: ServerResponse, frames: readonly string[], reply: ScriptedReply): Promise<void> {
+async function sendStream(
+  response: ServerResponse,
+  frames: readonly string[],
+  reply: ScriptedReply,
+): Promise<void> {
   const plan = planOf(frames, reply.fault);
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
   const quick = (reply.firstDelayMs ?? 0) + (reply.delayMs ?? 0) === 0 && reply.waits === undefined;
@@ -167,7 +193,9 @@ async function endStream(
 function headersOf(incoming: IncomingMessage): Record<string, string> {
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(incoming.headers)) {
-    if (typeof value === "string" && name !== "authorization" && name !== "x-api-key") headers[name] = value;
+    if (typeof value === "string" && name !== "authorization" && name !== "x-api-key") {
+      headers[name] = value;
+    }
   }
   return headers;
 }
@@ -194,11 +222,27 @@ interface ServerState {
   aborted: number;
 }
 
-function unread(dialect: ModelDialect, body: JsonObject, headers: Record<string, string>): NormalisedRequest {
-  return { dialect, model: String(body["model"] ?? ""), system: "", messages: [], tools: [], body, headers };
+function unread(
+  dialect: ModelDialect,
+  body: JsonObject,
+  headers: Record<string, string>,
+): NormalisedRequest {
+  return {
+    dialect,
+    model: String(body["model"] ?? ""),
+    system: "",
+    messages: [],
+    tools: [],
+    body,
+    headers,
+  };
 }
 
-async function answer(state: ServerState, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+async function answer(
+  state: ServerState,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   const name = dialectOf(incoming);
   const dialect = dialects[name];
   checkKey(incoming, state.apiKey);
@@ -212,15 +256,23 @@ async function answer(state: ServerState, incoming: IncomingMessage, response: S
     throw error;
   }
   state.requests.add(request);
-  if (body["stream"] !== true) throw new Refusal(400, "invalid_request_error", "This server only streams.");
+  if (body["stream"] !== true) {
+    throw new Refusal(400, "invalid_request_error", "This server only streams.");
+  }
   const reply = await state.script(request);
   const { fault } = reply;
   if (fault?.kind === "silent") return;
   if (fault?.kind === "status" && fault.body !== undefined) {
-    return void response.writeHead(fault.status, { "content-type": "text/html", ...fault.headers }).end(fault.body);
+    return void response
+      .writeHead(fault.status, { "content-type": "text/html", ...fault.headers })
+      .end(fault.body);
   }
   if (fault?.kind === "status") {
-    const refusal = new Refusal(fault.status, fault.type ?? "api_error", fault.message ?? "Scripted refusal");
+    const refusal = new Refusal(
+      fault.status,
+      fault.type ?? "api_error",
+      fault.message ?? "Scripted refusal",
+    );
     return sendRefusal(response, refusal, fault.headers);
   }
   await sendStream(response, reply.frames ?? dialect.write(reply, request), reply);
@@ -239,7 +291,13 @@ function fail(response: ServerResponse, error: unknown): void {
 export async function startModelServer(options: ModelServerOptions = {}): Promise<ModelServer> {
   const { host = "127.0.0.1", apiKey } = options;
   const requests = new Requests(options.keepRequests ?? 1_000);
-  const state: ServerState = { script: options.script ?? demoScript, apiKey, requests, connections: 0, aborted: 0 };
+  const state: ServerState = {
+    script: options.script ?? demoScript,
+    apiKey,
+    requests,
+    connections: 0,
+    aborted: 0,
+  };
   const server = createServer({ keepAliveTimeout: 60_000 }, (incoming, response) => {
     response.on("close", () => {
       if (!response.writableFinished) state.aborted += 1;

@@ -1,4 +1,9 @@
-import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
 
 /** A span as it came in, with its attributes by name. */
 export interface ReceivedSpan {
@@ -36,7 +41,9 @@ function listOf(value: unknown): Fields[] {
 
 /** Attributes are pairs of a name and a value that says its type ("OpenTelemetry protocol, AnyValue"). */
 function attributesOf(value: unknown): Record<string, unknown> {
-  return Object.fromEntries(listOf(value).map(({ key, value: any }) => [String(key), Object.values(fieldsOf(any))[0]]));
+  return Object.fromEntries(
+    listOf(value).map(({ key, value: any }) => [String(key), Object.values(fieldsOf(any))[0]]),
+  );
 }
 
 function millisecondsOf(nanoseconds: unknown): number {
@@ -51,7 +58,8 @@ function spanOf(service: string, span: Fields): ReceivedSpan {
     service,
     traceId: String(traceId),
     spanId: String(spanId),
-    parentSpanId: typeof parentSpanId === "string" && parentSpanId !== "" ? parentSpanId : undefined,
+    parentSpanId:
+      typeof parentSpanId === "string" && parentSpanId !== "" ? parentSpanId : undefined,
     name: String(name),
     startMs: millisecondsOf(span["startTimeUnixNano"]),
     endMs: millisecondsOf(span["endTimeUnixNano"]),
@@ -64,7 +72,9 @@ function spanOf(service: string, span: Fields): ReceivedSpan {
 function spansIn(body: unknown): ReceivedSpan[] {
   return listOf(fieldsOf(body)["resourceSpans"]).flatMap(({ resource, scopeSpans }) => {
     const service = String(attributesOf(fieldsOf(resource)["attributes"])["service.name"]);
-    return listOf(scopeSpans).flatMap(({ spans }) => listOf(spans).map((span) => spanOf(service, span)));
+    return listOf(scopeSpans).flatMap(({ spans }) =>
+      listOf(spans).map((span) => spanOf(service, span)),
+    );
   });
 }
 

@@ -43,7 +43,9 @@ function owner(): { uid?: number; gid?: number; cwd: string } {
 }
 
 async function answers(bin: string, port: number): Promise<boolean> {
-  const asked = spawn(join(bin, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)], { stdio: "ignore" });
+  const asked = spawn(join(bin, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)], {
+    stdio: "ignore",
+  });
   const [code] = (await once(asked, "close")) as [number | null];
   return code === 0;
 }
@@ -67,7 +69,12 @@ export async function startPostgres(): Promise<TestPostgres> {
     "--locale=C",
   ]);
   const port = await freePort();
-  const settings = [`port=${port}`, "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"];
+  const settings = [
+    `port=${port}`,
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "fsync=off",
+  ];
   const args = ["-D", data, ...settings.flatMap((setting) => ["-c", setting])];
   let server: ReturnType<typeof spawn> | undefined;
 
@@ -76,7 +83,9 @@ export async function startPostgres(): Promise<TestPostgres> {
     server = child;
     const deadlineMs = Date.now() + patienceMs;
     while (!(await answers(bin, port))) {
-      if (child.exitCode !== null || Date.now() > deadlineMs) throw new Error("PostgreSQL does not start");
+      if (child.exitCode !== null || Date.now() > deadlineMs) {
+        throw new Error("PostgreSQL does not start");
+      }
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
   };

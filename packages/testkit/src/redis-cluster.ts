@@ -56,7 +56,10 @@ function stateFile(members: readonly Member[], self: Member): string {
   return [...lines, `vars currentEpoch ${masterCount} lastVoteEpoch 0`, ""].join("\n");
 }
 
-async function untilFormed({ ask }: Pick<TestRedisNodes, "ask">, members: readonly Member[]): Promise<void> {
+async function untilFormed(
+  { ask }: Pick<TestRedisNodes, "ask">,
+  members: readonly Member[],
+): Promise<void> {
   const deadlineMs = Date.now() + patienceMs;
   for (const { port, id, masterId } of members) {
     for (;;) {
@@ -70,7 +73,9 @@ async function untilFormed({ ask }: Pick<TestRedisNodes, "ask">, members: readon
 }
 
 /** Starts three masters and their replicas on free ports; `stop` ends them and removes their files. */
-export async function startRedisCluster(options: TestRedisClusterOptions = {}): Promise<TestRedisNodes> {
+export async function startRedisCluster(
+  options: TestRedisClusterOptions = {},
+): Promise<TestRedisNodes> {
   const { replicas = 0, silenceMs = 2_000 } = options;
   const directory = await mkdtemp(join(tmpdir(), "larkline-cluster-"));
   const members = await planMembers(replicas);
@@ -81,7 +86,13 @@ export async function startRedisCluster(options: TestRedisClusterOptions = {}): 
   const clustering = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(silenceMs)];
   const plans = members.map(({ port, busPort }) => ({
     port,
-    settings: [...clustering, "--cluster-port", String(busPort), "--cluster-config-file", "nodes.conf"],
+    settings: [
+      ...clustering,
+      "--cluster-port",
+      String(busPort),
+      "--cluster-config-file",
+      "nodes.conf",
+    ],
   }));
   const nodes = await startNodes(directory, plans, options);
   await untilFormed(nodes, members);

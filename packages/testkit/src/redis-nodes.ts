@@ -55,7 +55,12 @@ export async function startNodes(
     const folder = join(directory, String(plan.port));
     await mkdir(folder, { recursive: true });
     const all = [...plan.settings, ...accountOf(options), ...settings];
-    const node = await startRedis({ port: plan.port, directory: folder, settings: all, ...(users && { users }) });
+    const node = await startRedis({
+      port: plan.port,
+      directory: folder,
+      settings: all,
+      ...(users && { users }),
+    });
     nodes.set(plan.port, node);
   };
   const kill = async (port: number): Promise<void> => {

@@ -27,7 +27,10 @@ interface Plan {
 }
 
 /** What a sentinel reads at its start: it knows the others and the replicas, so a failover may come at once. */
-function settingsOf(self: Watch, { masterPort, replicaPorts, sentinels, options, directory }: Plan): string {
+function settingsOf(
+  self: Watch,
+  { masterPort, replicaPorts, sentinels, options, directory }: Plan,
+): string {
   const { users, silenceMs = 2_000 } = options;
   const others = sentinels.filter(({ id }) => id !== self.id);
   return [
@@ -60,7 +63,10 @@ async function startSentinel(self: Watch, plan: Plan): Promise<ChildProcess> {
   return sentinel;
 }
 
-async function untilFollowed({ ask }: Pick<TestRedisNodes, "ask">, ports: readonly number[]): Promise<void> {
+async function untilFollowed(
+  { ask }: Pick<TestRedisNodes, "ask">,
+  ports: readonly number[],
+): Promise<void> {
   const deadlineMs = Date.now() + patienceMs;
   for (const port of ports) {
     while (!(await ask(port, "role")).includes("\nconnected\n")) {
@@ -74,14 +80,19 @@ async function untilFollowed({ ask }: Pick<TestRedisNodes, "ask">, ports: readon
  * Starts a master, two replicas and three sentinels on free ports; `stop` ends them and removes their
  * files. Its masters are those that sentinels tell clients: more than one while they do not agree.
  */
-export async function startRedisSentinel(options: TestRedisNodesOptions = {}): Promise<TestRedisNodes> {
+export async function startRedisSentinel(
+  options: TestRedisNodesOptions = {},
+): Promise<TestRedisNodes> {
   const directory = await mkdtemp(join(tmpdir(), "larkline-sentinel-"));
   const masterPort = await freePort();
   const replicaPorts = [await freePort(), await freePort()];
   const following = ["--replicaof", "127.0.0.1", String(masterPort)];
   const nodes = await startNodes(
     directory,
-    [{ port: masterPort, settings: [] }, ...replicaPorts.map((port) => ({ port, settings: following }))],
+    [
+      { port: masterPort, settings: [] },
+      ...replicaPorts.map((port) => ({ port, settings: following })),
+    ],
     options,
   );
   await untilFollowed(nodes, replicaPorts);
@@ -90,9 +101,17 @@ export async function startRedisSentinel(options: TestRedisNodesOptions = {}): P
     sentinels.push({ port: await freePort(), id: String(at + 1).padStart(40, "5") });
   }
   const plan: Plan = { directory, sentinels, masterPort, replicaPorts, options };
-  const processes = await Promise.all(sentinels.map(async (sentinel) => await startSentinel(sentinel, plan)));
+  const processes = await Promise.all(
+    sentinels.map(async (sentinel) => await startSentinel(sentinel, plan)),
+  );
   const primaryOf = async ({ port }: Watch): Promise<number> => {
-    const address = await run("redis-cli", ["-p", String(port), "sentinel", "get-master-addr-by-name", watched]);
+    const address = await run("redis-cli", [
+      "-p",
+      String(port),
+      "sentinel",
+      "get-master-addr-by-name",
+      watched,
+    ]);
     return Number(address.stdout.split("\n")[1]);
   };
   return {

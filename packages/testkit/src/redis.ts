@@ -79,7 +79,9 @@ export async function startRedis(options: TestRedisOptions = {}): Promise<TestRe
   const command = [...place, ...durable, ...acl, ...settings];
   const server = spawn("redis-server", command, { stdio: ["ignore", "pipe", "ignore"] });
   let log = "";
-  server.stdout.setEncoding("utf8").on("data", (text: string) => (log = (log + text).slice(-2_000)));
+  server.stdout
+    .setEncoding("utf8")
+    .on("data", (text: string) => (log = (log + text).slice(-2_000)));
   const exit = new Promise<void>((resolve) => server.once("exit", () => resolve()));
   const failure = new Promise<never>((_, reject) => server.once("error", reject));
   await Promise.race([

@@ -10,7 +10,10 @@ export interface TcpLine {
    * error or an end. `which` chooses connections by what their clients sent last; with `andNew` those that are opened
    * later are lost as well, until {@link restore}.
    */
-  swallow(what?: Swallowed, options?: { which?: (lastSent: string) => boolean; andNew?: boolean }): void;
+  swallow(
+    what?: Swallowed,
+    options?: { which?: (lastSent: string) => boolean; andNew?: boolean },
+  ): void;
   /** New connections work again; those that were swallowed stay lost. */
   restore(): void;
   /** Cuts all connections. */

@@ -52,12 +52,18 @@ export function vendorAnswers(): VendorAnswer[] {
     .toSorted()
     .map((file) => {
       const text = readFileSync(new URL(file, folder), "utf8");
-      return { name: file.replace(/\.json$/, ""), ...(JSON.parse(text) as Omit<VendorAnswer, "name">) }; // our own file
+      return {
+        name: file.replace(/\.json$/, ""),
+        ...(JSON.parse(text) as Omit<VendorAnswer, "name">),
+      }; // our own file
     });
 }
 
 /** A stream as the model server sends it. */
-export function replyOfStream(dialect: ModelDialect, { events, fault }: VendorStream): ScriptedReply {
+export function replyOfStream(
+  dialect: ModelDialect,
+  { events, fault }: VendorStream,
+): ScriptedReply {
   const typed = dialect !== "openai-chat";
   const frames = events.map((event) => frame(event, typed ? String(event["type"]) : undefined));
   if (!typed && fault === undefined) frames.push("data: [DONE]\n\n");

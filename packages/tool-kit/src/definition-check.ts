@@ -2,7 +2,12 @@
  * Checks what authors write. Only the process that makes tools loads it: TypeBox and ajv cost half a second of CPU, and
  * a process that runs a tool for a runner need not check again what the runner has checked.
  */
-import { compileJsonSchema, parserOf, ToolAnnouncement, type ParseResult } from "@larkline/protocol";
+import {
+  compileJsonSchema,
+  parserOf,
+  ToolAnnouncement,
+  type ParseResult,
+} from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import {
   completedIsolation,
@@ -21,14 +26,20 @@ export { compileJsonSchema };
 
 /** Checks and completes what an author wrote; an error says what a level does not take. */
 export function resolvedIsolation(isolation: Isolation): ParseResult<ResolvedIsolation> {
-  const settings: IsolationSettings = typeof isolation === "string" ? { level: isolation } : isolation;
+  const settings: IsolationSettings =
+    typeof isolation === "string" ? { level: isolation } : isolation;
   if (!isLevel(settings?.level)) {
-    return { ok: false, error: `isolation level ${JSON.stringify(settings?.level)} does not exist` };
+    return {
+      ok: false,
+      error: `isolation level ${JSON.stringify(settings?.level)} does not exist`,
+    };
   }
   const parsed = parsers[settings.level](settings);
   if (!parsed.ok) return { ok: false, error: `isolation ${settings.level}: ${parsed.error}` };
   const secret = settings.env?.find((name) => withheld.has(name));
-  if (secret !== undefined) return { ok: false, error: `isolation: ${secret} is never given to a tool` };
+  if (secret !== undefined) {
+    return { ok: false, error: `isolation: ${secret} is never given to a tool` };
+  }
   return { ok: true, value: completedIsolation(settings) };
 }
 
@@ -37,7 +48,9 @@ function isLevel(value: unknown): value is IsolationLevel {
 }
 
 const count = (maximum: number) => Type.Optional(Type.Integer({ minimum: 1, maximum }));
-const env = Type.Optional(Type.Array(Type.String({ pattern: "^[A-Za-z_][A-Za-z0-9_]{0,127}$" }), { maxItems: 100 }));
+const env = Type.Optional(
+  Type.Array(Type.String({ pattern: "^[A-Za-z_][A-Za-z0-9_]{0,127}$" }), { maxItems: 100 }),
+);
 const memoryMb = Type.Optional(Type.Integer({ minimum: 16, maximum: 1_048_576 }));
 const inSandbox = {
   env,
@@ -45,7 +58,9 @@ const inSandbox = {
   network: Type.Optional(
     Type.Union([
       Type.Literal("none"),
-      Type.Object({ allow: Type.Array(Type.String({ minLength: 1 }), { minItems: 1, maxItems: 256 }) }),
+      Type.Object({
+        allow: Type.Array(Type.String({ minLength: 1 }), { minItems: 1, maxItems: 256 }),
+      }),
     ]),
   ),
   limits: Type.Optional(

@@ -47,10 +47,12 @@ export interface IsolationSettings {
 export type Isolation = IsolationLevel | IsolationSettings;
 
 /** The settings of a tool, complete. */
-export type ResolvedIsolation = IsolationSettings & Required<Pick<IsolationSettings, "env" | "network" | "readable">>;
+export type ResolvedIsolation = IsolationSettings &
+  Required<Pick<IsolationSettings, "env" | "network" | "readable">>;
 
 /** Completes what an author wrote. */
 export function completedIsolation(isolation: Isolation): ResolvedIsolation {
-  const settings: IsolationSettings = typeof isolation === "string" ? { level: isolation } : isolation;
+  const settings: IsolationSettings =
+    typeof isolation === "string" ? { level: isolation } : isolation;
   return { env: [], network: "none", readable: [], ...settings };
 }

@@ -23,7 +23,15 @@ interface Kept {
 function contextWith(signal = new AbortController().signal): CallContext {
   const actor = { app: "a", userId: "u", chatId: "c" };
   const authority = { by: "policy" } as const;
-  return { callId: "c1", turnId: "t1", signal, actor, authority, progress: () => {}, log: () => {} };
+  return {
+    callId: "c1",
+    turnId: "t1",
+    signal,
+    actor,
+    authority,
+    progress: () => {},
+    log: () => {},
+  };
 }
 
 /** A tool that does `work`. */
@@ -68,9 +76,18 @@ describe("saveFile", () => {
 
   const refused: [what: string, given: { bytes: unknown; mediaType: string; error: RegExp }][] = [
     ["no bytes", { bytes: "text", mediaType: "image/png", error: /Uint8Array/ }],
-    ["nothing", { bytes: new Uint8Array(), mediaType: "image/png", error: /no PNG, JPEG, GIF or WebP/ }],
-    ["another kind of file", { bytes: Buffer.from("a,b"), mediaType: "text/csv", error: /put text into the result/ }],
-    ["SVG", { bytes: Buffer.from("<svg/>"), mediaType: "image/svg+xml", error: /convert the file/ }],
+    [
+      "nothing",
+      { bytes: new Uint8Array(), mediaType: "image/png", error: /no PNG, JPEG, GIF or WebP/ },
+    ],
+    [
+      "another kind of file",
+      { bytes: Buffer.from("a,b"), mediaType: "text/csv", error: /put text into the result/ },
+    ],
+    [
+      "SVG",
+      { bytes: Buffer.from("<svg/>"), mediaType: "image/svg+xml", error: /convert the file/ },
+    ],
     [
       "bytes of another type",
       { bytes: png, mediaType: "image/jpeg", error: /are image\/png, but .* says image\/jpeg/ },
@@ -78,19 +95,25 @@ describe("saveFile", () => {
     ["too much", { bytes: tooMuch, mediaType: "image/png", error: /make it smaller/ }],
   ];
   it.each(refused)("refuses %s and says what to do", async (_what, { bytes, mediaType, error }) => {
-    const { outcome, kept } = await run((context) => context.saveFile(bytes as Uint8Array, { mediaType })); // untyped callers
+    const { outcome, kept } = await run((context) =>
+      context.saveFile(bytes as Uint8Array, { mediaType }),
+    ); // untyped callers
     expect(outcome).toEqual({ ok: false, error: expect.stringMatching(error) });
     expect(kept).toEqual([]);
   });
 
   it("saves eight files of one call, also when they are saved at once", async () => {
     const save = async (context: ToolContext): Promise<unknown> => {
-      const all = Array.from({ length: 9 }, () => context.saveFile(png, { mediaType: "image/png" }));
+      const all = Array.from({ length: 9 }, () =>
+        context.saveFile(png, { mediaType: "image/png" }),
+      );
       const settled = await Promise.allSettled(all);
       return settled.map((one) => (one.status === "rejected" ? String(one.reason) : "saved"));
     };
     const { outcome, kept } = await run(save);
-    expect(outcome).toMatchObject({ result: [...Array(8).fill("saved"), expect.stringContaining("8 files at most")] });
+    expect(outcome).toMatchObject({
+      result: [...Array(8).fill("saved"), expect.stringContaining("8 files at most")],
+    });
     expect(kept).toHaveLength(8);
   });
 
@@ -102,7 +125,9 @@ describe("saveFile", () => {
     const { outcome } = await run(
       async (context) => {
         for (let time = 0; time < 2; time += 1) {
-          await context.saveFile(png, { mediaType: "image/png" }).catch((error: unknown) => told.push(error));
+          await context
+            .saveFile(png, { mediaType: "image/png" })
+            .catch((error: unknown) => told.push(error));
         }
         resolve();
       },
@@ -137,7 +162,10 @@ describe("saveFile", () => {
     const save = async (context: ToolContext): Promise<string> =>
       await context.saveFile(png, { mediaType: "image/png" });
     const undeclared = await run(save, { savesFiles: false });
-    expect(undeclared.outcome).toEqual({ ok: false, error: expect.stringContaining("set savesFiles: true") });
+    expect(undeclared.outcome).toEqual({
+      ok: false,
+      error: expect.stringContaining("set savesFiles: true"),
+    });
     expect(await runTool(toolOf(save), { argumentsText: "{}", context: contextWith() })).toEqual({
       ok: false,
       error: expect.stringContaining("cannot be saved here"),

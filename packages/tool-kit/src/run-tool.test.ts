@@ -57,7 +57,10 @@ describe("runTool", () => {
       toolOf(() => (runs += 1)),
       { argumentsText: '{"n":"x"}', context: contextWith() },
     );
-    expect(outcome).toEqual({ ok: false, error: 'invalid arguments for tool "t": n must be number' });
+    expect(outcome).toEqual({
+      ok: false,
+      error: 'invalid arguments for tool "t": n must be number',
+    });
     expect(runs).toBe(0);
   });
 
@@ -97,7 +100,9 @@ describe("runTool", () => {
         },
       });
     });
-    expect(await runTool(hostile, { argumentsText: "", context: contextWith() })).toMatchObject({ ok: false });
+    expect(await runTool(hostile, { argumentsText: "", context: contextWith() })).toMatchObject({
+      ok: false,
+    });
   });
 
   it("gives the refusal of a grant as a fact of the outcome", async () => {
@@ -106,7 +111,11 @@ describe("runTool", () => {
       throw new GrantRefusedError(refusal);
     };
     const outcome = await runTool(toolOf(refusing, "once"), { argumentsText: "{}" });
-    expect(outcome).toEqual({ ok: false, error: expect.stringContaining("was not run"), grant: refusal });
+    expect(outcome).toEqual({
+      ok: false,
+      error: expect.stringContaining("was not run"),
+      grant: refusal,
+    });
   });
 
   it("SA-21: results that are not JSON give an error", async () => {
@@ -130,7 +139,10 @@ describe("runTool", () => {
         toolOf(() => value),
         { argumentsText: "", context: contextWith() },
       );
-      expect(outcome).toMatchObject({ ok: false, error: expect.stringContaining("cannot be turned into JSON") });
+      expect(outcome).toMatchObject({
+        ok: false,
+        error: expect.stringContaining("cannot be turned into JSON"),
+      });
     }
   });
 
@@ -186,8 +198,15 @@ describe("runTool", () => {
           });
         }),
     );
-    const outcome = await runTool(tool, { argumentsText: "", context: contextWith(), timeoutMs: 20 });
-    expect(outcome).toMatchObject({ ok: false, error: expect.stringContaining("did not answer within 20 ms") });
+    const outcome = await runTool(tool, {
+      argumentsText: "",
+      context: contextWith(),
+      timeoutMs: 20,
+    });
+    expect(outcome).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("did not answer within 20 ms"),
+    });
     expect(reasons).toHaveLength(1);
   });
 
@@ -209,7 +228,10 @@ describe("runTool", () => {
     const late = await runTool(stuck, { argumentsText: "", context: contextWith(), timeoutMs: 10 });
     expect(late).toMatchObject({ ok: false, unknown: true });
     const aborted = contextWith({ signal: AbortSignal.abort(new Error("cancelled")) });
-    expect(await runTool(stuck, { argumentsText: "", context: aborted })).toEqual({ ok: false, error: "cancelled" });
+    expect(await runTool(stuck, { argumentsText: "", context: aborted })).toEqual({
+      ok: false,
+      error: "cancelled",
+    });
   });
 
   it("EE-7: progress lies within 0 and 1, and ends with the answer", async () => {

@@ -95,7 +95,11 @@ function contextOf(
 export function interruptedOutcome(tool: Pick<Tool, "effect">, reason: unknown): ToolOutcome {
   const error = errorText(reason);
   if (tool.effect !== "once") return { ok: false, error };
-  return { ok: false, error: `${error}; whether it took effect is unknown: check before repeating`, unknown: true };
+  return {
+    ok: false,
+    error: `${error}; whether it took effect is unknown: check before repeating`,
+    unknown: true,
+  };
 }
 
 interface RunSignalOptions {
@@ -140,8 +144,12 @@ async function handled(
   } catch (error) {
     // A handler that gives up because its signal was aborted is interrupted, not failed.
     if (signal.aborted) return interruptedOutcome(tool, signal.reason);
-    if (error instanceof InputRequiredError) return { ok: false, error: error.message, input: error.input };
-    if (error instanceof GrantRefusedError) return { ok: false, error: error.message, grant: error.refusal };
+    if (error instanceof InputRequiredError) {
+      return { ok: false, error: error.message, input: error.input };
+    }
+    if (error instanceof GrantRefusedError) {
+      return { ok: false, error: error.message, grant: error.refusal };
+    }
     return error instanceof OutcomeUnknownError
       ? interruptedOutcome(tool, error)
       : { ok: false, error: errorText(error) };
@@ -169,7 +177,10 @@ export function inputOf(tool: Tool, argumentsText: string): ParseResult<Record<s
  */
 export async function runTool(
   tool: HandlerTool,
-  { context: given, ...request }: Omit<RunToolRequest, "context"> & { context?: Partial<CallContext> },
+  {
+    context: given,
+    ...request
+  }: Omit<RunToolRequest, "context"> & { context?: Partial<CallContext> },
   clock: Clock = systemClock,
 ): Promise<ToolOutcome> {
   const input = inputOf(tool, request.argumentsText);
@@ -179,12 +190,22 @@ export async function runTool(
   const timeoutMs = Math.min(Math.max(0, request.timeoutMs ?? tool.timeoutMs), maxTimerMs);
   const { signal, release } = runSignal(tool, { outer: outer.signal, timeoutMs, clock });
   const aborted = new Promise<ToolOutcome>((resolve) => {
-    signal.addEventListener("abort", () => resolve(interruptedOutcome(tool, signal.reason)), { once: true });
+    signal.addEventListener("abort", () => resolve(interruptedOutcome(tool, signal.reason)), {
+      once: true,
+    });
   });
   let answered = false;
-  const context = contextOf(tool, { ...request, context: outer }, { signal, answered: () => answered });
+  const context = contextOf(
+    tool,
+    { ...request, context: outer },
+    { signal, answered: () => answered },
+  );
   try {
-    const work = handled(tool, input.value, { signal, context, maxOutputBytes: request.maxOutputBytes });
+    const work = handled(tool, input.value, {
+      signal,
+      context,
+      maxOutputBytes: request.maxOutputBytes,
+    });
     return await Promise.race([work, aborted]);
   } finally {
     answered = true;
@@ -204,7 +225,11 @@ export async function runToEnd(
   const { signal } = request.context;
   let answered = false;
   const context = contextOf(tool, request, { signal, answered: () => answered });
-  const outcome = await handled(tool, input, { signal, context, maxOutputBytes: request.maxOutputBytes });
+  const outcome = await handled(tool, input, {
+    signal,
+    context,
+    maxOutputBytes: request.maxOutputBytes,
+  });
   answered = true;
   return outcome;
 }
@@ -262,19 +287,28 @@ export function fileSaver(
   let saved = 0;
   return async (bytes, facts) => {
     if (!tool.savesFiles) {
-      throw new Error(`tool ${tool.name} saves files without saying so: set savesFiles: true in its definition`);
+      throw new Error(
+        `tool ${tool.name} saves files without saying so: set savesFiles: true in its definition`,
+      );
     }
     if (store === undefined) throw new Error("files cannot be saved here: the runner keeps none");
     const problem = problemOf(bytes, facts);
     if (problem !== undefined) throw new TypeError(problem);
     if (saved >= maxFilesPerCall) {
-      throw new RangeError(`one call may save ${maxFilesPerCall} files at most: put several pictures into one`);
+      throw new RangeError(
+        `one call may save ${maxFilesPerCall} files at most: put several pictures into one`,
+      );
     }
     signal.throwIfAborted();
-    if (answered()) throw new Error("the call is answered already: await saveFile before returning the result");
+    if (answered()) {
+      throw new Error("the call is answered already: await saveFile before returning the result");
+    }
     saved += 1;
     const { mediaType, name } = facts;
-    const id = await unlessAborted(store(bytes, { mediaType, ...(name === undefined ? {} : { name }) }), signal);
+    const id = await unlessAborted(
+      store(bytes, { mediaType, ...(name === undefined ? {} : { name }) }),
+      signal,
+    );
     return imageMarkOf(id, name ?? "");
   };
 }
@@ -342,9 +376,15 @@ function cut(text: string, maxBytes: number): string {
 /** Rejects values that JSON drops or empties silently, so that the model does not read something else than the tool returned. */
 function refuseLossy(key: string, value: unknown): unknown {
   const where = key === "" ? "the result" : JSON.stringify(key);
-  if (typeof value === "function" || typeof value === "symbol") throw new TypeError(`${where} is a ${typeof value}`);
-  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${where} is ${value}`);
-  if (value instanceof Map || value instanceof Set) throw new TypeError(`${where} is a ${value.constructor.name}`);
+  if (typeof value === "function" || typeof value === "symbol") {
+    throw new TypeError(`${where} is a ${typeof value}`);
+  }
+  if (typeof value === "number" && !Number.isFinite(value)) {
+    throw new TypeError(`${where} is ${value}`);
+  }
+  if (value instanceof Map || value instanceof Set) {
+    throw new TypeError(`${where} is a ${value.constructor.name}`);
+  }
   return value;
 }
 
@@ -368,13 +408,19 @@ export function outcomeOfResult(value: unknown, maxBytes: number): ToolOutcome {
   try {
     if (typeof value === "string") return { ok: true, result: cut(value.toWellFormed(), maxBytes) };
     const text = JSON.stringify(value ?? null, refuseLossy);
-    if (text === undefined) return { ok: false, error: "the tool's result cannot be turned into JSON" };
-    if (Buffer.byteLength(text) > maxBytes) return { ok: true, result: cut(text.toWellFormed(), maxBytes) };
+    if (text === undefined) {
+      return { ok: false, error: "the tool's result cannot be turned into JSON" };
+    }
+    if (Buffer.byteLength(text) > maxBytes) {
+      return { ok: true, result: cut(text.toWellFormed(), maxBytes) };
+    }
     return { ok: true, result: JSON.parse(text) };
   } catch (error) {
     return {
       ok: false,
-      error: errorText(new Error(`the tool's result cannot be turned into JSON: ${errorText(error)}`)),
+      error: errorText(
+        new Error(`the tool's result cannot be turned into JSON: ${errorText(error)}`),
+      ),
     };
   }
 }
@@ -421,9 +467,14 @@ export interface ToolRegistration<S extends TSchema> {
 /** A set of tools with unique names, in the order of registration. */
 export interface ToolRegistry {
   /** Registers a function under a declaration and returns the same function. Throws on a duplicate or missing name. */
-  register<const S extends TSchema, H extends ToolHandler<S>>(registration: ToolRegistration<S>, handler: H): H;
+  register<const S extends TSchema, H extends ToolHandler<S>>(
+    registration: ToolRegistration<S>,
+    handler: H,
+  ): H;
   /** The same in two steps: returns a function that registers what it is given and returns it. */
-  register<const S extends TSchema>(registration: ToolRegistration<S>): <H extends ToolHandler<S>>(handler: H) => H;
+  register<const S extends TSchema>(
+    registration: ToolRegistration<S>,
+  ): <H extends ToolHandler<S>>(handler: H) => H;
   /** Adds a tool made by `defineTool`. Throws when the name is taken. */
   add(tool: Tool): void;
   /** What models read: name, description and schema of each tool. */
@@ -449,10 +500,15 @@ function validated(tool: Tool, args: unknown): Record<string, unknown> {
   return args as Record<string, unknown>; // an object that is neither null nor an array
 }
 
-function toolOf<S extends TSchema>(registration: ToolRegistration<S>, handler: ToolHandler<S>): Tool {
+function toolOf<S extends TSchema>(
+  registration: ToolRegistration<S>,
+  handler: ToolHandler<S>,
+): Tool {
   const { inputSchema, effect = "once", ...rest } = registration;
   const name = registration.name || handler.name;
-  if (name === "") throw new TypeError("a tool name is required: the function has none and none was given");
+  if (name === "") {
+    throw new TypeError("a tool name is required: the function has none and none was given");
+  }
   return defineTool({
     ...rest,
     name,
@@ -466,7 +522,9 @@ function toolOf<S extends TSchema>(registration: ToolRegistration<S>, handler: T
 export function createToolRegistry(): ToolRegistry {
   const byName = new Map<string, Tool>();
   const add = (tool: Tool): void => {
-    if (byName.has(tool.name)) throw new TypeError(`tool ${JSON.stringify(tool.name)} is registered twice`);
+    if (byName.has(tool.name)) {
+      throw new TypeError(`tool ${JSON.stringify(tool.name)} is registered twice`);
+    }
     byName.set(tool.name, tool);
   };
   const get = (name: string): Tool => {
@@ -474,9 +532,17 @@ export function createToolRegistry(): ToolRegistry {
     if (tool === undefined) throw new ToolNotFoundError(name);
     return tool;
   };
-  function register<S extends TSchema, H extends ToolHandler<S>>(registration: ToolRegistration<S>, handler: H): H;
-  function register<S extends TSchema>(registration: ToolRegistration<S>): <H extends ToolHandler<S>>(handler: H) => H;
-  function register<S extends TSchema>(registration: ToolRegistration<S>, handler?: ToolHandler<S>): unknown {
+  function register<S extends TSchema, H extends ToolHandler<S>>(
+    registration: ToolRegistration<S>,
+    handler: H,
+  ): H;
+  function register<S extends TSchema>(
+    registration: ToolRegistration<S>,
+  ): <H extends ToolHandler<S>>(handler: H) => H;
+  function register<S extends TSchema>(
+    registration: ToolRegistration<S>,
+    handler?: ToolHandler<S>,
+  ): unknown {
     const registerHandler = <H extends ToolHandler<S>>(given: H): H => {
       add(toolOf(registration, given));
       return given;
@@ -491,7 +557,9 @@ export function createToolRegistry(): ToolRegistry {
     specs: () => [...byName.values()].map((tool) => announcementOf(tool).spec),
     dispatch: async (name, args, context) => {
       const tool = get(name);
-      if (tool.kind === "program") throw new TypeError(`tool ${JSON.stringify(name)} runs programs: a runner has to`);
+      if (tool.kind === "program") {
+        throw new TypeError(`tool ${JSON.stringify(name)} runs programs: a runner has to`);
+      }
       return await tool.run(validated(tool, args), context);
     },
   };

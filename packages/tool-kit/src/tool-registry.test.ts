@@ -12,7 +12,10 @@ const context = {
   saveFile: () => Promise.reject(new Error("no files here")),
   log: () => {},
 };
-const city = { description: "weather of a city", inputSchema: Type.Object({ city: Type.String() }) };
+const city = {
+  description: "weather of a city",
+  inputSchema: Type.Object({ city: Type.String() }),
+};
 const direct = (): string => "direct";
 const decorated = (): string => "decorated";
 
@@ -38,7 +41,9 @@ describe("ToolRegistry", () => {
 
   it("AL-13: specs keep registration order and hold only name, description and schema", () => {
     const registry = createToolRegistry();
-    for (const name of ["z", "a", "m"]) registry.register({ ...city, name, requiresApproval: true }, () => 1);
+    for (const name of ["z", "a", "m"]) {
+      registry.register({ ...city, name, requiresApproval: true }, () => 1);
+    }
     expect(registry.specs().map((spec) => spec.name)).toEqual(["z", "a", "m"]);
     for (const spec of registry.specs()) {
       expect(Object.keys(spec).sort()).toEqual(["description", "inputSchema", "name"]);
@@ -55,7 +60,10 @@ describe("ToolRegistry", () => {
   it("AL-15: arguments that are an array, string or null fail with ToolValidationError", async () => {
     const registry = createToolRegistry();
     let runs = 0;
-    registry.register({ name: "t", description: "d", inputSchema: { type: "object" } }, () => (runs += 1));
+    registry.register(
+      { name: "t", description: "d", inputSchema: { type: "object" } },
+      () => (runs += 1),
+    );
     for (const args of [[1], "text", null, 3, undefined]) {
       await expect(registry.dispatch("t", args, context)).rejects.toThrow(ToolValidationError);
     }
@@ -74,8 +82,13 @@ describe("ToolRegistry", () => {
       (input) => input,
     );
     await expect(registry.dispatch("open", {}, context)).rejects.toThrow(/city/);
-    expect(await registry.dispatch("open", { city: "x", extra: 1 }, context)).toEqual({ city: "x", extra: 1 });
-    await expect(registry.dispatch("closed", { city: "x", extra: 1 }, context)).rejects.toThrow(/extra/);
+    expect(await registry.dispatch("open", { city: "x", extra: 1 }, context)).toEqual({
+      city: "x",
+      extra: 1,
+    });
+    await expect(registry.dispatch("closed", { city: "x", extra: 1 }, context)).rejects.toThrow(
+      /extra/,
+    );
   });
 
   it("AL-17: wrong types, enum violations and nested violations fail too", async () => {
@@ -85,10 +98,18 @@ describe("ToolRegistry", () => {
       days: Type.Array(Type.Object({ n: Type.Integer({ minimum: 1 }) })),
     });
     registry.register({ name: "t", description: "d", inputSchema }, () => 1);
-    await expect(registry.dispatch("t", { unit: "k", days: [] }, context)).rejects.toThrow(ToolValidationError);
-    await expect(registry.dispatch("t", { unit: "c", days: "none" }, context)).rejects.toThrow(/days/);
-    await expect(registry.dispatch("t", { unit: "c", days: [{ n: 0 }] }, context)).rejects.toThrow(/days\.0\.n/);
-    await expect(registry.dispatch("t", { unit: "c", days: [{ n: "1" }] }, context)).rejects.toThrow(/days\.0\.n/);
+    await expect(registry.dispatch("t", { unit: "k", days: [] }, context)).rejects.toThrow(
+      ToolValidationError,
+    );
+    await expect(registry.dispatch("t", { unit: "c", days: "none" }, context)).rejects.toThrow(
+      /days/,
+    );
+    await expect(registry.dispatch("t", { unit: "c", days: [{ n: 0 }] }, context)).rejects.toThrow(
+      /days\.0\.n/,
+    );
+    await expect(
+      registry.dispatch("t", { unit: "c", days: [{ n: "1" }] }, context),
+    ).rejects.toThrow(/days\.0\.n/);
     expect(await registry.dispatch("t", { unit: "c", days: [{ n: 1 }] }, context)).toBe(1);
   });
 
@@ -106,10 +127,18 @@ describe("ToolRegistry", () => {
   it("AL-60: registering a name twice is an error, in every form, and keeps the first", async () => {
     const registry = createToolRegistry();
     registry.register({ ...city, name: "t" }, () => "first");
-    expect(() => registry.register({ ...city, name: "t" }, () => "second")).toThrow(/"t" is registered twice/);
+    expect(() => registry.register({ ...city, name: "t" }, () => "second")).toThrow(
+      /"t" is registered twice/,
+    );
     const decorate = registry.register({ ...city, name: "t" });
     expect(() => decorate(() => "third")).toThrow(/twice/);
-    const again = defineTool({ name: "t", description: "d", input: Type.Object({}), effect: "pure", run: () => 1 });
+    const again = defineTool({
+      name: "t",
+      description: "d",
+      input: Type.Object({}),
+      effect: "pure",
+      run: () => 1,
+    });
     expect(() => registry.add(again)).toThrow(/twice/);
     expect(await registry.dispatch("t", { city: "x" }, context)).toBe("first");
   });

@@ -45,7 +45,10 @@ describe("defineTool", () => {
   });
 
   it("gives an object of unknown values for a JSON Schema without literal types", async () => {
-    const schema: Record<string, unknown> = { type: "object", properties: { a: { type: "number" } } };
+    const schema: Record<string, unknown> = {
+      type: "object",
+      properties: { a: { type: "number" } },
+    };
     const tool = defineTool({
       name: "echo",
       description: "echoes",
@@ -85,20 +88,29 @@ describe("defineTool", () => {
   });
 
   it("announces what people read of it, and refuses a summary with a secret or an unknown argument", () => {
-    const input = { type: "object", properties: { text: { type: "string" }, pin: { type: "string" } } };
+    const input = {
+      type: "object",
+      properties: { text: { type: "string" }, pin: { type: "string" } },
+    };
     const words = { title: { zh: "记笔记", en: "Add a note" }, summary: "Add a note: {text}" };
     const told = announcementOf(defineTool({ ...valid, input, ...words }));
     expect(told).toMatchObject(words);
-    const refused = (summary: string) => () => defineTool({ ...valid, input, secrets: ["pin"], summary });
+    const refused = (summary: string) => () =>
+      defineTool({ ...valid, input, secrets: ["pin"], summary });
     expect(refused("Pay with {pin}")).toThrow('tool "ok": its summary names the secret "pin"');
-    expect(refused("Pay {sum}")).toThrow('tool "ok": the "sum" of its summary is no property of its input');
+    expect(refused("Pay {sum}")).toThrow(
+      'tool "ok": the "sum" of its summary is no property of its input',
+    );
     expect(refused("")).toThrow(/tool "ok": .*summary/);
   });
 
   it("announces risk, secrets, subject and limits to workers", () => {
     const tool = defineTool({
       ...valid,
-      input: { type: "object", properties: { sql: { type: "string" }, password: { type: "string" } } },
+      input: {
+        type: "object",
+        properties: { sql: { type: "string" }, password: { type: "string" } },
+      },
       risk: "high",
       secrets: ["password"],
       subject: "sql",
@@ -114,14 +126,20 @@ describe("defineTool", () => {
 
   it("announces as whom it acts, and what the person must have granted", () => {
     const scopes = ["calendar:calendar.event:create"];
-    const identityOf = (facts: object) => announcementOf(defineTool({ ...valid, ...facts })).identity;
+    const identityOf = (facts: object) =>
+      announcementOf(defineTool({ ...valid, ...facts })).identity;
     expect(identityOf({ as: "person", scopes })).toEqual({ as: "person", scopes });
     expect(identityOf({ as: "bot" })).toEqual({ as: "bot", scopes: [] });
     expect(identityOf({})).toBeUndefined();
   });
 
   it("isolates a tool that says nothing in a process", () => {
-    expect(defineTool(valid).isolation).toEqual({ level: "process", env: [], network: "none", readable: [] });
+    expect(defineTool(valid).isolation).toEqual({
+      level: "process",
+      env: [],
+      network: "none",
+      readable: [],
+    });
   });
 
   it("takes for each level what the level can give", () => {
@@ -130,7 +148,12 @@ describe("defineTool", () => {
       "process",
       { level: "process", memoryMb: 512, env: ["TZ"] },
       "sandbox",
-      { level: "sandbox", memoryMb: 64, network: { allow: ["api.example.com"] }, limits: { processes: 4 } },
+      {
+        level: "sandbox",
+        memoryMb: 64,
+        network: { allow: ["api.example.com"] },
+        limits: { processes: 4 },
+      },
       { level: "sandbox", readable: ["/usr/share/dict"] },
     ];
     for (const isolation of levels) {
@@ -151,11 +174,31 @@ describe("defineTool", () => {
       /"ok".*compile/,
     ],
     ["an unknown effect", { effect: "maybe" }, /"ok".*effect/],
-    ["an isolation level that does not exist", { isolation: "worker" }, /"ok".*"worker" does not exist/],
-    ["an isolation without level", { isolation: { memoryMb: 64 } }, /"ok".*level undefined does not exist/],
-    ["a setting that a level does not take", { isolation: { level: "inline", env: ["A"] } }, /"ok".*inline.*'env'/],
-    ["network in a process", { isolation: { level: "process", network: "none" } }, /"ok".*process.*'network'/],
-    ["a limit that does not exist", { isolation: { level: "sandbox", limits: { wallMs: 5 } } }, /"ok".*'wallMs'/],
+    [
+      "an isolation level that does not exist",
+      { isolation: "worker" },
+      /"ok".*"worker" does not exist/,
+    ],
+    [
+      "an isolation without level",
+      { isolation: { memoryMb: 64 } },
+      /"ok".*level undefined does not exist/,
+    ],
+    [
+      "a setting that a level does not take",
+      { isolation: { level: "inline", env: ["A"] } },
+      /"ok".*inline.*'env'/,
+    ],
+    [
+      "network in a process",
+      { isolation: { level: "process", network: "none" } },
+      /"ok".*process.*'network'/,
+    ],
+    [
+      "a limit that does not exist",
+      { isolation: { level: "sandbox", limits: { wallMs: 5 } } },
+      /"ok".*'wallMs'/,
+    ],
     [
       "the address of Redis as a variable",
       { isolation: { level: "process", env: ["REDIS_URL"] } },
@@ -167,8 +210,16 @@ describe("defineTool", () => {
     ["an identity that does not exist", { as: "owner" }, /"ok".*identity/],
     ["scopes of no one", { scopes: ["a:b"] }, /"ok".*scopes are of no use without as/],
     ["a scope with a blank", { as: "person", scopes: ["a b"] }, /"ok".*scopes/],
-    ["21 scopes", { as: "person", scopes: Array.from({ length: 21 }, (_, i) => `s:${i}`) }, /"ok".*scopes/],
-    ["a token in a sandbox", { as: "person", isolation: "sandbox" }, /"ok".*no token goes into a sandbox/],
+    [
+      "21 scopes",
+      { as: "person", scopes: Array.from({ length: 21 }, (_, i) => `s:${i}`) },
+      /"ok".*scopes/,
+    ],
+    [
+      "a token in a sandbox",
+      { as: "person", isolation: "sandbox" },
+      /"ok".*no token goes into a sandbox/,
+    ],
     ["limits without a limit", { limits: {} }, /"ok".*limits names no limit/],
     ["a concurrency of 0", { limits: { concurrency: 0 } }, /"ok".*concurrency/],
     ["timeout 0", { timeoutMs: 0 }, /"ok".*timeoutMs/],
@@ -183,7 +234,11 @@ describe("defineTool", () => {
 });
 
 describe("defineProgramTool", () => {
-  const program = { ...valid, run: undefined, program: () => ({ runtime: "node" as const, code: "" }) };
+  const program = {
+    ...valid,
+    run: undefined,
+    program: () => ({ runtime: "node" as const, code: "" }),
+  };
 
   it("makes a tool for the sandbox, and completes its description by how images are shown", () => {
     const tool = defineProgramTool(program);
@@ -195,8 +250,12 @@ describe("defineProgramTool", () => {
   it.each(["inline", "process"] as const)(
     "refuses isolation %s: code of a model gets no less than a sandbox",
     (level) => {
-      expect(() => defineProgramTool({ ...program, isolation: level })).toThrow(/"ok".*"sandbox" only/);
-      expect(() => defineProgramTool({ ...program, isolation: { level } })).toThrow(/"ok".*"sandbox" only/);
+      expect(() => defineProgramTool({ ...program, isolation: level })).toThrow(
+        /"ok".*"sandbox" only/,
+      );
+      expect(() => defineProgramTool({ ...program, isolation: { level } })).toThrow(
+        /"ok".*"sandbox" only/,
+      );
     },
   );
 
@@ -206,7 +265,9 @@ describe("defineProgramTool", () => {
 
   it("refuses a definition without a program, naming the tool", () => {
     const definition: object = { ...program, program: undefined };
-    expect(() => defineProgramTool(definition as typeof program)).toThrow(/"ok".*program must be a function/);
+    expect(() => defineProgramTool(definition as typeof program)).toThrow(
+      /"ok".*program must be a function/,
+    );
   });
 
   it("is not run by a registry, which has no sandbox", async () => {

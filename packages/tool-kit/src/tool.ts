@@ -57,7 +57,8 @@ export interface ToolContext {
 }
 
 /** Input type of a schema: inferred from TypeBox and from literal JSON Schema, otherwise an object of unknown values. */
-export type InputOf<S extends TSchema> = unknown extends Static<S> ? Record<string, unknown> : Static<S>;
+export type InputOf<S extends TSchema> =
+  unknown extends Static<S> ? Record<string, unknown> : Static<S>;
 
 /** What authors say of every tool. */
 interface ToolFacts<S extends TSchema> {
@@ -205,10 +206,14 @@ function invalid(name: unknown, problem: string): TypeError {
 }
 
 function plainSchema(name: string, input: unknown): Record<string, unknown> {
-  if (typeof input !== "object" || input === null) throw invalid(name, "input must be a JSON Schema object");
+  if (typeof input !== "object" || input === null) {
+    throw invalid(name, "input must be a JSON Schema object");
+  }
   // Through JSON, because that is how models and runners exchange it; TypeBox keeps marks of its own on schemas.
   const text = JSON.stringify(input);
-  if (text.length > maxSchemaCharacters) throw invalid(name, `input schema exceeds ${maxSchemaCharacters} characters`);
+  if (text.length > maxSchemaCharacters) {
+    throw invalid(name, `input schema exceeds ${maxSchemaCharacters} characters`);
+  }
   const schema = JSON.parse(text) as Record<string, unknown>; // an object, as checked above
   if (schema["type"] !== "object") throw invalid(name, 'input must be a schema of type "object"');
   return schema;
@@ -218,7 +223,10 @@ function compiled(name: string, schema: Record<string, unknown>): Tool["check"] 
   try {
     return definitionCheck().compileJsonSchema(schema);
   } catch (error) {
-    throw invalid(name, `input schema does not compile: ${error instanceof Error ? error.message : String(error)}`);
+    throw invalid(
+      name,
+      `input schema does not compile: ${error instanceof Error ? error.message : String(error)}`,
+    );
   }
 }
 
@@ -263,18 +271,27 @@ function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
   const { timeoutMs, subject, limits, inputSchema, summary, secrets, as, scopes } = tool;
   if (timeoutMs > maxTimeoutMs) return `timeoutMs must be at most ${maxTimeoutMs}`;
   const properties = inputSchema["properties"];
-  const known = typeof properties === "object" && properties !== null ? Object.keys(properties) : [];
-  for (const [, name = ""] of (typeof summary === "object" ? summary.zh + summary.en : (summary ?? "")).matchAll(
-    placeholder,
-  )) {
+  const known =
+    typeof properties === "object" && properties !== null ? Object.keys(properties) : [];
+  for (const [, name = ""] of (typeof summary === "object"
+    ? summary.zh + summary.en
+    : (summary ?? "")
+  ).matchAll(placeholder)) {
     if (secrets.includes(name)) return `its summary names the secret ${JSON.stringify(name)}`;
-    if (!known.includes(name)) return `the ${JSON.stringify(name)} of its summary is no property of its input`;
+    if (!known.includes(name)) {
+      return `the ${JSON.stringify(name)} of its summary is no property of its input`;
+    }
   }
-  if (subject !== undefined && (typeof properties !== "object" || properties === null || !(subject in properties))) {
+  if (
+    subject !== undefined &&
+    (typeof properties !== "object" || properties === null || !(subject in properties))
+  ) {
     return `the subject ${JSON.stringify(subject)} is no property of its input`;
   }
   if (as === undefined && scopes.length > 0) return "scopes are of no use without as";
-  return limits !== undefined && Object.keys(limits).length === 0 ? "limits names no limit" : undefined;
+  return limits !== undefined && Object.keys(limits).length === 0
+    ? "limits names no limit"
+    : undefined;
 }
 
 /** Stands for an argument in a summary. */
@@ -285,9 +302,28 @@ interface ToolRest {
   savesFiles: boolean;
 }
 
-function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFiles }: ToolRest): AnyTool {
-  const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, risk = "medium" } = facts;
-  const { title, summary, secrets = [], subject, addresses, poll = false, limits, as, scopes = [] } = facts;
+function toolFrom<S extends TSchema>(
+  facts: ToolFacts<S>,
+  { isolation, savesFiles }: ToolRest,
+): AnyTool {
+  const {
+    name,
+    effect,
+    requiresApproval = false,
+    timeoutMs = defaultTimeoutMs,
+    risk = "medium",
+  } = facts;
+  const {
+    title,
+    summary,
+    secrets = [],
+    subject,
+    addresses,
+    poll = false,
+    limits,
+    as,
+    scopes = [],
+  } = facts;
   const isTrusted = definitionsAreTrusted();
   const resolved = isTrusted
     ? { ok: true as const, value: completedIsolation(isolation) }
@@ -297,7 +333,9 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     name,
     description: savesFiles ? `${facts.description} ${showingHint}` : facts.description,
     // Not read of a trusted definition: processes that only run tools make a schema when it is read.
-    inputSchema: isTrusted ? (facts.input as Record<string, unknown>) : plainSchema(name, facts.input),
+    inputSchema: isTrusted
+      ? (facts.input as Record<string, unknown>)
+      : plainSchema(name, facts.input),
     effect,
     requiresApproval,
     timeoutMs,
@@ -315,7 +353,11 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     savesFiles,
   };
   if (isTrusted) {
-    return { [toolMark]: true, ...tool, check: (input) => compiled(name, plainSchema(name, facts.input))(input) };
+    return {
+      [toolMark]: true,
+      ...tool,
+      check: (input) => compiled(name, plainSchema(name, facts.input))(input),
+    };
   }
   const parsed = definitionCheck().parseAnnouncement(announced(tool));
   const problem = parsed.ok ? contradictionIn(tool) : parsed.error;
@@ -335,7 +377,10 @@ export function defineTool<const S extends TSchema>(definition: ToolDefinition<S
   const tool = toolFrom(definition, { isolation, savesFiles });
   const { level } = tool.isolation;
   if (level === "sandbox" && savesFiles) {
-    throw invalid(name, 'savesFiles needs isolation "inline" or "process": there is no saveFile in a sandbox');
+    throw invalid(
+      name,
+      'savesFiles needs isolation "inline" or "process": there is no saveFile in a sandbox',
+    );
   }
   const run = definition.run.bind(definition);
   if (level === "sandbox" && tool.as !== undefined) {
@@ -349,7 +394,9 @@ export function defineTool<const S extends TSchema>(definition: ToolDefinition<S
  * Makes a tool that runs programs. Throws a TypeError that names the tool like {@link defineTool}, and
  * when the isolation is less than a sandbox: code that a model wrote runs nowhere else.
  */
-export function defineProgramTool<const S extends TSchema>(definition: ProgramToolDefinition<S>): ProgramTool {
+export function defineProgramTool<const S extends TSchema>(
+  definition: ProgramToolDefinition<S>,
+): ProgramTool {
   const { name, isolation = "sandbox" } = definition;
   if (typeof definition.program !== "function") throw invalid(name, "program must be a function");
   const tool = toolFrom(definition, { isolation, savesFiles: false });
@@ -357,7 +404,9 @@ export function defineProgramTool<const S extends TSchema>(definition: ProgramTo
   if (level !== "sandbox") {
     throw invalid(name, `programs run with isolation "sandbox" only, not ${JSON.stringify(level)}`);
   }
-  if (tool.as !== undefined) throw invalid(name, "as is for handlers only: no token goes into a sandbox");
+  if (tool.as !== undefined) {
+    throw invalid(name, "as is for handlers only: no token goes into a sandbox");
+  }
   const program = definition.program.bind(definition);
   return {
     ...tool,
@@ -369,7 +418,9 @@ export function defineProgramTool<const S extends TSchema>(definition: ProgramTo
 
 /** Whether a value (a module's default export) was made by {@link defineTool} or {@link defineProgramTool}. */
 export function isTool(value: unknown): value is Tool {
-  return typeof value === "object" && value !== null && toolMark in value && value[toolMark] === true;
+  return (
+    typeof value === "object" && value !== null && toolMark in value && value[toolMark] === true
+  );
 }
 
 /** What a runner announces to the workers about a tool. */
@@ -418,7 +469,9 @@ export function offerTools(tools: readonly Tool[]): boolean {
 }
 
 /** Runs `load` and returns its result with the tools offered meanwhile. One load at a time. */
-export async function collectTools<T>(load: () => Promise<T>): Promise<{ value: T; offered: readonly Tool[] }> {
+export async function collectTools<T>(
+  load: () => Promise<T>,
+): Promise<{ value: T; offered: readonly Tool[] }> {
   const offered: Tool[] = [];
   const before = holder()[collectorKey];
   holder()[collectorKey] = (tools) => void offered.push(...tools);
@@ -431,9 +484,13 @@ export async function collectTools<T>(load: () => Promise<T>): Promise<{ value: 
 
 function exportedTools(module: unknown): readonly Tool[] | undefined {
   const exported: unknown =
-    typeof module === "object" && module !== null && "default" in module ? module.default : undefined;
+    typeof module === "object" && module !== null && "default" in module
+      ? module.default
+      : undefined;
   if (isTool(exported)) return [exported];
-  return Array.isArray(exported) && exported.length > 0 && exported.every(isTool) ? exported : undefined;
+  return Array.isArray(exported) && exported.length > 0 && exported.every(isTool)
+    ? exported
+    : undefined;
 }
 
 /**
@@ -441,7 +498,9 @@ function exportedTools(module: unknown): readonly Tool[] | undefined {
  * those that it passes to `createRunner`. Rejects when it has none.
  */
 export async function toolsOfModule(specifier: string): Promise<readonly Tool[]> {
-  const { value, offered } = await collectTools(async (): Promise<unknown> => await import(specifier));
+  const { value, offered } = await collectTools(
+    async (): Promise<unknown> => await import(specifier),
+  );
   const tools = exportedTools(value) ?? offered;
   if (tools.length === 0) {
     throw new TypeError("its default export is neither a tool of defineTool nor an array of them");

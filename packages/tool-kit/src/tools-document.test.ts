@@ -13,7 +13,12 @@ function rowsUnder(head: string): string[][] {
   return table.slice(0, end).map((cells) => cells.map((cell) => cell.trim().replaceAll("`", "")));
 }
 
-const required = { name: "t", description: "d", input: { type: "object" }, effect: "pure" } as const;
+const required = {
+  name: "t",
+  description: "d",
+  input: { type: "object" },
+  effect: "pure",
+} as const;
 const settings: Record<string, object> = {
   env: { env: ["A"] },
   memoryMb: { memoryMb: 64 },

@@ -2,7 +2,10 @@ import { expect, test } from "vitest";
 import { loadConfig } from "./playground.ts";
 
 test("an empty environment is enough", () => {
-  expect(loadConfig({})).toMatchObject({ ok: true, value: { host: "127.0.0.1", port: 8004, appSecret: "playground" } });
+  expect(loadConfig({})).toMatchObject({
+    ok: true,
+    value: { host: "127.0.0.1", port: 8004, appSecret: "playground" },
+  });
 });
 
 test("every problem is named, and no secret is shown", () => {

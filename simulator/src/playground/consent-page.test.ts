@@ -19,13 +19,20 @@ async function scene() {
       headers: { authorization },
       body: new URLSearchParams({ client_id: app.appId, scope: "task:task:read" }),
     });
-    const { verification_uri_complete: link } = (await response.json()) as { verification_uri_complete: string };
+    const { verification_uri_complete: link } = (await response.json()) as {
+      verification_uri_complete: string;
+    };
     const { pathname, search } = new URL(link);
     return pathname + search;
   };
   const press = async (url: string, by: string) => {
     const headers = { "content-type": "application/x-www-form-urlencoded" };
-    return await server.inject({ method: "POST", url, headers, payload: new URLSearchParams({ by }).toString() });
+    return await server.inject({
+      method: "POST",
+      url,
+      headers,
+      payload: new URLSearchParams({ by }).toString(),
+    });
   };
   return { simulator, server, ann, begin, press };
 }
@@ -48,5 +55,7 @@ test("a person denies; strangers and unknown links get nothing", async () => {
   expect((await press(url, "ou_unknown")).statusCode).toBe(404);
   expect((await press(url, "")).body).toContain("Denied");
   expect(simulator.grants.grantedTo(app.appId, ann)).toEqual([]);
-  expect((await server.inject({ method: "GET", url: "/page/device?flow_id=1" })).statusCode).toBe(404);
+  expect((await server.inject({ method: "GET", url: "/page/device?flow_id=1" })).statusCode).toBe(
+    404,
+  );
 });

@@ -9,11 +9,16 @@ export function registerConsentPage(
   server: FastifyInstance,
   simulator: Pick<FeishuSimulator, "grants" | "users">,
 ): void {
-  const waitingAt = (query: string) => simulator.grants.waiting.find(({ link }) => new URL(link).search === query);
+  const waitingAt = (query: string) =>
+    simulator.grants.waiting.find(({ link }) => new URL(link).search === query);
   const form = "application/x-www-form-urlencoded";
-  server.addContentTypeParser(form, { parseAs: "string", bodyLimit: 1_024 }, (_request, body, done) => {
-    done(null, Object.fromEntries(new URLSearchParams(String(body))));
-  });
+  server.addContentTypeParser(
+    form,
+    { parseAs: "string", bodyLimit: 1_024 },
+    (_request, body, done) => {
+      done(null, Object.fromEntries(new URLSearchParams(String(body))));
+    },
+  );
   server.get("/page/device", (request, reply) => {
     const consent = waitingAt(queryOf(request.url));
     if (consent === undefined) {
@@ -22,7 +27,9 @@ export function registerConsentPage(
         .type(html)
         .send(pageOf(`<p>${gone}</p>`));
     }
-    const scopes = consent.scopes.map((scope) => `<li><code>${escaped(scope)}</code></li>`).join("");
+    const scopes = consent.scopes
+      .map((scope) => `<li><code>${escaped(scope)}</code></li>`)
+      .join("");
     const people = [...simulator.users.values()].map(
       ({ openId, name }) =>
         `<button name="by" value="${escaped(openId)}">以 ${escaped(name)} 的身份同意 · Allow as ${escaped(name)}</button>`,
@@ -45,7 +52,9 @@ export function registerConsentPage(
         .send(pageOf(`<p>${gone}</p>`));
     }
     const { by = "" } = request.body;
-    if (by !== "" && !simulator.users.has(by)) return reply.code(404).type(html).send(pageOf("<p>?</p>"));
+    if (by !== "" && !simulator.users.has(by)) {
+      return reply.code(404).type(html).send(pageOf("<p>?</p>"));
+    }
     if (by === "") simulator.grants.refuse(consent.link);
     else simulator.grants.consent(consent.link, by);
     return reply.type(html).send(pageOf(`<p>${by === "" ? refused : agreed}</p>`));

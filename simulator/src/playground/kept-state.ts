@@ -35,8 +35,11 @@ export async function readKeptState(folder: string): Promise<Kept> {
   const path = fileIn(folder);
   try {
     const { size } = await stat(path);
-    const parsed = size > largestBytes ? undefined : parseSnapshot(JSON.parse(await readFile(path, "utf8")));
-    if (parsed?.ok === true) return { snapshot: parsed.value, bytes: await readMedia(folder, parsed.value) };
+    const parsed =
+      size > largestBytes ? undefined : parseSnapshot(JSON.parse(await readFile(path, "utf8")));
+    if (parsed?.ok === true) {
+      return { snapshot: parsed.value, bytes: await readMedia(folder, parsed.value) };
+    }
   } catch (error) {
     if (error instanceof Error && "code" in error && error.code === "ENOENT") return {};
     if (!(error instanceof SyntaxError)) throw error;
@@ -47,7 +50,10 @@ export async function readKeptState(folder: string): Promise<Kept> {
 }
 
 /** Those that cannot be read are not there; their messages are. */
-async function readMedia(folder: string, { media = [] }: SimulatorSnapshot): Promise<Map<string, Uint8Array>> {
+async function readMedia(
+  folder: string,
+  { media = [] }: SimulatorSnapshot,
+): Promise<Map<string, Uint8Array>> {
   const bytes = new Map<string, Uint8Array>();
   for (const { key, sizeBytes } of media) {
     const read = await readFile(join(mediaFolderIn(folder), key)).catch(() => undefined);
@@ -95,7 +101,9 @@ export class StateKeeper {
     const state = stateOf(this.#simulator);
     this.#writing = this.#writing
       .then(async () => await this.#keep(state))
-      .catch((err: unknown) => this.#logger.warn({ err, path: this.#path }, "the playground's state is not kept"));
+      .catch((err: unknown) =>
+        this.#logger.warn({ err, path: this.#path }, "the playground's state is not kept"),
+      );
   }
 
   async #keep({ text, media }: State): Promise<void> {
@@ -137,11 +145,16 @@ function stateOf(simulator: FeishuSimulator): State {
   for (let count = messagesOfChat; ; count = Math.floor(count / 2)) {
     const snapshot = simulator.snapshot(count);
     const text = JSON.stringify(snapshot);
-    if (count === 0 || Buffer.byteLength(text) <= largestBytes) return { text, media: mediaOf(simulator, snapshot) };
+    if (count === 0 || Buffer.byteLength(text) <= largestBytes) {
+      return { text, media: mediaOf(simulator, snapshot) };
+    }
   }
 }
 
-function mediaOf(simulator: FeishuSimulator, { media = [] }: SimulatorSnapshot): Map<string, Uint8Array> {
+function mediaOf(
+  simulator: FeishuSimulator,
+  { media = [] }: SimulatorSnapshot,
+): Map<string, Uint8Array> {
   const kept = new Map<string, Uint8Array>();
   let room = largestMediaBytes;
   for (const { key } of media.toReversed()) {

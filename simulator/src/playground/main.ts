@@ -16,6 +16,9 @@ const playground = await startPlayground({ config, logger, metrics }).catch((err
     `Cannot start on ${config.host}:${config.port} (HOST, PORT) or MODEL_PORT: ${error instanceof Error ? error.message : String(error)}`,
   ),
 );
-logger.info({ url: playground.url, modelUrl: playground.modelUrl, appId: config.appId }, "playground ready");
+logger.info(
+  { url: playground.url, modelUrl: playground.modelUrl, appId: config.appId },
+  "playground ready",
+);
 
 runUntilSignal({ logger, close: playground.close });

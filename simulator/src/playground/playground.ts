@@ -3,7 +3,13 @@ import type { RequestListener, ServerResponse } from "node:http";
 import { extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvReader, type Env } from "@larkline/process/config";
-import { type Logger, type LogLevel, logLevels, type Metrics, registerOpsRoutes } from "@larkline/process/telemetry";
+import {
+  type Logger,
+  type LogLevel,
+  logLevels,
+  type Metrics,
+  registerOpsRoutes,
+} from "@larkline/process/telemetry";
 import { type Clock, type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
@@ -44,8 +50,11 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   const { config, logger, metrics } = parts;
   const server = fastify({ bodyLimit: 256 * 1024, forceCloseConnections: true });
   let pageReady = false;
-  const kept: Kept = config.dataDirectory === undefined ? {} : await readKeptState(config.dataDirectory);
-  if (kept.setAside !== undefined) logger.warn({ file: kept.setAside }, "the state was damaged: it is set aside");
+  const kept: Kept =
+    config.dataDirectory === undefined ? {} : await readKeptState(config.dataDirectory);
+  if (kept.setAside !== undefined) {
+    logger.warn({ file: kept.setAside }, "the state was damaged: it is set aside");
+  }
   const simulator = await startSimulator(parts, kept, (request, response) => {
     // The simulator listens first: what the page is made of needs it.
     if (pageReady) server.routing(request, response);
@@ -76,7 +85,9 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
     await Promise.all([simulator.close(), server.close(), model?.close()]);
   };
   try {
-    if (config.modelPort !== undefined) model = await startModelServer({ port: config.modelPort, host: config.host });
+    if (config.modelPort !== undefined) {
+      model = await startModelServer({ port: config.modelPort, host: config.host });
+    }
   } catch (error) {
     await close();
     throw error;
@@ -106,7 +117,9 @@ function startSimulator(
     ],
     connection: { reconnectIntervalSeconds: 2, reconnectNonceSeconds: 1 },
     serve,
-    ...(snapshot === undefined ? {} : { restore: snapshot, restoredBytes: (key) => bytes?.get(key) }),
+    ...(snapshot === undefined
+      ? {}
+      : { restore: snapshot, restoredBytes: (key) => bytes?.get(key) }),
   });
 }
 
@@ -202,18 +215,33 @@ function createWork({ users, work }: FeishuSimulator): void {
     fields: [
       { name: "任务 Task", type: 1 },
       { name: "天数 Days", type: 2 },
-      { name: "状态 State", type: 3, property: { options: [{ name: "待办 open" }, { name: "完成 done" }] } },
+      {
+        name: "状态 State",
+        type: 3,
+        property: { options: [{ name: "待办 open" }, { name: "完成 done" }] },
+      },
     ],
   });
-  work.tables.addRecord(base.appToken, tableId, { "任务 Task": "试运行 Trial run", "状态 State": "待办 open" });
-  for (const other of others) for (const id of [plan.documentId, base.appToken]) work.share(id, other, "edit");
+  work.tables.addRecord(base.appToken, tableId, {
+    "任务 Task": "试运行 Trial run",
+    "状态 State": "待办 open",
+  });
+  for (const other of others) {
+    for (const id of [plan.documentId, base.appToken]) work.share(id, other, "edit");
+  }
 }
 
 /** Two people with a chat of their own each, and a group of both with the bot. */
 function createScene(simulator: FeishuSimulator): void {
   const people = scenePeople.map((person) => simulator.addUser(person));
-  for (const { openId, name } of people) simulator.addChat({ type: "p2p", name, members: [openId] });
-  simulator.addChat({ type: "group", name: "项目组 Project", members: people.map((person) => person.openId) });
+  for (const { openId, name } of people) {
+    simulator.addChat({ type: "p2p", name, members: [openId] });
+  }
+  simulator.addChat({
+    type: "group",
+    name: "项目组 Project",
+    members: people.map((person) => person.openId),
+  });
 }
 
 function chatView(chat: SimChat): ChatView {
@@ -222,7 +250,11 @@ function chatView(chat: SimChat): ChatView {
 }
 
 /** The latest of everything, bounded. */
-function stateOf(simulator: FeishuSimulator, monthCalls: number, setAside: string | undefined): PlaygroundState {
+function stateOf(
+  simulator: FeishuSimulator,
+  monthCalls: number,
+  setAside: string | undefined,
+): PlaygroundState {
   const chats = [...simulator.chats.values()];
   return {
     apps: simulator.apps,
@@ -327,7 +359,10 @@ function createEventStream(simulator: FeishuSimulator, setAside: string | undefi
   return {
     open(response) {
       if (pages.size >= maximumPages) return false;
-      response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store" });
+      response.writeHead(200, {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-store",
+      });
       response.write(frame({ type: "state", state: stateOf(simulator, month.calls, setAside) }));
       pages.add(response);
       response.on("close", () => pages.delete(response));
@@ -374,7 +409,9 @@ const defaultAppId = "cli_1a2b3c4d5e6f7081";
 export function loadConfig(env: Env): ParseResult<PlaygroundConfig> {
   const reader = createEnvReader(env);
   const appId = reader.text("FEISHU_APP_ID", { default: defaultAppId });
-  if (!/^cli_[0-9a-fA-F]{16}$/.test(appId)) reader.problem("FEISHU_APP_ID must be cli_ and 16 hex digits.");
+  if (!/^cli_[0-9a-fA-F]{16}$/.test(appId)) {
+    reader.problem("FEISHU_APP_ID must be cli_ and 16 hex digits.");
+  }
   return reader.finish({
     host: reader.text("HOST", { default: "127.0.0.1" }),
     port: reader.port("PORT", { default: 8004 }),

@@ -32,11 +32,22 @@ const parseChat = parserOf(
 );
 const parseMessageId = parserOf(Type.Object({ messageId: Id }));
 const parseTransport = parserOf(
-  Type.Object({ transport: Type.Union([Type.Literal("auto"), Type.Literal("webhook"), Type.Literal("websocket")]) }),
+  Type.Object({
+    transport: Type.Union([
+      Type.Literal("auto"),
+      Type.Literal("webhook"),
+      Type.Literal("websocket"),
+    ]),
+  }),
 );
 const parseFault = parserOf(
   Type.Object({
-    kind: Type.Union([Type.Literal("error"), Type.Literal("limit"), Type.Literal("slow"), Type.Literal("lost")]),
+    kind: Type.Union([
+      Type.Literal("error"),
+      Type.Literal("limit"),
+      Type.Literal("slow"),
+      Type.Literal("lost"),
+    ]),
     times: Type.Integer({ minimum: 1, maximum: 100 }),
   }),
 );
@@ -50,22 +61,33 @@ interface RouteParts {
 type Answer = object;
 
 /** The JSON API of the page. Wrong input is 400 with the reason; ids that name nothing are 404. */
-export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, stream, appId }: RouteParts): void {
-  const post = <Body>(path: string, parse: Parser<Body>, run: (body: Body) => Answer | Promise<Answer>): void => {
+export function registerPlaygroundRoutes(
+  fastify: FastifyInstance,
+  { simulator, stream, appId }: RouteParts,
+): void {
+  const post = <Body>(
+    path: string,
+    parse: Parser<Body>,
+    run: (body: Body) => Answer | Promise<Answer>,
+  ): void => {
     fastify.post(path, async (request, reply) => answer(reply, { request, parse, run }));
   };
   fastify.get("/api/events", (_request, reply) => {
     if (!stream.open(reply.raw)) return reply.code(503).send({ error: "too many pages are open" });
     return reply.hijack();
   });
-  post("/api/people", parsePerson, ({ name }) => ({ openId: simulator.addUser({ name: name.trim() }).openId }));
+  post("/api/people", parsePerson, ({ name }) => ({
+    openId: simulator.addUser({ name: name.trim() }).openId,
+  }));
   post("/api/chats", parseChat, (chat) => {
     const { chatId } = simulator.addChat(chat);
     // The bots are in it from the start; they get the event of a group to which a person adds them.
     if (chat.type === "group") simulator.addBot(chatId, appId);
     return { chatId };
   });
-  post("/api/redeliver", parseMessageId, async ({ messageId }) => ({ report: await simulator.redeliver(messageId) }));
+  post("/api/redeliver", parseMessageId, async ({ messageId }) => ({
+    report: await simulator.redeliver(messageId),
+  }));
   post("/api/recall", parseMessageId, async ({ messageId }) => {
     await simulator.recall(messageId);
     return {};
@@ -88,7 +110,11 @@ export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, 
   registerCardRoutes(fastify, simulator);
 }
 
-function registerFaults(fastify: FastifyInstance, simulator: FeishuSimulator, stream: EventStream): void {
+function registerFaults(
+  fastify: FastifyInstance,
+  simulator: FeishuSimulator,
+  stream: EventStream,
+): void {
   const changed = (): Answer => {
     stream.send({ type: "faults", faults: simulator.faults.size });
     return {};
@@ -127,7 +153,10 @@ const bodyLimitBytes = Math.ceil((longestFileBytes * 4) / 3) + 64 * 1024;
 
 const File = Type.Object({
   name: Type.String({ minLength: 1, maxLength: 200 }),
-  base64: Type.String({ maxLength: Math.ceil(longestFileBytes / 3) * 4, pattern: "^[A-Za-z0-9+/]*={0,2}$" }),
+  base64: Type.String({
+    maxLength: Math.ceil(longestFileBytes / 3) * 4,
+    pattern: "^[A-Za-z0-9+/]*={0,2}$",
+  }),
 });
 
 const Message = Type.Object({
@@ -163,13 +192,19 @@ const contents = ["text", "image", "file", "sample", "forward"] as const;
 /** A message with exactly one kind of content. */
 function parseMessage(input: unknown): ParseResult<Static<typeof Message>> {
   const parsed = parseFields(input);
-  if (!parsed.ok || contents.filter((name) => parsed.value[name] !== undefined).length === 1) return parsed;
+  if (!parsed.ok || contents.filter((name) => parsed.value[name] !== undefined).length === 1) {
+    return parsed;
+  }
   return { ok: false, error: `give one of ${contents.join(", ")}` };
 }
 
 const parsePresence = parserOf(Type.Object({ openId: Id }));
-const parseMenu = parserOf(Type.Object({ openId: Id, eventKey: Type.String({ pattern: "^[\\w.:/-]{1,100}$" }) }));
-const parseEdit = parserOf(Type.Object({ messageId: Id, text: Type.String({ minLength: 1, maxLength: 20_000 }) }));
+const parseMenu = parserOf(
+  Type.Object({ openId: Id, eventKey: Type.String({ pattern: "^[\\w.:/-]{1,100}$" }) }),
+);
+const parseEdit = parserOf(
+  Type.Object({ messageId: Id, text: Type.String({ minLength: 1, maxLength: 20_000 }) }),
+);
 const parseReaction = parserOf(
   Type.Object({ messageId: Id, from: Id, emojiType: Type.String({ pattern: "^[A-Za-z]{1,30}$" }) }),
 );
@@ -180,7 +215,10 @@ interface PersonRouteParts {
 }
 
 /** What people do: write messages of every kind, open the chat, press a menu entry, react. */
-function registerPersonRoutes(fastify: FastifyInstance, { simulator, appId }: PersonRouteParts): void {
+function registerPersonRoutes(
+  fastify: FastifyInstance,
+  { simulator, appId }: PersonRouteParts,
+): void {
   fastify.post("/api/messages", { bodyLimit: bodyLimitBytes }, async (request, reply) =>
     answer(reply, {
       request,
@@ -244,7 +282,13 @@ function personMessage(message: Static<typeof Message>): Omit<PersonMessage, "ap
   };
 }
 
-function contentOf({ text, image, file, sample, forward }: Static<typeof Message>): Partial<PersonMessage> {
+function contentOf({
+  text,
+  image,
+  file,
+  sample,
+  forward,
+}: Static<typeof Message>): Partial<PersonMessage> {
   if (image !== undefined) return { image: { name: image.name, bytes: bytesOf(image.base64) } };
   if (file !== undefined) return { file: { name: file.name, bytes: bytesOf(file.base64) } };
   if (forward !== undefined) return { forward };
@@ -282,7 +326,11 @@ function registerCardRoutes(fastify: FastifyInstance, simulator: FeishuSimulator
   });
   fastify.get<{ Params: { key: string } }>("/api/images/:key", async (request, reply) => {
     const media = simulator.media(request.params.key);
-    if (media?.kind !== "image" || !media.mediaType.startsWith("image/") || !(media.bytes instanceof Uint8Array)) {
+    if (
+      media?.kind !== "image" ||
+      !media.mediaType.startsWith("image/") ||
+      !(media.bytes instanceof Uint8Array)
+    ) {
       return reply.code(404).send({ error: "no such image" });
     }
     return reply.type(media.mediaType).send(Buffer.from(media.bytes));
@@ -316,7 +364,10 @@ interface Work<Body> {
 }
 
 /** Answers with the result of `work`: wrong input is 400 with the reason, ids that name nothing are 404. */
-async function answer<Body>(reply: FastifyReply, { request, parse, run }: Work<Body>): Promise<FastifyReply> {
+async function answer<Body>(
+  reply: FastifyReply,
+  { request, parse, run }: Work<Body>,
+): Promise<FastifyReply> {
   const parsed = parse(request.body ?? {});
   if (!parsed.ok) return reply.code(400).send({ error: parsed.error });
   try {
@@ -386,4 +437,12 @@ export type PlaygroundEvent =
   | { type: "chat"; chat: ChatView }
   | { type: "faults"; faults: number };
 
-export type { ApiCall, AppConnection, CardClickResult, DeliveryRecord, LimitRefusal, SimCardView, SimMessage };
+export type {
+  ApiCall,
+  AppConnection,
+  CardClickResult,
+  DeliveryRecord,
+  LimitRefusal,
+  SimCardView,
+  SimMessage,
+};

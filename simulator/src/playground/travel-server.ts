@@ -51,20 +51,27 @@ const tool = {
   description: "Books a trip. It asks the traveller for city, day and seat.",
   inputSchema: {
     type: "object",
-    properties: { language: { type: "string", enum: ["zh", "en"], description: "Of its questions." } },
+    properties: {
+      language: { type: "string", enum: ["zh", "en"], description: "Of its questions." },
+    },
     required: ["language"],
   },
 };
 
 function resultOf(method: string, params: NonNullable<Request["params"]>): object {
   const kept = { resultType: "complete", ttlMs: 0, cacheScope: "private" };
-  if (method === "server/discover") return { ...kept, supportedVersions: ["2026-07-28"], capabilities: { tools: {} } };
+  if (method === "server/discover") {
+    return { ...kept, supportedVersions: ["2026-07-28"], capabilities: { tools: {} } };
+  }
   if (method === "tools/list") return { ...kept, tools: [tool] };
   return method === "tools/call" ? bookingOf(params) : { resultType: "complete" };
 }
 
 /** The questions, and with their answers the booking. */
-function bookingOf({ arguments: { language } = {}, inputResponses }: NonNullable<Request["params"]>): object {
+function bookingOf({
+  arguments: { language } = {},
+  inputResponses,
+}: NonNullable<Request["params"]>): object {
   const zh = language === "zh";
   const answer = inputResponses?.["trip"];
   if (answer !== undefined) {
@@ -73,7 +80,8 @@ function bookingOf({ arguments: { language } = {}, inputResponses }: NonNullable
     const booked = zh
       ? `订好了：${day} 去${city}，${shown}。（只是演示，没有真的下单。）`
       : `Booked: ${city} on ${day}, ${shown}. (A demo: nothing was ordered.)`;
-    const text = answer.action === "accept" ? booked : zh ? "好，不订了。" : "All right, nothing is booked.";
+    const text =
+      answer.action === "accept" ? booked : zh ? "好，不订了。" : "All right, nothing is booked.";
     return { resultType: "complete", content: [{ type: "text", text }] };
   }
   const requestedSchema = {
@@ -90,8 +98,15 @@ function bookingOf({ arguments: { language } = {}, inputResponses }: NonNullable
     },
     required: ["city", "day"],
   };
-  const params = { mode: "form", message: zh ? "去哪里，哪天出发？" : "Where to, and when?", requestedSchema };
-  return { resultType: "input_required", inputRequests: { trip: { method: "elicitation/create", params } } };
+  const params = {
+    mode: "form",
+    message: zh ? "去哪里，哪天出发？" : "Where to, and when?",
+    requestedSchema,
+  };
+  return {
+    resultType: "input_required",
+    inputRequests: { trip: { method: "elicitation/create", params } },
+  };
 }
 
 const seats = [

@@ -4,7 +4,9 @@ import { startFeishuSimulator } from "../index.ts";
 import { registerWorkPages } from "./work-pages.ts";
 
 async function scene() {
-  const simulator = await startFeishuSimulator({ apps: [{ appId: "cli_0123456789abcdef", appSecret: "secret" }] });
+  const simulator = await startFeishuSimulator({
+    apps: [{ appId: "cli_0123456789abcdef", appSecret: "secret" }],
+  });
   onTestFinished(() => simulator.close());
   const server = fastify();
   onTestFinished(() => server.close());
@@ -18,7 +20,12 @@ test("the calendar shows each person their own events", async () => {
   const { simulator, page, ann, bob } = await scene();
   const start = Date.parse("2026-12-07T10:00+08:00");
   const span = { start, end: start + 3_600_000 };
-  simulator.work.calendar.addEvent({ organizer: ann, summary: "Review <1>", people: [bob], ...span });
+  simulator.work.calendar.addEvent({
+    organizer: ann,
+    summary: "Review <1>",
+    people: [bob],
+    ...span,
+  });
   simulator.work.calendar.addEvent({ organizer: ann, summary: "Alone", ...span });
   const first = (await page("/page/calendar")).body;
   expect(first).toContain("<li>2026-12-07 10:00 – 2026-12-07 11:00 Review &lt;1> (Ann) Bob ✓</li>");
@@ -42,10 +49,17 @@ test("documents and tables are shown to those who may see them", async () => {
   const { docs, tables } = simulator.work;
   docs.addDocument({ owner: ann, title: "Plan <1>", markdown: "# Goals" });
   const { appToken } = tables.addBase({ owner: ann, name: "Launch" });
-  const { tableId } = tables.addTable(appToken, { name: "Tasks", fields: [{ name: "Task", type: 1 }] });
+  const { tableId } = tables.addTable(appToken, {
+    name: "Tasks",
+    fields: [{ name: "Task", type: 1 }],
+  });
   tables.addRecord(appToken, tableId, { Task: "Write" });
-  expect((await page("/page/documents")).body).toContain("<h2>Plan &lt;1> (Ann)</h2><pre># Goals</pre>");
-  expect((await page("/page/tables")).body).toContain("<tr><th>Task</th></tr><tr><td>Write</td></tr>");
+  expect((await page("/page/documents")).body).toContain(
+    "<h2>Plan &lt;1> (Ann)</h2><pre># Goals</pre>",
+  );
+  expect((await page("/page/tables")).body).toContain(
+    "<tr><th>Task</th></tr><tr><td>Write</td></tr>",
+  );
   for (const path of ["documents", "tables"]) {
     expect((await page(`/page/${path}?as=${bob}`)).body).toContain("<p>无 · None</p>");
   }

@@ -17,7 +17,12 @@ export function registerWorkPages(server: FastifyInstance, simulator: Shown): vo
     }),
   );
   server.get<{ Querystring: { as?: string } }>("/page/tasks", (request, reply) =>
-    sendPage(reply, simulator, { title: "任务 · Tasks", path: "/page/tasks", as: request.query.as, list: tasksOf }),
+    sendPage(reply, simulator, {
+      title: "任务 · Tasks",
+      path: "/page/tasks",
+      as: request.query.as,
+      list: tasksOf,
+    }),
   );
   server.get<{ Querystring: { as?: string } }>("/page/documents", (request, reply) =>
     sendPage(reply, simulator, {
@@ -45,10 +50,16 @@ interface PageFacts {
   list: (simulator: Shown, openId: string) => string[];
 }
 
-function sendPage(reply: FastifyReply, simulator: Shown, { title, path, as, list }: PageFacts): FastifyReply {
+function sendPage(
+  reply: FastifyReply,
+  simulator: Shown,
+  { title, path, as, list }: PageFacts,
+): FastifyReply {
   const people = [...simulator.users.values()];
   const person = as === undefined ? people[0] : simulator.users.get(as);
-  if (person === undefined) return reply.code(404).type("text/plain; charset=utf-8").send("没有此人 · No such person");
+  if (person === undefined) {
+    return reply.code(404).type("text/plain; charset=utf-8").send("没有此人 · No such person");
+  }
   const links = people.map(
     ({ openId, name }) =>
       `<a href="${path}?as=${encodeURIComponent(openId)}">${openId === person.openId ? "●" : "○"} ${escaped(name)}</a>`,
@@ -64,17 +75,26 @@ function sendPage(reply: FastifyReply, simulator: Shown, { title, path, as, list
     );
 }
 
-const rsvps: Readonly<Record<string, string>> = { accept: "✓", decline: "✗", tentative: "?", needs_action: "…" };
+const rsvps: Readonly<Record<string, string>> = {
+  accept: "✓",
+  decline: "✗",
+  tentative: "?",
+  needs_action: "…",
+};
 
 /** Events of this person by time. */
 function eventsOf({ users, work }: Shown, openId: string): string[] {
   const { events, rooms } = work.calendar;
   return [...events.values()]
-    .filter(({ organizer, attendees }) => organizer === openId || attendees.some(({ id }) => id === openId))
+    .filter(
+      ({ organizer, attendees }) =>
+        organizer === openId || attendees.some(({ id }) => id === openId),
+    )
     .toSorted((left, right) => left.start - right.start)
     .map(({ summary, start, end, timeZone, organizer, attendees, cancelled }) => {
       const guests = attendees.map(
-        ({ kind, id, rsvp }) => `${(kind === "resource" ? rooms : users).get(id)?.name ?? id} ${rsvps[rsvp] ?? rsvp}`,
+        ({ kind, id, rsvp }) =>
+          `${(kind === "resource" ? rooms : users).get(id)?.name ?? id} ${rsvps[rsvp] ?? rsvp}`,
       );
       const words = [
         `${timeIn(start, timeZone)} – ${timeIn(end, timeZone)}`,
@@ -95,7 +115,9 @@ function tasksOf({ users, work }: Shown, openId: string): string[] {
     .map(({ summary, due, members, completedAt, comments }) => {
       const people = members.map(({ id }) => users.get(id)?.name ?? id).join(", ");
       const until = due === undefined ? "" : `⏰ ${timeIn(due.at / 1_000, "Asia/Shanghai")}`;
-      const said = comments.map(({ by, content }) => `💬 ${users.get(by)?.name ?? by}: ${content}`).join(" ");
+      const said = comments
+        .map(({ by, content }) => `💬 ${users.get(by)?.name ?? by}: ${content}`)
+        .join(" ");
       return escaped(`${completedAt > 0 ? "☑" : "☐"} ${summary} ${people} ${until} ${said}`);
     });
 }
@@ -107,7 +129,9 @@ function documentsOf({ users, work }: Shown, openId: string): string[] {
     .toSorted((left, right) => right.updatedAt - left.updatedAt)
     .map(({ documentId, title, owner, comments }) => {
       const said = comments.flatMap(({ replies }) =>
-        replies.map(({ by, text }) => `<p>💬 ${escaped(`${users.get(by)?.name ?? by}: ${text}`)}</p>`),
+        replies.map(
+          ({ by, text }) => `<p>💬 ${escaped(`${users.get(by)?.name ?? by}: ${text}`)}</p>`,
+        ),
       );
       const head = escaped(`${title} (${users.get(owner)?.name ?? owner})`);
       return `<h2>${head}</h2><pre>${escaped(work.docs.markdown(documentId))}</pre>${said.join("")}`;
@@ -140,7 +164,11 @@ function cellText(value: unknown): string {
 }
 
 function timeIn(seconds: number, timeZone: string): string {
-  return new Date(seconds * 1_000).toLocaleString("sv-SE", { timeZone, dateStyle: "short", timeStyle: "short" });
+  return new Date(seconds * 1_000).toLocaleString("sv-SE", {
+    timeZone,
+    dateStyle: "short",
+    timeStyle: "short",
+  });
 }
 
 function escaped(text: string): string {

@@ -45,7 +45,10 @@ export interface BaseControls {
   addBase(base: { owner: string; name: string }): SimBase;
   addTable(
     appToken: string,
-    table: { name: string; fields: readonly { name: string; type: number; property?: JsonObject }[] },
+    table: {
+      name: string;
+      fields: readonly { name: string; type: number; property?: JsonObject }[];
+    },
   ): SimTable;
   addRecord(appToken: string, tableId: string, fields: JsonObject): SimRecord;
   /** The next writes to the table meet another writer that often. */
@@ -115,7 +118,10 @@ export class SimBases implements BaseControls {
   }
 }
 
-function simField(field: { name: string; type: number; property?: JsonObject }, isPrimary: boolean): SimField {
+function simField(
+  field: { name: string; type: number; property?: JsonObject },
+  isPrimary: boolean,
+): SimField {
   return {
     field_id: newId("fld").slice(0, 13),
     field_name: field.name,
@@ -153,7 +159,10 @@ export function baseRoutes(world: WorkWorld, store: SimBases): ApiRoute[] {
       personScopes: ["base:table:read", "bitable:app"],
       limits: { perSecond: 20 },
       handle: (call) => {
-        const tables = [...knownBase(call).tables.values()].map(({ tableId, name }) => ({ table_id: tableId, name }));
+        const tables = [...knownBase(call).tables.values()].map(({ tableId, name }) => ({
+          table_id: tableId,
+          name,
+        }));
         return success({ ...pageOf(tables, call.query, 100), total: tables.length });
       },
     },
@@ -171,10 +180,17 @@ export function baseRoutes(world: WorkWorld, store: SimBases): ApiRoute[] {
       limits: { perSecond: 10 },
       handle: (call) => {
         const table = writable(call);
-        const once = { api: "base.field", key: uuidKeyOf(call, 1254037), windowMs: keyWindowMs, conflict: usedKey };
+        const once = {
+          api: "base.field",
+          key: uuidKeyOf(call, 1254037),
+          windowMs: keyWindowMs,
+          conflict: usedKey,
+        };
         return world.once(call, once, () => {
           const name = String(call.body.field_name);
-          if (table.fields.some(({ field_name }) => field_name === name)) throw refused(1254014, "FieldNameDuplicated");
+          if (table.fields.some(({ field_name }) => field_name === name)) {
+            throw refused(1254014, "FieldNameDuplicated");
+          }
           const property = isJsonObject(call.body.property) ? { property: call.body.property } : {};
           const field = simField({ name, type: Number(call.body.type), ...property }, false);
           table.fields.push(field);
@@ -191,8 +207,12 @@ export function baseRoutes(world: WorkWorld, store: SimBases): ApiRoute[] {
       handle: (call) => {
         const table = knownTable(call);
         const isHidden = store.isHidden(call.params.app_token ?? "", call.person?.openId);
-        const records = isHidden ? [] : table.records.filter((record) => isMatch(table, record, call.body.filter));
-        const names = Array.isArray(call.body.field_names) ? call.body.field_names.map(String) : undefined;
+        const records = isHidden
+          ? []
+          : table.records.filter((record) => isMatch(table, record, call.body.filter));
+        const names = Array.isArray(call.body.field_names)
+          ? call.body.field_names.map(String)
+          : undefined;
         for (const name of names ?? []) fieldNamed(table, name);
         const items = records.map((record) => readView(table, record, names));
         return success({ ...pageOf(items, call.query, 500), total: items.length });
@@ -221,7 +241,12 @@ export function baseRoutes(world: WorkWorld, store: SimBases): ApiRoute[] {
       personScopes: ["base:record:create", "bitable:app"],
       handle: (call) => {
         const table = writable(call);
-        const once = { api: "base.create", key: uuidKeyOf(call, 1254037), windowMs: keyWindowMs, conflict: usedKey };
+        const once = {
+          api: "base.create",
+          key: uuidKeyOf(call, 1254037),
+          windowMs: keyWindowMs,
+          conflict: usedKey,
+        };
         return world.once(call, once, () => {
           const rows = recordsIn(call.body);
           if (rows.length > 1_000) throw refused(1254104, "RecordAddOnceExceedLimit");
@@ -241,7 +266,10 @@ export function baseRoutes(world: WorkWorld, store: SimBases): ApiRoute[] {
       personScopes: ["base:record:update", "bitable:app"],
       handle: (call) => {
         const table = writable(call);
-        const rows = recordsIn(call.body).map(({ id, fields }) => ({ record: knownRecord(table, id), fields }));
+        const rows = recordsIn(call.body).map(({ id, fields }) => ({
+          record: knownRecord(table, id),
+          fields,
+        }));
         for (const { fields } of rows) checkFields(table, fields);
         for (const { record, fields } of rows) {
           Object.assign(record.fields, fields);
@@ -276,7 +304,10 @@ const usedKey = refused(1254608, "the same client_token was used");
 
 function recordsIn(body: JsonObject): { id: unknown; fields: JsonObject }[] {
   const rows = Array.isArray(body.records) ? body.records.filter(isJsonObject) : [];
-  return rows.map(({ record_id, fields }) => ({ id: record_id, fields: isJsonObject(fields) ? fields : {} }));
+  return rows.map(({ record_id, fields }) => ({
+    id: record_id,
+    fields: isJsonObject(fields) ? fields : {},
+  }));
 }
 
 function fieldNamed({ fields }: SimTable, name: string): SimField {
@@ -295,7 +326,8 @@ const forms: Readonly<Record<number, { code: number; isRight: (value: unknown) =
   7: { code: 1254065, isRight: (value) => typeof value === "boolean" },
   11: {
     code: 1254066,
-    isRight: (value) => Array.isArray(value) && value.every((one) => isJsonObject(one) && "id" in one),
+    isRight: (value) =>
+      Array.isArray(value) && value.every((one) => isJsonObject(one) && "id" in one),
   },
   13: { code: 1254067, isRight: (value) => typeof value === "string" && /^\+?\d*$/.test(value) },
   15: { code: 1254068, isRight: (value) => isJsonObject(value) && typeof value.link === "string" },
@@ -310,27 +342,43 @@ function checkFields(table: SimTable, fields: JsonObject): void {
 }
 
 /** Texts are read as lists of segments. */
-function readView(table: SimTable, { record_id, fields }: SimRecord, names?: readonly string[]): JsonObject {
-  const shown = Object.entries(fields).filter(([name, value]) => value !== null && names?.includes(name) !== false);
+function readView(
+  table: SimTable,
+  { record_id, fields }: SimRecord,
+  names?: readonly string[],
+): JsonObject {
+  const shown = Object.entries(fields).filter(
+    ([name, value]) => value !== null && names?.includes(name) !== false,
+  );
   const typeOf = (name: string) => table.fields.find(({ field_name }) => field_name === name)?.type;
   return {
     record_id,
     fields: Object.fromEntries(
-      shown.map(([name, value]) => [name, typeOf(name) === 1 ? [{ type: "text", text: value }] : value]),
+      shown.map(([name, value]) => [
+        name,
+        typeOf(name) === 1 ? [{ type: "text", text: value }] : value,
+      ]),
     ),
   };
 }
 
 function isMatch(table: SimTable, { fields }: SimRecord, filter: unknown): boolean {
   const conditions =
-    isJsonObject(filter) && Array.isArray(filter.conditions) ? filter.conditions.filter(isJsonObject) : [];
+    isJsonObject(filter) && Array.isArray(filter.conditions)
+      ? filter.conditions.filter(isJsonObject)
+      : [];
   if (!isJsonObject(filter) || conditions.length === 0) return true;
   const holds = ({ field_name, operator, value }: JsonObject): boolean => {
     const name = String(field_name);
     fieldNamed(table, name);
     const [wanted] = Array.isArray(value) ? value.map(String) : [""];
     const has = fields[name];
-    const text = has === undefined || has === null ? "" : typeof has === "object" ? JSON.stringify(has) : String(has);
+    const text =
+      has === undefined || has === null
+        ? ""
+        : typeof has === "object"
+          ? JSON.stringify(has)
+          : String(has);
     switch (operator) {
       case "is":
         return text === wanted;

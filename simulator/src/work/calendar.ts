@@ -60,13 +60,23 @@ export interface CalendarControls {
   readonly rooms: ReadonlyMap<string, SimRoom>;
   addRoom(room: Omit<SimRoom, "roomId"> & { roomId?: string }): SimRoom;
   /** An event of a person, as if made in the client. `start` and `end` are epoch ms. */
-  addEvent(event: { organizer: string; summary: string; start: number; end: number; people?: string[] }): SimEvent;
+  addEvent(event: {
+    organizer: string;
+    summary: string;
+    start: number;
+    end: number;
+    people?: string[];
+  }): SimEvent;
   /** Whether others see when the person is busy. Default yes. */
   setFreeBusy(openId: string, shown: boolean): void;
   /** How long the booking of a room takes, in ms. Default 1 s. */
   setRoomDelay(ms: number): void;
   /** Notices of invitations, changes and cancellations that people got: `summary` and who. */
-  readonly notices: readonly { kind: "invited" | "changed" | "cancelled"; eventId: string; to: string }[];
+  readonly notices: readonly {
+    kind: "invited" | "changed" | "cancelled";
+    eventId: string;
+    to: string;
+  }[];
 }
 
 /** How long the platform knows the key of an event; the page names no time. */
@@ -82,7 +92,8 @@ const updating = ["calendar:calendar.event:update", "calendar:calendar"];
 export class SimCalendar implements CalendarControls {
   readonly events = new Map<string, SimEvent>();
   readonly rooms = new Map<string, SimRoom>();
-  readonly notices: { kind: "invited" | "changed" | "cancelled"; eventId: string; to: string }[] = [];
+  readonly notices: { kind: "invited" | "changed" | "cancelled"; eventId: string; to: string }[] =
+    [];
   readonly #world: WorkWorld;
   readonly #calendars = new Map<string, string>();
   readonly #hidden = new Set<string>();
@@ -92,13 +103,22 @@ export class SimCalendar implements CalendarControls {
     this.#world = world;
   }
 
-  addRoom({ roomId = `omm_${randomHex(32)}`, ...room }: Omit<SimRoom, "roomId"> & { roomId?: string }): SimRoom {
+  addRoom({
+    roomId = `omm_${randomHex(32)}`,
+    ...room
+  }: Omit<SimRoom, "roomId"> & { roomId?: string }): SimRoom {
     const added = { roomId, ...room };
     this.rooms.set(roomId, added);
     return added;
   }
 
-  addEvent(given: { organizer: string; summary: string; start: number; end: number; people?: string[] }): SimEvent {
+  addEvent(given: {
+    organizer: string;
+    summary: string;
+    start: number;
+    end: number;
+    people?: string[];
+  }): SimEvent {
     const event = this.#kept({
       organizer: given.organizer,
       summary: given.summary,
@@ -139,9 +159,15 @@ export class SimCalendar implements CalendarControls {
         method: "GET",
         path: `${events}/:event_id`,
         personScopes: reading,
-        handle: (call) => success({ event: this.#eventView(platform, this.#seen(call), actorOf(call)) }),
+        handle: (call) =>
+          success({ event: this.#eventView(platform, this.#seen(call), actorOf(call)) }),
       },
-      { method: "POST", path: events, personScopes: creating, handle: (call) => this.#create(platform, call) },
+      {
+        method: "POST",
+        path: events,
+        personScopes: creating,
+        handle: (call) => this.#create(platform, call),
+      },
       {
         method: "PATCH",
         path: `${events}/:event_id`,
@@ -160,8 +186,18 @@ export class SimCalendar implements CalendarControls {
         personScopes: ["calendar:calendar.event:reply", "calendar:calendar"],
         handle: (call) => this.#reply(call),
       },
-      { method: "POST", path: attendees, personScopes: updating, handle: (call) => this.#invite(platform, call) },
-      { method: "GET", path: attendees, personScopes: reading, handle: (call) => this.#attendees(platform, call) },
+      {
+        method: "POST",
+        path: attendees,
+        personScopes: updating,
+        handle: (call) => this.#invite(platform, call),
+      },
+      {
+        method: "GET",
+        path: attendees,
+        personScopes: reading,
+        handle: (call) => this.#attendees(platform, call),
+      },
       {
         method: "POST",
         path: `${attendees}/batch_delete`,
@@ -171,7 +207,11 @@ export class SimCalendar implements CalendarControls {
       {
         method: "POST",
         path: "/open-apis/calendar/v4/freebusy/list",
-        personScopes: ["calendar:calendar.free_busy:read", "calendar:calendar", "calendar:calendar:readonly"],
+        personScopes: [
+          "calendar:calendar.free_busy:read",
+          "calendar:calendar",
+          "calendar:calendar:readonly",
+        ],
         handle: (call) => this.#freeBusy(platform, call),
       },
       {
@@ -192,7 +232,9 @@ export class SimCalendar implements CalendarControls {
     return made;
   }
 
-  #kept(fields: Pick<SimEvent, "organizer" | "summary" | "start" | "end"> & Partial<SimEvent>): SimEvent {
+  #kept(
+    fields: Pick<SimEvent, "organizer" | "summary" | "start" | "end"> & Partial<SimEvent>,
+  ): SimEvent {
     const event: SimEvent = {
       eventId: `${randomHex(32)}_0`,
       calendarId: this.calendarOf(fields.organizer),
@@ -223,7 +265,9 @@ export class SimCalendar implements CalendarControls {
   #ownCalendar(call: ApiCallContext): string {
     const id = call.params.calendar_id ?? "";
     const own = this.calendarOf(actorOf(call));
-    if (id !== own && id !== "primary") throw new PlatformError(noRight, "no calendar access_role", { status: 403 });
+    if (id !== own && id !== "primary") {
+      throw new PlatformError(noRight, "no calendar access_role", { status: 403 });
+    }
     return own;
   }
 
@@ -241,18 +285,27 @@ export class SimCalendar implements CalendarControls {
   /** The same, when the caller is its organizer. */
   #own(call: ApiCallContext, code = noRight): SimEvent {
     const event = this.#seen(call);
-    if (event.organizer !== actorOf(call)) throw new PlatformError(code, "not the organizer", { status: 403 });
+    if (event.organizer !== actorOf(call)) {
+      throw new PlatformError(code, "not the organizer", { status: 403 });
+    }
     return event;
   }
 
   #view(platform: Platform, call: ApiCallContext): JsonObject {
     this.#ownCalendar(call);
     const [start, end] = [Number(call.query.get("start_time")), Number(call.query.get("end_time"))];
-    if (!(start > 0 && end > start)) throw fieldError("start_time", "must be before end_time, in seconds");
-    if (end - start > maxViewSeconds) throw new PlatformError(193103, "the time range exceeds 40 days");
+    if (!(start > 0 && end > start)) {
+      throw fieldError("start_time", "must be before end_time, in seconds");
+    }
+    if (end - start > maxViewSeconds) {
+      throw new PlatformError(193103, "the time range exceeds 40 days");
+    }
     const who = actorOf(call);
     const found = [...this.events.values()]
-      .filter((event) => !event.cancelled && concerns(event, who) && event.start < end && event.end > start)
+      .filter(
+        (event) =>
+          !event.cancelled && concerns(event, who) && event.start < end && event.end > start,
+      )
       .toSorted((left, right) => left.start - right.start);
     return success({ items: found.map((event) => this.#eventView(platform, event, who)) });
   }
@@ -260,7 +313,9 @@ export class SimCalendar implements CalendarControls {
   #eventView(platform: Platform, event: SimEvent, who: string): JsonObject {
     this.#decideRooms();
     const time = (at: number, date?: string) =>
-      date === undefined ? { timestamp: String(at), timezone: event.timeZone } : { date, timezone: "UTC" };
+      date === undefined
+        ? { timestamp: String(at), timezone: event.timeZone }
+        : { date, timezone: "UTC" };
     const self = event.attendees.find(({ id }) => id === who);
     return {
       event_id: event.eventId,
@@ -272,7 +327,10 @@ export class SimCalendar implements CalendarControls {
       location: { name: event.location },
       status: "confirmed",
       app_link: `https://applink.feishu.cn/client/calendar/event/detail?calendarId=${event.calendarId}&key=${event.eventId}`,
-      vchat: { vc_type: "vc", meeting_url: `https://vc.feishu.cn/j/${event.createdAt % 1_000_000_000}` },
+      vchat: {
+        vc_type: "vc",
+        meeting_url: `https://vc.feishu.cn/j/${event.createdAt % 1_000_000_000}`,
+      },
       event_organizer: {
         user_id: event.organizer,
         display_name: platform.directory.users.get(event.organizer)?.name ?? "",
@@ -289,25 +347,33 @@ export class SimCalendar implements CalendarControls {
       throw fieldError("idempotency_key", "must have 32 to 128 characters");
     }
     const conflict = new PlatformError(190010, "the current operation is in progress");
-    return this.#world.once(call, { api: `event ${calendarId}`, key, windowMs: keyWindowMs, conflict }, () => {
-      const { summary = "", description = "" } = call.body;
-      if (typeof summary !== "string" || summary.length > 1_000) throw new PlatformError(190002, "invalid summary");
-      const event = this.#kept({
-        organizer: actorOf(call),
-        summary,
-        description: typeof description === "string" ? description : "",
-        location: locationOf(call.body.location) ?? "",
-        ...timesOf(call.body),
-      });
-      this.#world.record(call, "event.create", summary);
-      return success({ event: this.#eventView(platform, event, actorOf(call)) });
-    });
+    return this.#world.once(
+      call,
+      { api: `event ${calendarId}`, key, windowMs: keyWindowMs, conflict },
+      () => {
+        const { summary = "", description = "" } = call.body;
+        if (typeof summary !== "string" || summary.length > 1_000) {
+          throw new PlatformError(190002, "invalid summary");
+        }
+        const event = this.#kept({
+          organizer: actorOf(call),
+          summary,
+          description: typeof description === "string" ? description : "",
+          location: locationOf(call.body.location) ?? "",
+          ...timesOf(call.body),
+        });
+        this.#world.record(call, "event.create", summary);
+        return success({ event: this.#eventView(platform, event, actorOf(call)) });
+      },
+    );
   }
 
   #patch(platform: Platform, call: ApiCallContext): JsonObject {
     const event = this.#own(call);
     const { summary, description, start_time: start, end_time: end } = call.body;
-    if ((start === undefined) !== (end === undefined)) throw new PlatformError(190002, "both times are needed");
+    if ((start === undefined) !== (end === undefined)) {
+      throw new PlatformError(190002, "both times are needed");
+    }
     if (typeof summary === "string") event.summary = summary;
     if (typeof description === "string") event.description = description;
     event.location = locationOf(call.body.location) ?? event.location;
@@ -335,7 +401,9 @@ export class SimCalendar implements CalendarControls {
     const self = event.attendees.find(({ id }) => id === actorOf(call));
     if (self === undefined) throw new PlatformError(noRight, "not invited", { status: 403 });
     const { rsvp_status: rsvp } = call.body;
-    if (rsvp !== "accept" && rsvp !== "decline" && rsvp !== "tentative") throw fieldError("rsvp_status", "is invalid");
+    if (rsvp !== "accept" && rsvp !== "decline" && rsvp !== "tentative") {
+      throw fieldError("rsvp_status", "is invalid");
+    }
     self.rsvp = rsvp;
     this.#world.record(call, "event.reply", `${event.summary} ${rsvp}`);
     return success({});
@@ -343,7 +411,9 @@ export class SimCalendar implements CalendarControls {
 
   #invite(platform: Platform, call: ApiCallContext): JsonObject {
     const event = this.#own(call, 194002);
-    const given = Array.isArray(call.body.attendees) ? call.body.attendees.filter(isJsonObject) : [];
+    const given = Array.isArray(call.body.attendees)
+      ? call.body.attendees.filter(isJsonObject)
+      : [];
     const invited = given.map((one) => this.#newAttendee(platform, call, one));
     for (const attendee of invited) {
       if (event.attendees.some(({ id }) => id === attendee.id)) continue;
@@ -356,16 +426,26 @@ export class SimCalendar implements CalendarControls {
   }
 
   #newAttendee(platform: Platform, call: ApiCallContext, given: JsonObject): Attendee {
-    const { type, user_id: user, room_id: roomId, is_optional: optional, approval_reason: reason } = given;
+    const {
+      type,
+      user_id: user,
+      room_id: roomId,
+      is_optional: optional,
+      approval_reason: reason,
+    } = given;
     if (type === "user" && typeof user === "string") {
-      if (!platform.directory.users.has(user)) throw new PlatformError(195100, "the user is dismissed or not existed");
+      if (!platform.directory.users.has(user)) {
+        throw new PlatformError(195100, "the user is dismissed or not existed");
+      }
       return {
         ...attendeeOf("user", user, user === actorOf(call) ? "accept" : "needs_action"),
         optional: optional === true,
       };
     }
     const room = typeof roomId === "string" ? this.rooms.get(roomId) : undefined;
-    if (type !== "resource" || room === undefined) throw new PlatformError(190002, "invalid attendee");
+    if (type !== "resource" || room === undefined) {
+      throw new PlatformError(190002, "invalid attendee");
+    }
     if (room.bookers?.includes(actorOf(call)) === false) {
       throw new PlatformError(noRight, "no right to the room", { status: 403 });
     }
@@ -387,18 +467,25 @@ export class SimCalendar implements CalendarControls {
     const now = this.#world.clock.now();
     const due = [...this.events.values()]
       .flatMap((event) => event.attendees.map((attendee) => ({ event, attendee })))
-      .filter(({ event, attendee: { decidedAt } }) => !event.cancelled && decidedAt !== undefined && decidedAt <= now)
+      .filter(
+        ({ event, attendee: { decidedAt } }) =>
+          !event.cancelled && decidedAt !== undefined && decidedAt <= now,
+      )
       .toSorted((left, right) => (left.attendee.decidedAt ?? 0) - (right.attendee.decidedAt ?? 0));
     for (const { event, attendee } of due) {
       delete attendee.decidedAt;
-      const isTaken = this.#bookings(attendee.id).some((other) => other !== event && overlap(other, event));
+      const isTaken = this.#bookings(attendee.id).some(
+        (other) => other !== event && overlap(other, event),
+      );
       attendee.rsvp = isTaken ? "decline" : "accept";
     }
   }
 
   #bookings(roomId: string): SimEvent[] {
     const booked = ({ id, rsvp }: Attendee): boolean => id === roomId && rsvp === "accept";
-    return [...this.events.values()].filter(({ cancelled, attendees }) => !cancelled && attendees.some(booked));
+    return [...this.events.values()].filter(
+      ({ cancelled, attendees }) => !cancelled && attendees.some(booked),
+    );
   }
 
   #uninvite(call: ApiCallContext): JsonObject {
@@ -408,7 +495,9 @@ export class SimCalendar implements CalendarControls {
     const others = (Array.isArray(named) ? named.filter(isJsonObject) : []).map(
       ({ user_id, room_id }) => user_id ?? room_id,
     );
-    event.attendees = event.attendees.filter(({ attendeeId, id }) => !ids.includes(attendeeId) && !others.includes(id));
+    event.attendees = event.attendees.filter(
+      ({ attendeeId, id }) => !ids.includes(attendeeId) && !others.includes(id),
+    );
     this.#world.record(call, "event.uninvite", event.summary);
     return success({});
   }
@@ -420,42 +509,63 @@ export class SimCalendar implements CalendarControls {
     return success({ ...page, items: items.map((one) => this.#attendeeView(platform, one)) });
   }
 
-  #attendeeView(platform: Platform, { attendeeId, kind, id, rsvp, optional }: Attendee): JsonObject {
+  #attendeeView(
+    platform: Platform,
+    { attendeeId, kind, id, rsvp, optional }: Attendee,
+  ): JsonObject {
     const isRoom = kind === "resource";
     return {
       type: kind,
       attendee_id: attendeeId,
       rsvp_status: rsvp,
       is_optional: optional,
-      display_name: (isRoom ? this.rooms.get(id)?.name : platform.directory.users.get(id)?.name) ?? "",
+      display_name:
+        (isRoom ? this.rooms.get(id)?.name : platform.directory.users.get(id)?.name) ?? "",
       ...(isRoom ? { room_id: id } : { user_id: id }),
     };
   }
 
   #tell(kind: "changed" | "cancelled", { eventId, attendees }: SimEvent): void {
-    for (const { kind: type, id } of attendees) if (type === "user") this.notices.push({ kind, eventId, to: id });
+    for (const { kind: type, id } of attendees) {
+      if (type === "user") this.notices.push({ kind, eventId, to: id });
+    }
   }
 
   /** Times only: neither titles nor who else is there. */
   #freeBusy(platform: Platform, call: ApiCallContext): JsonObject {
     const { user_id: user, room_id: room } = call.body;
-    const [from, to] = [Date.parse(String(call.body.time_min)), Date.parse(String(call.body.time_max))];
-    if (!(to > from) || to - from > maxFreeBusyMs) throw new PlatformError(190002, "time_min and time_max are invalid");
+    const [from, to] = [
+      Date.parse(String(call.body.time_min)),
+      Date.parse(String(call.body.time_max)),
+    ];
+    if (!(to > from) || to - from > maxFreeBusyMs) {
+      throw new PlatformError(190002, "time_min and time_max are invalid");
+    }
     this.#decideRooms();
     const id = typeof user === "string" ? user : room;
     const isPerson = typeof user === "string";
-    if (typeof id !== "string" || !(isPerson ? platform.directory.users.has(id) : this.rooms.has(id))) {
+    if (
+      typeof id !== "string" ||
+      !(isPerson ? platform.directory.users.has(id) : this.rooms.has(id))
+    ) {
       throw new PlatformError(190002, "user_id or room_id is invalid");
     }
     if (isPerson && id !== actorOf(call) && this.#hidden.has(id)) {
       throw new PlatformError(noRight, "no free_busy_reader access", { status: 403 });
     }
     const busy = [...this.events.values()].filter(
-      (event) => !event.cancelled && occupies(event, id) && event.start * 1_000 < to && event.end * 1_000 > from,
+      (event) =>
+        !event.cancelled &&
+        occupies(event, id) &&
+        event.start * 1_000 < to &&
+        event.end * 1_000 > from,
     );
     const list = busy.toSorted((left, right) => left.start - right.start);
     return success({
-      freebusy_list: list.map(({ start, end }) => ({ start_time: isoOf(start), end_time: isoOf(end) })),
+      freebusy_list: list.map(({ start, end }) => ({
+        start_time: isoOf(start),
+        end_time: isoOf(end),
+      })),
     });
   }
 
@@ -464,7 +574,8 @@ export class SimCalendar implements CalendarControls {
     const { keyword } = call.body;
     const words = typeof keyword === "string" ? keyword.toLowerCase() : "";
     const found = [...this.rooms.values()].filter(
-      ({ name, bookers }) => name.toLowerCase().includes(words) && bookers?.includes(actorOf(call)) !== false,
+      ({ name, bookers }) =>
+        name.toLowerCase().includes(words) && bookers?.includes(actorOf(call)) !== false,
     );
     const rooms = found.map(({ roomId, name, capacity }) => ({
       room_id: roomId,
@@ -512,15 +623,22 @@ function timesOf({
   if (!(to.at > from.at) || (from.date === undefined) !== (to.date === undefined)) {
     throw new PlatformError(190002, "the times are invalid");
   }
-  const dates = from.date === undefined || to.date === undefined ? {} : { dates: { start: from.date, end: to.date } };
+  const dates =
+    from.date === undefined || to.date === undefined
+      ? {}
+      : { dates: { start: from.date, end: to.date } };
   return { start: from.at, end: to.at, timeZone: from.zone, ...dates };
 }
 
 function timeOf(value: unknown): { at: number; zone: string; date?: string } {
   const { timestamp, date, timezone } = isJsonObject(value) ? value : {};
   const zone = typeof timezone === "string" ? timezone : "Asia/Shanghai";
-  if ((timestamp === undefined) === (date === undefined)) throw new PlatformError(190002, "either timestamp or date");
-  if (typeof date === "string") return { at: Date.parse(`${date}T00:00:00Z`) / 1_000, zone: "UTC", date };
+  if ((timestamp === undefined) === (date === undefined)) {
+    throw new PlatformError(190002, "either timestamp or date");
+  }
+  if (typeof date === "string") {
+    return { at: Date.parse(`${date}T00:00:00Z`) / 1_000, zone: "UTC", date };
+  }
   if (typeof timestamp !== "string" || !/^\d{9,11}$/.test(timestamp)) {
     throw new PlatformError(190002, "timestamp is in seconds");
   }

@@ -61,7 +61,12 @@ export interface DocumentControls {
   markdown(documentId: string): string;
   addSpace(space: { name: string; members: readonly string[] }): SimWikiSpace;
   /** Puts a document into a space. Members of the space may edit it. */
-  addNode(node: { spaceId: string; documentId: string; parent?: string; type?: SimWikiNode["type"] }): SimWikiNode;
+  addNode(node: {
+    spaceId: string;
+    documentId: string;
+    parent?: string;
+    type?: SimWikiNode["type"];
+  }): SimWikiNode;
   readonly nodes: ReadonlyMap<string, SimWikiNode>;
   /** The next creations in the folder or the space meet the platform's lock that often. */
   lockTree(times: number): void;
@@ -85,7 +90,12 @@ export class SimDocuments implements DocumentControls {
     this.#world = world;
   }
 
-  addDocument(given: { owner: string; title: string; markdown: string; folder?: string }): SimDocument {
+  addDocument(given: {
+    owner: string;
+    title: string;
+    markdown: string;
+    folder?: string;
+  }): SimDocument {
     const documentId = randomHex(27);
     const now = this.#world.clock.now();
     const page: SimBlock = {
@@ -118,7 +128,11 @@ export class SimDocuments implements DocumentControls {
   }
 
   addSpace({ name, members }: { name: string; members: readonly string[] }): SimWikiSpace {
-    const space = { spaceId: String(7_000_000_000 + this.#spaces.size), name, members: new Set(members) };
+    const space = {
+      spaceId: String(7_000_000_000 + this.#spaces.size),
+      name,
+      members: new Set(members),
+    };
     this.#spaces.set(space.spaceId, space);
     return space;
   }
@@ -167,7 +181,12 @@ export class SimDocuments implements DocumentControls {
   /** Puts blocks, with their temporary ids replaced, below a parent. Returns the new ids by the temporary ones. */
   insert(
     document: SimDocument,
-    { parentId, index, children, blocks }: { parentId: string; index: number; children: string[]; blocks: SimBlock[] },
+    {
+      parentId,
+      index,
+      children,
+      blocks,
+    }: { parentId: string; index: number; children: string[]; blocks: SimBlock[] },
   ): Map<string, string> {
     const ids = new Map(blocks.map(({ block_id }) => [block_id, newId("blk")]));
     const idOf = (id: string): string => ids.get(id) ?? id;
@@ -202,8 +221,16 @@ export class SimDocuments implements DocumentControls {
 }
 
 /** The operations on documents and wiki. */
-export function documentRoutes(platform: Platform, world: WorkWorld, store: SimDocuments): ApiRoute[] {
-  const knownDocument = (call: ApiCallContext, right: "view" | "edit", code = denied): SimDocument => {
+export function documentRoutes(
+  platform: Platform,
+  world: WorkWorld,
+  store: SimDocuments,
+): ApiRoute[] {
+  const knownDocument = (
+    call: ApiCallContext,
+    right: "view" | "edit",
+    code = denied,
+  ): SimDocument => {
     const document = store.documents.get(call.params.document_id ?? "");
     if (document === undefined) throw new PlatformError(1770002, "not found", { status: 404 });
     world.require(call, document.documentId, { right, code });
@@ -212,23 +239,33 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
   /** Three writes a second to one document, and three an app, over all operations that change documents. */
   const checkWrites = (call: ApiCallContext, documentId: string): void => {
     platform.limiter.checkApi({ appId: call.app.appId, api: "docx writes" }, { perSecond: 3 });
-    platform.limiter.checkApi({ appId: call.app.appId, api: `document ${documentId}` }, { perSecond: perDocument });
+    platform.limiter.checkApi(
+      { appId: call.app.appId, api: `document ${documentId}` },
+      { perSecond: perDocument },
+    );
   };
   /** A change under its key, of the revision that the caller has read. */
-  const change = (call: ApiCallContext, api: string, apply: (document: SimDocument) => JsonObject): JsonObject => {
+  const change = (
+    call: ApiCallContext,
+    api: string,
+    apply: (document: SimDocument) => JsonObject,
+  ): JsonObject => {
     const document = knownDocument(call, "edit");
     checkWrites(call, document.documentId);
     const key = uuidKeyOf(call, 1770001);
     const conflict = new PlatformError(1770001, "the client_token was used");
     return world.once(call, { api, key, windowMs: keyWindowMs, conflict }, () => {
       const wanted = Number(call.query.get("document_revision_id") ?? -1);
-      if (wanted !== -1 && wanted !== document.revision) throw new PlatformError(1770021, "too old document");
+      if (wanted !== -1 && wanted !== document.revision) {
+        throw new PlatformError(1770021, "too old document");
+      }
       const data = apply(document);
       document.updatedAt = world.clock.now();
       return success({ ...data, document_revision_id: document.revision, client_token: key });
     });
   };
-  const nameOf = (who: string): string => platform.directory.users.get(who)?.name ?? platform.apps.get(who)?.name ?? "";
+  const nameOf = (who: string): string =>
+    platform.directory.users.get(who)?.name ?? platform.apps.get(who)?.name ?? "";
 
   return [
     {
@@ -245,12 +282,17 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
         const inWiki = new Map([...store.nodes.values()].map((node) => [node.object, node]));
         const found = [...store.documents.values()]
           .filter(({ documentId }) => world.may(actorOf(call), documentId))
-          .filter(({ documentId, title }) => `${title}\n${store.markdown(documentId)}`.toLowerCase().includes(query));
+          .filter(({ documentId, title }) =>
+            `${title}\n${store.markdown(documentId)}`.toLowerCase().includes(query),
+          );
         const size = Number(call.body.page_size ?? 15);
         if (size > 20) throw fieldError("page_size", "must be at most 20");
         const units = found.slice(0, size).map((document) => {
           const node = inWiki.get(document.documentId);
-          const url = node === undefined ? urlOf(`docx/${document.documentId}`) : urlOf(`wiki/${node.nodeToken}`);
+          const url =
+            node === undefined
+              ? urlOf(`docx/${document.documentId}`)
+              : urlOf(`wiki/${node.nodeToken}`);
           return {
             title_highlighted: document.title.replaceAll(query, `<h>${query}</h>`),
             summary_highlighted: store.markdown(document.documentId).slice(0, 80),
@@ -278,7 +320,9 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
         const document = store.documents.get(call.query.get("doc_token") ?? "");
         if (document === undefined) throw new PlatformError(2889914, "invalid token");
         world.require(call, document.documentId, { code: 2889902 });
-        return success({ content: `# ${document.title}\n\n${store.markdown(document.documentId)}` });
+        return success({
+          content: `# ${document.title}\n\n${store.markdown(document.documentId)}`,
+        });
       },
     },
     {
@@ -313,7 +357,9 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
         const folder = typeof call.body.folder_token === "string" ? call.body.folder_token : "";
         const document = store.addDocument({ owner: actorOf(call), title, markdown: "", folder });
         world.record(call, "document.create", title);
-        return success({ document: { document_id: document.documentId, revision_id: document.revision, title } });
+        return success({
+          document: { document_id: document.documentId, revision_id: document.revision, title },
+        });
       },
     },
     {
@@ -321,7 +367,9 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
       path: "/open-apis/docx/v1/documents/blocks/convert",
       personScopes: ["docx:document.block:convert"],
       handle: (call) => {
-        if (call.body.content_type !== "markdown") throw new PlatformError(1770001, "invalid param");
+        if (call.body.content_type !== "markdown") {
+          throw new PlatformError(1770001, "invalid param");
+        }
         const { top, blocks } = blocksOf(stringField(call.body, "content"));
         return success({ first_level_block_ids: top, blocks });
       },
@@ -339,12 +387,20 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
             throw new PlatformError(1770001, "merge_info is read-only");
           }
           const index = typeof call.body.index === "number" ? call.body.index : -1;
-          const ids = store.insert(document, { parentId: call.params.block_id ?? "", index, children, blocks });
+          const ids = store.insert(document, {
+            parentId: call.params.block_id ?? "",
+            index,
+            children,
+            blocks,
+          });
           for (const id of children) {
             const made = document.blocks.get(ids.get(id) ?? "");
             if (made !== undefined) world.record(call, "document.block", textOf(made));
           }
-          const relations = [...ids].map(([temporary_block_id, block_id]) => ({ temporary_block_id, block_id }));
+          const relations = [...ids].map(([temporary_block_id, block_id]) => ({
+            temporary_block_id,
+            block_id,
+          }));
           return {
             block_id_relations: relations,
             children: children.map((id) => document.blocks.get(ids.get(id) ?? "")),
@@ -357,15 +413,20 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
       personScopes: ["docx:document:write_only"],
       handle: (call) =>
         change(call, "docx.batch_update", (document) => {
-          const requests = Array.isArray(call.body.requests) ? call.body.requests.filter(isJsonObject) : [];
+          const requests = Array.isArray(call.body.requests)
+            ? call.body.requests.filter(isJsonObject)
+            : [];
           for (const { block_id, update_text_elements: update } of requests) {
             const block = document.blocks.get(String(block_id));
             const name = dataKeyOf(block?.block_type ?? 0);
-            if (block === undefined || name === undefined) throw new PlatformError(1770002, "not found");
+            if (block === undefined || name === undefined) {
+              throw new PlatformError(1770002, "not found");
+            }
             const data = block[name];
             block[name] = {
               ...(isJsonObject(data) ? data : {}),
-              elements: isJsonObject(update) && Array.isArray(update.elements) ? update.elements : [],
+              elements:
+                isJsonObject(update) && Array.isArray(update.elements) ? update.elements : [],
             };
             world.record(call, "document.update", textOf(block));
           }
@@ -382,7 +443,12 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
           const parent = document.blocks.get(call.params.block_id ?? "");
           const { start_index: start, end_index: end } = call.body;
           const children = parent?.children ?? [];
-          if (parent === undefined || typeof start !== "number" || typeof end !== "number" || end > children.length) {
+          if (
+            parent === undefined ||
+            typeof start !== "number" ||
+            typeof end !== "number" ||
+            end > children.length
+          ) {
             throw new PlatformError(1770001, "invalid range");
           }
           for (const id of children.slice(start, end)) {
@@ -405,7 +471,10 @@ export function documentRoutes(platform: Platform, world: WorkWorld, store: SimD
       handle: (call) => {
         const folder = call.query.get("folder_token") ?? "";
         const files = [...store.documents.values()]
-          .filter((document) => document.folder === folder && world.may(actorOf(call), document.documentId))
+          .filter(
+            (document) =>
+              document.folder === folder && world.may(actorOf(call), document.documentId),
+          )
           .filter((document) => folder !== "" || document.owner === actorOf(call))
           .map((document) => ({
             token: document.documentId,
@@ -432,7 +501,9 @@ function commentRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
   };
   const path = "/open-apis/drive/v1/files/:file_token/comments";
   const knownComment = (call: ApiCallContext): SimComment => {
-    const comment = documentFor(call, "view").comments.find(({ commentId }) => commentId === call.params.comment_id);
+    const comment = documentFor(call, "view").comments.find(
+      ({ commentId }) => commentId === call.params.comment_id,
+    );
     if (comment === undefined) throw new PlatformError(1069307, "not found");
     return comment;
   };
@@ -456,11 +527,18 @@ function commentRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
       personScopes: ["docs:document.comment:create"],
       handle: (call) => {
         const document = documentFor(call, "view");
-        const [reply] = isJsonObject(call.body.reply_list) ? blocksIn(call.body.reply_list.replies) : [];
+        const [reply] = isJsonObject(call.body.reply_list)
+          ? blocksIn(call.body.reply_list.replies)
+          : [];
         const text = textIn(reply?.content);
         if (text === "") throw new PlatformError(1069302, "invalid param");
         const first = { replyId: newId("7"), by: actorOf(call), text, at: world.clock.now() };
-        const comment: SimComment = { commentId: newId("7"), by: first.by, solved: false, replies: [first] };
+        const comment: SimComment = {
+          commentId: newId("7"),
+          by: first.by,
+          solved: false,
+          replies: [first],
+        };
         document.comments.push(comment);
         world.record(call, "document.comment", text);
         return success(commentView(comment));
@@ -497,9 +575,12 @@ function commentView(comment: SimComment): JsonObject {
 }
 
 function textIn(content: unknown): string {
-  const elements: unknown[] = isJsonObject(content) && Array.isArray(content.elements) ? content.elements : [];
+  const elements: unknown[] =
+    isJsonObject(content) && Array.isArray(content.elements) ? content.elements : [];
   return elements
-    .map((element) => (isJsonObject(element) && isJsonObject(element.text_run) ? String(element.text_run.text) : ""))
+    .map((element) =>
+      isJsonObject(element) && isJsonObject(element.text_run) ? String(element.text_run.text) : "",
+    )
     .join("");
 }
 
@@ -513,7 +594,9 @@ function wikiRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
     node_type: "origin",
     title: node.title,
     has_child: [...store.nodes.values()].some(({ parent }) => parent === node.nodeToken),
-    obj_edit_time: String(Math.floor((store.documents.get(node.object)?.updatedAt ?? node.createdAt) / 1_000)),
+    obj_edit_time: String(
+      Math.floor((store.documents.get(node.object)?.updatedAt ?? node.createdAt) / 1_000),
+    ),
     node_create_time: String(Math.floor(node.createdAt / 1_000)),
     creator: node.creator,
     owner: node.creator,
@@ -525,7 +608,9 @@ function wikiRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
       personScopes: ["wiki:space:retrieve"],
       limits: { perMinute: 100 },
       handle: (call) => {
-        const spaces = store.spacesOf(actorOf(call)).map(({ spaceId, name }) => ({ space_id: spaceId, name }));
+        const spaces = store
+          .spacesOf(actorOf(call))
+          .map(({ spaceId, name }) => ({ space_id: spaceId, name }));
         return success({ ...pageOf(spaces, call.query, 50) });
       },
     },
@@ -549,7 +634,9 @@ function wikiRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
       handle: (call) => {
         const { spaceId } = store.spaceFor(call, call.params.space_id ?? "");
         const parent = call.query.get("parent_node_token") ?? "";
-        const nodes = [...store.nodes.values()].filter((node) => node.spaceId === spaceId && node.parent === parent);
+        const nodes = [...store.nodes.values()].filter(
+          (node) => node.spaceId === spaceId && node.parent === parent,
+        );
         return success({ ...pageOf(nodes.map(view), call.query, 50) });
       },
     },
@@ -562,7 +649,8 @@ function wikiRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
         const { spaceId } = store.spaceFor(call, call.params.space_id ?? "");
         store.passLock(131009);
         const title = stringField(call.body, "title");
-        const parent = typeof call.body.parent_node_token === "string" ? call.body.parent_node_token : "";
+        const parent =
+          typeof call.body.parent_node_token === "string" ? call.body.parent_node_token : "";
         const { documentId } = store.addDocument({
           owner: actorOf(call),
           title,

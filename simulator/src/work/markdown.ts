@@ -31,9 +31,15 @@ export function dataKeyOf(type: number): string | undefined {
   return Object.entries(blockTypes).find(([, value]) => value === type)?.[0];
 }
 
-const lineForms: [RegExp, (found: RegExpExecArray) => { type: number; text: string; style?: JsonObject }][] = [
+const lineForms: [
+  RegExp,
+  (found: RegExpExecArray) => { type: number; text: string; style?: JsonObject },
+][] = [
   [/^(#{1,9}) +(.*)$/, ([, marks = "", text = ""]) => ({ type: 2 + marks.length, text })],
-  [/^[-*] \[([ xX])\] (.*)$/, ([, mark, text = ""]) => ({ type: 17, text, style: { done: mark !== " " } })],
+  [
+    /^[-*] \[([ xX])\] (.*)$/,
+    ([, mark, text = ""]) => ({ type: 17, text, style: { done: mark !== " " } }),
+  ],
   [/^[-*] +(.*)$/, ([, text = ""]) => ({ type: 12, text })],
   [/^\d+\. +(.*)$/, ([, text = ""]) => ({ type: 13, text })],
   [/^> ?(.*)$/, ([, text = ""]) => ({ type: 15, text })],
@@ -84,14 +90,28 @@ export function blocksOf(markdown: string): { top: string[]; blocks: SimBlock[] 
 }
 
 function textBlock(type: number, text: string, more: JsonObject = {}): SimBlock {
-  const data = type === 22 ? {} : { elements: [{ text_run: { content: text, text_element_style: {} } }], ...more };
-  return { block_id: newId("tmp"), parent_id: "", block_type: type, children: [], [dataKeyOf(type) ?? "text"]: data };
+  const data =
+    type === 22
+      ? {}
+      : { elements: [{ text_run: { content: text, text_element_style: {} } }], ...more };
+  return {
+    block_id: newId("tmp"),
+    parent_id: "",
+    block_type: type,
+    children: [],
+    [dataKeyOf(type) ?? "text"]: data,
+  };
 }
 
 function addTable(blocks: SimBlock[], rows: string[][]): string {
   const columns = Math.max(1, ...rows.map(({ length }) => length));
   const cells: string[] = [];
-  const table: SimBlock = { block_id: newId("tmp"), parent_id: "", block_type: 31, children: cells };
+  const table: SimBlock = {
+    block_id: newId("tmp"),
+    parent_id: "",
+    block_type: 31,
+    children: cells,
+  };
   blocks.push(table);
   for (const row of rows) {
     for (let column = 0; column < columns; column += 1) {
@@ -117,9 +137,14 @@ function addTable(blocks: SimBlock[], rows: string[][]): string {
 /** The plain text of a block. */
 export function textOf(block: SimBlock): string {
   const data = block[dataKeyOf(block.block_type) ?? ""];
-  const elements: unknown[] = isJsonObject(data) && Array.isArray(data.elements) ? data.elements : [];
+  const elements: unknown[] =
+    isJsonObject(data) && Array.isArray(data.elements) ? data.elements : [];
   return elements
-    .map((element) => (isJsonObject(element) && isJsonObject(element.text_run) ? String(element.text_run.content) : ""))
+    .map((element) =>
+      isJsonObject(element) && isJsonObject(element.text_run)
+        ? String(element.text_run.content)
+        : "",
+    )
     .join("");
 }
 
@@ -145,7 +170,8 @@ export function markdownOf(rootId: string, blocks: ReadonlyMap<string, SimBlock>
     return text;
   };
   const tableLines = (block: SimBlock): string => {
-    const table = isJsonObject(block.table) && isJsonObject(block.table.property) ? block.table.property : {};
+    const table =
+      isJsonObject(block.table) && isJsonObject(block.table.property) ? block.table.property : {};
     const columns = Number(table.column_size ?? 1);
     const cells = (block.children ?? []).map(plain);
     const rows = Array.from({ length: Math.ceil(cells.length / columns) }, (_, row) =>

@@ -56,7 +56,11 @@ export interface MeetingControls {
 }
 
 const maxFound = 150;
-const minutesReading = ["minutes:minutes.artifacts:read", "minutes:minutes:readonly", "minutes:minutes"];
+const minutesReading = [
+  "minutes:minutes.artifacts:read",
+  "minutes:minutes:readonly",
+  "minutes:minutes",
+];
 
 export class SimMeetings implements MeetingControls {
   readonly meetings = new Map<string, SimMeeting>();
@@ -90,7 +94,15 @@ export class SimMeetings implements MeetingControls {
   ): SimMinutes {
     const now = this.#world.clock.now();
     const token = `obcn${randomHex(20)}`;
-    const added = { token, createdAt: now, chapters: [], todos: [], readyAt: now, deleted: false, ...given };
+    const added = {
+      token,
+      createdAt: now,
+      chapters: [],
+      todos: [],
+      readyAt: now,
+      deleted: false,
+      ...given,
+    };
     this.minutes.set(token, added);
     return added;
   }
@@ -108,7 +120,12 @@ export class SimMeetings implements MeetingControls {
       {
         method: "GET",
         path: "/open-apis/vc/v1/meetings/:meeting_id",
-        personScopes: ["vc:meeting.meetingevent:read", "vc:meeting:readonly", "vc:meeting", "vc:meeting.search:read"],
+        personScopes: [
+          "vc:meeting.meetingevent:read",
+          "vc:meeting:readonly",
+          "vc:meeting",
+          "vc:meeting.search:read",
+        ],
         handle: (call) => this.#meeting(platform, call),
       },
       {
@@ -133,7 +150,14 @@ export class SimMeetings implements MeetingControls {
           const { token, title, owner, createdAt } = this.#openMinutes(call);
           const url = linkOf(token);
           return success({
-            minute: { token, title, owner_id: owner, create_time: String(createdAt), duration: "0", url },
+            minute: {
+              token,
+              title,
+              owner_id: owner,
+              create_time: String(createdAt),
+              duration: "0",
+              url,
+            },
           });
         },
       },
@@ -170,8 +194,12 @@ export class SimMeetings implements MeetingControls {
 
   #meeting(platform: Platform, call: ApiCallContext): JsonObject {
     const meeting = this.meetings.get(call.params.meeting_id ?? "");
-    if (meeting === undefined) throw new PlatformError(121005, "the meeting does not exist", { status: 404 });
-    if (!attended(meeting, actorOf(call))) throw new PlatformError(121003, "no permission", { status: 403 });
+    if (meeting === undefined) {
+      throw new PlatformError(121005, "the meeting does not exist", { status: 404 });
+    }
+    if (!attended(meeting, actorOf(call))) {
+      throw new PlatformError(121003, "no permission", { status: 403 });
+    }
     const participants = [...new Set([meeting.organizer, ...meeting.participants])];
     return success({
       meeting: {
@@ -180,21 +208,38 @@ export class SimMeetings implements MeetingControls {
         start_time: String(Math.floor(meeting.start / 1_000)),
         end_time: String(Math.floor(meeting.end / 1_000)),
         host_user: { id: meeting.organizer, user_type: 1 },
-        participants: participants.filter((id) => platform.directory.users.has(id)).map((id) => ({ id, user_type: 1 })),
+        participants: participants
+          .filter((id) => platform.directory.users.has(id))
+          .map((id) => ({ id, user_type: 1 })),
         ...(meeting.noteId === undefined ? {} : { note_id: meeting.noteId }),
       },
     });
   }
 
   #note(call: ApiCallContext): JsonObject {
-    const meeting = [...this.meetings.values()].find(({ noteId }) => noteId === call.params.note_id);
-    if (meeting === undefined) throw new PlatformError(121004, "the note does not exist", { status: 404 });
-    if (!attended(meeting, actorOf(call))) throw new PlatformError(121003, "no permission", { status: 403 });
+    const meeting = [...this.meetings.values()].find(
+      ({ noteId }) => noteId === call.params.note_id,
+    );
+    if (meeting === undefined) {
+      throw new PlatformError(121004, "the note does not exist", { status: 404 });
+    }
+    if (!attended(meeting, actorOf(call))) {
+      throw new PlatformError(121003, "no permission", { status: 403 });
+    }
     const { summary, verbatim } = meeting.noteDocuments;
     const created = String(Math.floor(meeting.end / 1_000));
-    const artifact = (artifact_type: number, doc_token: string) => ({ artifact_type, create_time: created, doc_token });
-    const artifacts = [artifact(1, summary), ...(verbatim === undefined ? [] : [artifact(2, verbatim)])];
-    return success({ note: { creator_id: meeting.organizer, create_time: created, artifacts, references: [] } });
+    const artifact = (artifact_type: number, doc_token: string) => ({
+      artifact_type,
+      create_time: created,
+      doc_token,
+    });
+    const artifacts = [
+      artifact(1, summary),
+      ...(verbatim === undefined ? [] : [artifact(2, verbatim)]),
+    ];
+    return success({
+      note: { creator_id: meeting.organizer, create_time: created, artifacts, references: [] },
+    });
   }
 
   #searchMinutes(platform: Platform, call: ApiCallContext): JsonObject {
@@ -221,15 +266,21 @@ export class SimMeetings implements MeetingControls {
 
   #openMinutes(call: ApiCallContext): SimMinutes {
     const minutes = this.minutes.get(call.params.minute_token ?? "");
-    if (minutes === undefined) throw new PlatformError(2091002, "the minutes do not exist", { status: 404 });
+    if (minutes === undefined) {
+      throw new PlatformError(2091002, "the minutes do not exist", { status: 404 });
+    }
     if (minutes.deleted) throw new PlatformError(2091004, "the minutes were deleted");
-    if (!mayRead(minutes, actorOf(call))) throw new PlatformError(2091005, "permission denied", { status: 403 });
+    if (!mayRead(minutes, actorOf(call))) {
+      throw new PlatformError(2091005, "permission denied", { status: 403 });
+    }
     return minutes;
   }
 
   #artifacts(platform: Platform, call: ApiCallContext): JsonObject {
     const minutes = this.#openMinutes(call);
-    if (minutes.readyAt > this.#world.clock.now()) throw new PlatformError(2091003, "the minutes are not ready");
+    if (minutes.readyAt > this.#world.clock.now()) {
+      throw new PlatformError(2091003, "the minutes are not ready");
+    }
     return success({
       summary: minutes.summary,
       minute_chapters: minutes.chapters.map(({ title, summary, startMs }) => ({
@@ -265,11 +316,18 @@ function includes(wanted: unknown, ids: readonly string[]): boolean {
 /** ISO times; an absent end is open. */
 function within(range: unknown, at: number): boolean {
   const { start_time: start, end_time: end } = isJsonObject(range) ? range : {};
-  return !(typeof start === "string" && at < Date.parse(start)) && !(typeof end === "string" && at > Date.parse(end));
+  return (
+    !(typeof start === "string" && at < Date.parse(start)) &&
+    !(typeof end === "string" && at > Date.parse(end))
+  );
 }
 
 /** A search gives 30 a page and 150 in all. */
-function foundPage<T>(call: ApiCallContext, found: readonly T[], view: (item: T) => JsonObject): JsonObject {
+function foundPage<T>(
+  call: ApiCallContext,
+  found: readonly T[],
+  view: (item: T) => JsonObject,
+): JsonObject {
   const { items, ...page } = pageOf(found.toReversed().slice(0, maxFound), call.query, 30);
   return success({ ...page, total: found.length, items: items.map(view) });
 }

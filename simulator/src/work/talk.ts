@@ -1,6 +1,11 @@
 import { personTalkScopes } from "../apps.ts";
 import { type SimChat, opensThreads } from "../directory.ts";
-import { type MessageStore, messageView, renderContent, type SimMessage } from "../message-store.ts";
+import {
+  type MessageStore,
+  messageView,
+  renderContent,
+  type SimMessage,
+} from "../message-store.ts";
 import {
   type ApiCallContext,
   type ApiRoute,
@@ -49,9 +54,14 @@ function personsChat(platform: Platform, chatId: string, openId: string): SimCha
   const chat = platform.directory.chats.get(chatId);
   if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
   if (chat.status !== "normal") {
-    throw new PlatformError(232009, "Your request specifies a chat which has already been dissolved.");
+    throw new PlatformError(
+      232009,
+      "Your request specifies a chat which has already been dissolved.",
+    );
   }
-  if (!chat.members.has(openId)) throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  if (!chat.members.has(openId)) {
+    throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  }
   return chat;
 }
 
@@ -60,12 +70,22 @@ function visibleIn(messages: MessageStore, chat: SimChat): SimMessage[] {
 }
 
 /** History of a chat or thread as a person of it sees it. */
-export function historyOfPerson(platform: Platform, call: ApiCallContext, openId: string): JsonObject {
+export function historyOfPerson(
+  platform: Platform,
+  call: ApiCallContext,
+  openId: string,
+): JsonObject {
   const id = call.query.get("container_id") ?? "";
   const type = call.query.get("container_id_type");
-  if (type !== "chat" && type !== "thread") throw fieldError("container_id_type", "must be chat or thread");
-  const seconds = (name: string, missing: number): number => Number(call.query.get(name) || missing);
-  const [start, end] = [seconds("start_time", 0) * 1_000, seconds("end_time", Number.MAX_SAFE_INTEGER) * 1_000];
+  if (type !== "chat" && type !== "thread") {
+    throw fieldError("container_id_type", "must be chat or thread");
+  }
+  const seconds = (name: string, missing: number): number =>
+    Number(call.query.get(name) || missing);
+  const [start, end] = [
+    seconds("start_time", 0) * 1_000,
+    seconds("end_time", Number.MAX_SAFE_INTEGER) * 1_000,
+  ];
   const chats = type === "chat" ? [personsChat(platform, id, openId)] : chatsOf(platform, openId);
   const external = chats.find((chat) => chat.external);
   if (type === "chat" && external !== undefined) {
@@ -73,7 +93,10 @@ export function historyOfPerson(platform: Platform, call: ApiCallContext, openId
   }
   const found = chats
     .flatMap((chat) => visibleIn(platform.messages, chat))
-    .filter(({ threadId, createdAt }) => (type === "chat" || threadId === id) && createdAt >= start && createdAt <= end)
+    .filter(
+      ({ threadId, createdAt }) =>
+        (type === "chat" || threadId === id) && createdAt >= start && createdAt <= end,
+    )
     .toSorted((left, right) => left.createdAt - right.createdAt);
   if (call.query.get("sort_type") === "ByCreateTimeDesc") found.reverse();
   const { items, ...page } = pageOf(found, call.query, 50);
@@ -81,7 +104,11 @@ export function historyOfPerson(platform: Platform, call: ApiCallContext, openId
 }
 
 /** A message of a chat of the person. */
-export function messageOfPerson(platform: Platform, call: ApiCallContext, openId: string): SimMessage {
+export function messageOfPerson(
+  platform: Platform,
+  call: ApiCallContext,
+  openId: string,
+): SimMessage {
   const message = platform.messages.get(call.params.message_id ?? "");
   if (message === undefined || message.recalled) {
     throw new PlatformError(230110, "The message does not exist or is deleted.");
@@ -105,7 +132,8 @@ function searchMessages(platform: Platform, call: ApiCallContext): JsonObject {
   const found = chatsOf(platform, actorOf(call))
     .filter(
       (chat) =>
-        (!Array.isArray(inChats) || inChats.includes(chat.chatId)) && (type === undefined || chat.type === type),
+        (!Array.isArray(inChats) || inChats.includes(chat.chatId)) &&
+        (type === undefined || chat.type === type),
     )
     .flatMap((chat) => visibleIn(platform.messages, chat))
     .filter(
@@ -153,7 +181,9 @@ function searchChats(platform: Platform, call: ApiCallContext): JsonObject {
 
 /** People of the company by name; a bot may not search. */
 function searchPeople(platform: Platform, call: ApiCallContext): JsonObject {
-  if (call.person === undefined) throw new PlatformError(99991663, "Invalid access token for authorization.");
+  if (call.person === undefined) {
+    throw new PlatformError(99991663, "Invalid access token for authorization.");
+  }
   const words = stringField({ query: call.query.get("query") }, "query").toLowerCase();
   const { tenantKey } = call.person;
   const found = [...platform.directory.users.values()].filter(
@@ -187,9 +217,18 @@ export function sendAsPerson(platform: Platform, call: ApiCallContext, openId: s
 }
 
 /** Answers a message of a chat of the person, in their name. */
-export function replyAsPerson(platform: Platform, call: ApiCallContext, openId: string): JsonObject {
+export function replyAsPerson(
+  platform: Platform,
+  call: ApiCallContext,
+  openId: string,
+): JsonObject {
   return spokenOnce(platform, call, openId, () => {
-    const { messageId, chatId, threadId, rootId = messageId } = messageOfPerson(platform, call, openId);
+    const {
+      messageId,
+      chatId,
+      threadId,
+      rootId = messageId,
+    } = messageOfPerson(platform, call, openId);
     const links = { rootId, parentId: messageId, ...(threadId === undefined ? {} : { threadId }) };
     return { chat: personsChat(platform, chatId, openId), links };
   });
@@ -199,7 +238,8 @@ export function replyAsPerson(platform: Platform, call: ApiCallContext, openId: 
 function directChat(platform: Platform, openId: string, other: string): SimChat {
   if (!platform.directory.users.has(other)) throw new PlatformError(99992361, "open_id cross app");
   const open = [...platform.directory.chats.values()].find(
-    ({ type, members, bots }) => type === "p2p" && bots.size === 0 && members.has(openId) && members.has(other),
+    ({ type, members, bots }) =>
+      type === "p2p" && bots.size === 0 && members.has(openId) && members.has(other),
   );
   if (open !== undefined) return open;
   const chat = platform.directory.addChat({ type: "p2p", members: [openId, other] });
@@ -207,7 +247,12 @@ function directChat(platform: Platform, openId: string, other: string): SimChat 
   return chat;
 }
 
-function spokenOnce(platform: Platform, call: ApiCallContext, openId: string, place: () => Spoken): JsonObject {
+function spokenOnce(
+  platform: Platform,
+  call: ApiCallContext,
+  openId: string,
+  place: () => Spoken,
+): JsonObject {
   const uuid = optionalStringField(call.body, "uuid");
   const caller = `${call.app.appId} ${openId}`;
   const earlier = uuid === undefined ? undefined : platform.uuids.find(caller, uuid);
@@ -219,7 +264,11 @@ function spokenOnce(platform: Platform, call: ApiCallContext, openId: string, pl
   if (messageType !== "text" && messageType !== "post") {
     throw new PlatformError(230054, "not supported in a person's name");
   }
-  const rendered = renderContent(messageType, stringField(call.body, "content"), mentionLookup(platform, chat));
+  const rendered = renderContent(
+    messageType,
+    stringField(call.body, "content"),
+    mentionLookup(platform, chat),
+  );
   platform.limiter.checkBusiness(`chat ${chat.chatId}`, 5);
   const message = platform.messages.add({
     chatId: chat.chatId,

@@ -72,7 +72,12 @@ export class SimTasks implements TaskControls {
     const comments = "/open-apis/task/v2/comments";
     return [
       { method: "GET", path: tasks, personScopes: reading, handle: (call) => this.#mine(call) },
-      { method: "POST", path: `${tasks}/search`, personScopes: reading, handle: (call) => this.#search(call) },
+      {
+        method: "POST",
+        path: `${tasks}/search`,
+        personScopes: reading,
+        handle: (call) => this.#search(call),
+      },
       {
         method: "POST",
         path: tasks,
@@ -87,7 +92,12 @@ export class SimTasks implements TaskControls {
         limits: { perSecond: 10 },
         handle: (call) => success({ task: viewOf(this.#seen(call)) }),
       },
-      { method: "PATCH", path: `${tasks}/:task_guid`, personScopes: writing, handle: (call) => this.#patch(call) },
+      {
+        method: "PATCH",
+        path: `${tasks}/:task_guid`,
+        personScopes: writing,
+        handle: (call) => this.#patch(call),
+      },
       {
         method: "POST",
         path: `${tasks}/:task_guid/add_members`,
@@ -126,14 +136,20 @@ export class SimTasks implements TaskControls {
 
   #seen(call: ApiCallContext, guid = call.params.task_guid ?? ""): SimTask {
     const task = this.tasks.get(guid);
-    if (task === undefined) throw new PlatformError(1470404, "the task does not exist", { status: 404 });
-    if (!sees(task, actorOf(call))) throw new PlatformError(1470403, "no permission", { status: 403 });
+    if (task === undefined) {
+      throw new PlatformError(1470404, "the task does not exist", { status: 404 });
+    }
+    if (!sees(task, actorOf(call))) {
+      throw new PlatformError(1470403, "no permission", { status: 403 });
+    }
     return task;
   }
 
   /** Tasks that the person is responsible for: there are none of an app. */
   #mine(call: ApiCallContext): JsonObject {
-    if (call.person === undefined) throw new PlatformError(99991663, "Invalid access token for authorization.");
+    if (call.person === undefined) {
+      throw new PlatformError(99991663, "Invalid access token for authorization.");
+    }
     const { openId } = call.person;
     const completed = call.query.get("completed");
     const found = [...this.tasks.values()].filter(
@@ -149,7 +165,11 @@ export class SimTasks implements TaskControls {
   #search(call: ApiCallContext): JsonObject {
     const { query, filter } = call.body;
     const words = typeof query === "string" ? query.toLowerCase() : "";
-    const { creator_ids: creators, assignee_ids: assignees, is_completed: done } = isJsonObject(filter) ? filter : {};
+    const {
+      creator_ids: creators,
+      assignee_ids: assignees,
+      is_completed: done,
+    } = isJsonObject(filter) ? filter : {};
     const found = [...this.tasks.values()].filter(
       (task) =>
         sees(task, actorOf(call)) &&
@@ -172,28 +192,36 @@ export class SimTasks implements TaskControls {
     const token = call.body.client_token;
     const key = typeof token === "string" && token !== "" ? token : undefined;
     const conflict = new PlatformError(1470422, "the client_token is in use", { status: 500 });
-    return this.#world.once(call, { api: "task.create", key, windowMs: keyWindowMs, conflict }, () => {
-      const summary = stringField(call.body, "summary");
-      if (summary.length > 3_000) throw new PlatformError(1470400, "summary is too long");
-      const task = this.#kept({
-        summary,
-        description: typeof call.body.description === "string" ? call.body.description : "",
-        creator: actorOf(call),
-        members: membersOf(platform, call),
-        ...dueOf(call.body.due),
-      });
-      this.#world.record(call, "task.create", summary);
-      return success({ task: viewOf(task) });
-    });
+    return this.#world.once(
+      call,
+      { api: "task.create", key, windowMs: keyWindowMs, conflict },
+      () => {
+        const summary = stringField(call.body, "summary");
+        if (summary.length > 3_000) throw new PlatformError(1470400, "summary is too long");
+        const task = this.#kept({
+          summary,
+          description: typeof call.body.description === "string" ? call.body.description : "",
+          creator: actorOf(call),
+          members: membersOf(platform, call),
+          ...dueOf(call.body.due),
+        });
+        this.#world.record(call, "task.create", summary);
+        return success({ task: viewOf(task) });
+      },
+    );
   }
 
   #patch(call: ApiCallContext): JsonObject {
     const task = this.#seen(call);
     const { task: change, update_fields: named } = call.body;
     const names: readonly unknown[] = Array.isArray(named) ? named : [];
-    if (!isJsonObject(change) || names.length === 0) throw fieldError("update_fields", "is required");
+    if (!isJsonObject(change) || names.length === 0) {
+      throw fieldError("update_fields", "is required");
+    }
     const wrong = names.find((name) => typeof name !== "string" || !fields.includes(name));
-    if (wrong !== undefined) throw new PlatformError(1470400, `update_fields: ${String(wrong)} is unknown`);
+    if (wrong !== undefined) {
+      throw new PlatformError(1470400, `update_fields: ${String(wrong)} is unknown`);
+    }
     if (names.includes("summary")) task.summary = stringField(change, "summary");
     if (names.includes("description")) {
       task.description = typeof change.description === "string" ? change.description : "";
@@ -204,7 +232,9 @@ export class SimTasks implements TaskControls {
     }
     if (names.includes("completed_at")) {
       const at = Number(change.completed_at ?? 0);
-      if (at > 0 && task.completedAt > 0) throw new PlatformError(1470400, "the task is completed already");
+      if (at > 0 && task.completedAt > 0) {
+        throw new PlatformError(1470400, "the task is completed already");
+      }
       task.completedAt = at;
     }
     this.#world.record(call, "task.change", `${task.summary} ${names.join(",")}`);
@@ -216,20 +246,34 @@ export class SimTasks implements TaskControls {
     const token = call.body.client_token;
     const key = typeof token === "string" && token !== "" ? token : undefined;
     const conflict = new PlatformError(1470422, "the client_token is in use", { status: 500 });
-    return this.#world.once(call, { api: `task.members ${task.guid}`, key, windowMs: keyWindowMs, conflict }, () => {
-      const added = membersOf(platform, call).filter(
-        ({ id, role }) => !task.members.some((member) => member.id === id && member.role === role),
-      );
-      task.members.push(...added);
-      this.#world.record(call, "task.members", `${task.summary} ${added.map(({ id }) => id).join(",")}`);
-      return success({ task: viewOf(task) });
-    });
+    return this.#world.once(
+      call,
+      { api: `task.members ${task.guid}`, key, windowMs: keyWindowMs, conflict },
+      () => {
+        const added = membersOf(platform, call).filter(
+          ({ id, role }) =>
+            !task.members.some((member) => member.id === id && member.role === role),
+        );
+        task.members.push(...added);
+        this.#world.record(
+          call,
+          "task.members",
+          `${task.summary} ${added.map(({ id }) => id).join(",")}`,
+        );
+        return success({ task: viewOf(task) });
+      },
+    );
   }
 
   #comment(call: ApiCallContext): JsonObject {
     const task = this.#seen(call, stringField(call.body, "resource_id"));
     const content = stringField(call.body, "content");
-    const comment = { id: String(task.comments.length + 1), by: actorOf(call), content, at: this.#world.clock.now() };
+    const comment = {
+      id: String(task.comments.length + 1),
+      by: actorOf(call),
+      content,
+      at: this.#world.clock.now(),
+    };
     task.comments.push(comment);
     this.#world.record(call, "task.comment", content);
     return success({ comment: commentView(comment) });
@@ -258,7 +302,9 @@ function membersOf(platform: Platform, call: ApiCallContext): TaskMember[] {
     }
     const user = platform.directory.users.get(id);
     const isKnown =
-      type === "app" ? platform.apps.has(id) : user !== undefined && user.tenantKey === call.person?.tenantKey;
+      type === "app"
+        ? platform.apps.has(id)
+        : user !== undefined && user.tenantKey === call.person?.tenantKey;
     if (!isKnown) throw new PlatformError(1470403, "no permission to this member", { status: 403 });
     return { id, type: type === "app" ? ("app" as const) : ("user" as const), role };
   });
@@ -282,8 +328,14 @@ function viewOf(task: SimTask): JsonObject {
     guid: task.guid,
     summary: task.summary,
     description: task.description,
-    ...(task.due === undefined ? {} : { due: { timestamp: String(task.due.at), is_all_day: task.due.allDay } }),
-    creator: { id: task.creator, type: task.creator.startsWith("cli_") ? "app" : "user", role: "creator" },
+    ...(task.due === undefined
+      ? {}
+      : { due: { timestamp: String(task.due.at), is_all_day: task.due.allDay } }),
+    creator: {
+      id: task.creator,
+      type: task.creator.startsWith("cli_") ? "app" : "user",
+      role: "creator",
+    },
     members: task.members,
     completed_at: String(task.completedAt),
     created_at: String(task.createdAt),

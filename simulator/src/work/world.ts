@@ -74,9 +74,15 @@ export class WorkWorld implements WorldControls {
   }
 
   /** Throws the code where the caller may not do that. */
-  require(call: ApiCallContext, objectId: string, { right = "view", code }: { right?: Right; code: number }): void {
+  require(
+    call: ApiCallContext,
+    objectId: string,
+    { right = "view", code }: { right?: Right; code: number },
+  ): void {
     if (!this.may(actorOf(call), objectId, right)) {
-      throw new PlatformError(code, "permission denied", { status: code < 100_000_000 ? 403 : 400 });
+      throw new PlatformError(code, "permission denied", {
+        status: code < 100_000_000 ? 403 : 400,
+      });
     }
   }
 

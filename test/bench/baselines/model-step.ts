@@ -8,7 +8,10 @@ export const noteTool: ToolSpec = {
   inputSchema: { type: "object", properties: { key: { type: "string" } }, required: ["key"] },
 };
 
-export async function modelStep(chain: ModelChain, messages: readonly Message[]): Promise<StepResult> {
+export async function modelStep(
+  chain: ModelChain,
+  messages: readonly Message[],
+): Promise<StepResult> {
   return await readStep(chain.stream({ messages, tools: [noteTool], system: "bench" }));
 }
 
@@ -25,8 +28,16 @@ export async function bareLoop(
       history.push({ role: "assistant", content: [{ type: "text", text: step.text }] });
       return textOf(history.at(-1) ?? { role: "user", content: [] });
     }
-    const use = { type: "tool_use", id: call.id, name: call.name, arguments: JSON.parse(call.arguments) } as const;
+    const use = {
+      type: "tool_use",
+      id: call.id,
+      name: call.name,
+      arguments: JSON.parse(call.arguments),
+    } as const;
     history.push({ role: "assistant", content: [use] });
-    history.push({ role: "tool", content: [toolResultPart(call.id, await callTool(call.arguments))] });
+    history.push({
+      role: "tool",
+      content: [toolResultPart(call.id, await callTool(call.arguments))],
+    });
   }
 }

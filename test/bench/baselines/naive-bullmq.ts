@@ -1,7 +1,13 @@
 import { Queue, QueueEvents, Worker, type Job } from "bullmq";
 import type { Message } from "@larkline/protocol";
 import { Redis } from "ioredis";
-import { apiOfEnvironment, chainOfEnvironment, redisUrl, serveReady, serveWebhook } from "./settings.ts";
+import {
+  apiOfEnvironment,
+  chainOfEnvironment,
+  redisUrl,
+  serveReady,
+  serveWebhook,
+} from "./settings.ts";
 import { bareLoop } from "./model-step.ts";
 
 // For scale: the same work on BullMQ as its manual shows it (a turn queue, a tool queue, a turn waits
@@ -34,7 +40,11 @@ function worker(): void {
       histories.set(data.chatId, history);
       history.push({ role: "user", content: [{ type: "text", text: data.text }] });
       const reply = await bareLoop(chain, history, async (argumentsText) => {
-        const job = await tools.add("note_pure", { argumentsText }, { removeOnComplete: { age: 60 } });
+        const job = await tools.add(
+          "note_pure",
+          { argumentsText },
+          { removeOnComplete: { age: 60 } },
+        );
         return String(await job.waitUntilFinished(events));
       });
       await api.messages.reply({
@@ -51,15 +61,21 @@ function worker(): void {
 }
 
 function runner(): void {
-  const toolWorker = new Worker("naive-tools", async ({ data }: Job<{ argumentsText: string }>) => data.argumentsText, {
-    connection,
-    concurrency: 50,
-  });
+  const toolWorker = new Worker(
+    "naive-tools",
+    async ({ data }: Job<{ argumentsText: string }>) => data.argumentsText,
+    {
+      connection,
+      concurrency: 50,
+    },
+  );
   logErrors(toolWorker);
   serveReady();
 }
 
 const roles = { ingress, worker, runner };
 const role = process.argv[2];
-if (role !== "ingress" && role !== "worker" && role !== "runner") throw new Error("role: ingress, worker or runner");
+if (role !== "ingress" && role !== "worker" && role !== "runner") {
+  throw new Error("role: ingress, worker or runner");
+}
 roles[role]();

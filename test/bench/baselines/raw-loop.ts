@@ -12,7 +12,12 @@ async function answer(chatId: string, messageId: string, text: string): Promise<
   histories.set(chatId, history);
   history.push({ role: "user", content: [{ type: "text", text }] });
   const reply = await bareLoop(chain, history, async (argumentsText) => argumentsText);
-  await api.messages.reply({ messageId, text: reply, uuid: `raw-${messageId}`.slice(0, 50), inThread: false });
+  await api.messages.reply({
+    messageId,
+    text: reply,
+    uuid: `raw-${messageId}`.slice(0, 50),
+    inThread: false,
+  });
 }
 
 serveWebhook(async ({ chatId, messageId, text }) => {

@@ -17,7 +17,9 @@ export function chainOfEnvironment(): ModelChain {
     apiKey: setting("ANTHROPIC_API_KEY"),
     baseUrl: setting("ANTHROPIC_BASE_URL"),
   });
-  return createModelChain({ models: [{ info: findModelInfo("anthropic", "claude-sonnet-4-6"), backend }] });
+  return createModelChain({
+    models: [{ info: findModelInfo("anthropic", "claude-sonnet-4-6"), backend }],
+  });
 }
 
 export function apiOfEnvironment() {
@@ -56,5 +58,8 @@ export function serveWebhook(accept: (message: FeishuMessage) => Promise<void>):
 
 /** Serves `/ready` only. */
 export function serveReady(): void {
-  createServer((_request, response) => response.end("ok")).listen(Number(setting("PORT")), "127.0.0.1");
+  createServer((_request, response) => response.end("ok")).listen(
+    Number(setting("PORT")),
+    "127.0.0.1",
+  );
 }

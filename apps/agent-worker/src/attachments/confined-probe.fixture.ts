@@ -15,7 +15,8 @@ const port = Number(process.argv[2]);
 const attempts: Record<string, () => unknown> = {
   "read a file of the machine": () => readFileSync("/etc/hostname"),
   "list the checkout": () => readdirSync(new URL("../../../../", import.meta.url)),
-  "read another package": () => readFileSync(new URL("../../../../packages/store/package.json", import.meta.url)),
+  "read another package": () =>
+    readFileSync(new URL("../../../../packages/store/package.json", import.meta.url)),
   "read the code of the worker": () => readFileSync(new URL("../main.ts", import.meta.url)),
   "write a file": () => writeFileSync("/tmp/attachments-probe", ""),
   "write into its own code": () => writeFileSync(new URL("probe.txt", import.meta.url), ""),
@@ -23,7 +24,8 @@ const attempts: Record<string, () => unknown> = {
   "start a thread": () => new Worker("1", { eval: true }),
   "run code from text": () => Function("return 1")(),
   "open a connection": () => connect(port, "127.0.0.1"),
-  "write a file as a database": async () => new (await import("node:sqlite")).DatabaseSync("/tmp/attachments-probe"),
+  "write a file as a database": async () =>
+    new (await import("node:sqlite")).DatabaseSync("/tmp/attachments-probe"),
   "signal another process": () => process.kill(process.ppid, 0),
   "wait for connections": () => createServer().listen(0),
   "look up a name": () => lookup("localhost", () => undefined),

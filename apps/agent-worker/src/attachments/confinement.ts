@@ -41,7 +41,9 @@ function refuse(): never {
 }
 
 function functionsOf(target: object): string[] {
-  return Object.getOwnPropertyNames(target).filter((name) => typeof Reflect.get(target, name) === "function");
+  return Object.getOwnPropertyNames(target).filter(
+    (name) => typeof Reflect.get(target, name) === "function",
+  );
 }
 
 /**

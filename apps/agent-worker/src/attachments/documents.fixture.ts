@@ -67,7 +67,8 @@ function contentTypes(path: string, type: string): string {
 
 function relationships(...targets: [type: string, target: string][]): string {
   const list = targets.map(
-    ([type, target], i) => `<Relationship Id="rId${i + 1}" Type="${office}/${type}" Target="${target}"/>`,
+    ([type, target], i) =>
+      `<Relationship Id="rId${i + 1}" Type="${office}/${type}" Target="${target}"/>`,
   );
   return `${declaration}<Relationships xmlns="${openXml}/package/2006/relationships">${list.join("")}</Relationships>`;
 }
@@ -77,7 +78,10 @@ export function wordOf(body: string, parts: Record<string, ZipPart> = {}): Buffe
   return zipOf({
     "[Content_Types].xml": contentTypes("word/document.xml", "wordprocessingml.document"),
     "_rels/.rels": relationships(["officeDocument", "word/document.xml"]),
-    "word/_rels/document.xml.rels": relationships(["styles", "styles.xml"], ["footnotes", "footnotes.xml"]),
+    "word/_rels/document.xml.rels": relationships(
+      ["styles", "styles.xml"],
+      ["footnotes", "footnotes.xml"],
+    ),
     "word/styles.xml": `${declaration}<w:styles xmlns:w="w"><w:style w:type="paragraph" w:styleId="2"><w:name w:val="heading 1"/></w:style><w:style w:styleId="a"><w:name w:val="Normal"/></w:style></w:styles>`,
     "word/footnotes.xml": `${declaration}<w:footnotes xmlns:w="w"><w:footnote w:id="1"><w:p><w:r><w:t>脚注一</w:t></w:r></w:p></w:footnote></w:footnotes>`,
     "word/document.xml": `${declaration}<w:document xmlns:w="w" xmlns:mc="mc"><w:body>${body}</w:body></w:document>`,
@@ -91,7 +95,10 @@ export function paragraph(text: string, properties = ""): string {
 }
 
 /** A workbook: sheet names to rows (`row` elements). */
-export function workbookOf(sheets: Record<string, string>, strings: readonly string[] = []): Buffer {
+export function workbookOf(
+  sheets: Record<string, string>,
+  strings: readonly string[] = [],
+): Buffer {
   const names = Object.keys(sheets);
   const list = names
     .map(
@@ -128,7 +135,10 @@ export function presentationOf(slides: readonly string[], notes: string): Buffer
     parts[`ppt/slides/slide${file}.xml`] =
       `${declaration}<p:sld xmlns:p="p" xmlns:a="a"><p:txBody>${body}</p:txBody></p:sld>`;
     if (i === 0) {
-      parts[`ppt/slides/_rels/slide${file}.xml.rels`] = relationships(["notesSlide", "../notesSlides/n1.xml"]);
+      parts[`ppt/slides/_rels/slide${file}.xml.rels`] = relationships([
+        "notesSlide",
+        "../notesSlides/n1.xml",
+      ]);
     }
   }
   const list = slides.map((_, i) => `<p:sldId id="${256 + i}" r:id="rId${total - i}"/>`).join("");

@@ -33,7 +33,10 @@ export class Draft {
   pages: number | undefined;
   truncated = false;
 
-  constructor(mediaType: string, limits: { maxChars: number; patienceMs: number; patienceCpuMs: number }) {
+  constructor(
+    mediaType: string,
+    limits: { maxChars: number; patienceMs: number; patienceCpuMs: number },
+  ) {
     this.mediaType = mediaType;
     this.#room = limits.maxChars;
     this.#untilMs = performance.now() + limits.patienceMs;
@@ -97,10 +100,17 @@ const strange = new RegExp(String.raw`[\uFFFD\p{Co}\p{Cn}]|(?![\f\u001b])\p{Cc}`
  * are, a wrong encoding. A tenth of them are in no writing, or hardly any is a letter or a digit.
  */
 function looksLikeNoise(text: string): boolean {
-  const sample = text.slice(0, noiseSample).toWellFormed().replaceAll(headings, "").replaceAll(/\s+/g, "");
+  const sample = text
+    .slice(0, noiseSample)
+    .toWellFormed()
+    .replaceAll(headings, "")
+    .replaceAll(/\s+/g, "");
   const strangeOnes = sample.match(strange)?.length ?? 0;
   if (strangeOnes > 1 + sample.length / 10) return true;
-  return sample.length >= fewMarks && (sample.match(/[\p{L}\p{M}\p{N}]/gu)?.length ?? 0) * 8 < sample.length;
+  return (
+    sample.length >= fewMarks &&
+    (sample.match(/[\p{L}\p{M}\p{N}]/gu)?.length ?? 0) * 8 < sample.length
+  );
 }
 
 // Everything below the space except tab and line feed, and DEL.

@@ -60,7 +60,11 @@ const headBytes = 1_024;
 
 /** Decides by the bytes alone; a name can lie. Looks at the first kilobyte. */
 export function fileKindOf(bytes: Uint8Array): FileKind {
-  const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.byteLength, headBytes)).toString("latin1");
+  const head = Buffer.from(
+    bytes.buffer,
+    bytes.byteOffset,
+    Math.min(bytes.byteLength, headBytes),
+  ).toString("latin1");
   const known = signatures.find(([texts]) => matches(head, texts));
   if (known !== undefined) return { kind: known[1], mediaType: known[2] };
   if (pdfPattern.test(head)) return { kind: "pdf", mediaType: "application/pdf" };
@@ -69,7 +73,9 @@ export function fileKindOf(bytes: Uint8Array): FileKind {
 
 /** Why a file is not read, when its first bytes tell already; undefined when it has to be looked into. */
 export function unreadableKind({ kind, mediaType }: FileKind): string | undefined {
-  if (kind === "media") return `The file is ${mediaType}: its content cannot be turned into text here.`;
+  if (kind === "media") {
+    return `The file is ${mediaType}: its content cannot be turned into text here.`;
+  }
   if (kind === "other") return `Files of the kind ${mediaType} cannot be read.`;
   return undefined;
 }

@@ -15,7 +15,8 @@ const officeTypes: Record<OfficeKind, string> = {
   presentation: "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 };
 const officeReaders = { word: readWord, workbook: readWorkbook, presentation: readSlides };
-const openDocumentPattern = /^application\/vnd\.oasis\.opendocument\.(?:text|spreadsheet|presentation)(?:-template)?$/;
+const openDocumentPattern =
+  /^application\/vnd\.oasis\.opendocument\.(?:text|spreadsheet|presentation)(?:-template)?$/;
 
 const textTypes: Record<string, string> = {
   md: "text/markdown",
@@ -33,7 +34,9 @@ function extensionOf(name: string): string {
 }
 
 async function firstText(chunks: AsyncIterable<Uint8Array>): Promise<string> {
-  for await (const chunk of chunks) return Buffer.from(chunk.subarray(0, 100)).toString("latin1").trim();
+  for await (const chunk of chunks) {
+    return Buffer.from(chunk.subarray(0, 100)).toString("latin1").trim();
+  }
   return "";
 }
 
@@ -52,7 +55,10 @@ async function readZip(bytes: Uint8Array, draft: Draft): Promise<void> {
     draft.mediaType = mediaType;
     await readOpenDocument(archive, draft);
   } else if (!(await readOffice(archive, draft))) {
-    throw new Refusal("unsupported", "The file is an archive or of a kind that cannot be read; send its files singly.");
+    throw new Refusal(
+      "unsupported",
+      "The file is an archive or of a kind that cannot be read; send its files singly.",
+    );
   }
 }
 
@@ -63,13 +69,22 @@ function readOle(bytes: Uint8Array): never {
   if (whole.includes(envelope)) throw passwordNeeded();
   // The properties of an Outlook message have streams of their own (MS-OXMSG, 2.4).
   if (whole.includes(Buffer.from("__substg1.0_", "utf16le"))) {
-    throw new Refusal("unsupported", "Outlook messages (.msg) cannot be read; save it as .eml or PDF.");
+    throw new Refusal(
+      "unsupported",
+      "Outlook messages (.msg) cannot be read; save it as .eml or PDF.",
+    );
   }
-  throw new Refusal("unsupported", "Old binary Office files cannot be read; save it as docx, xlsx, pptx or PDF.");
+  throw new Refusal(
+    "unsupported",
+    "Old binary Office files cannot be read; save it as docx, xlsx, pptx or PDF.",
+  );
 }
 
 function isHtml(text: string, extension: string): boolean {
-  return /^\s*(?:<!--[\s\S]{0,500}?-->\s*)?<(?:!doctype\s+html|html)[\s>]/i.test(text) || /^x?html?$/.test(extension);
+  return (
+    /^\s*(?:<!--[\s\S]{0,500}?-->\s*)?<(?:!doctype\s+html|html)[\s>]/i.test(text) ||
+    /^x?html?$/.test(extension)
+  );
 }
 
 function readText(job: ReadingJob, draft: Draft): void {
@@ -107,7 +122,15 @@ function finished({ mediaType, pages, truncated, isNoise }: Draft, text: string)
       "What can be read of the file is noise, not its text; a picture of it, or its text copied, may help.";
     return { state: "failed", mediaType, detail };
   }
-  if (text !== "") return { state: "ready", text, mediaType, truncated, ...(pages === undefined ? {} : { pages }) };
+  if (text !== "") {
+    return {
+      state: "ready",
+      text,
+      mediaType,
+      truncated,
+      ...(pages === undefined ? {} : { pages }),
+    };
+  }
   const detail = truncated ? "Reading the file took too long." : "The file contains no text.";
   return { state: "failed", mediaType, detail };
 }
@@ -121,7 +144,9 @@ export async function readFile(job: ReadingJob): Promise<Extraction> {
   } catch (error) {
     if (!(error instanceof DraftFull)) {
       const refusal =
-        error instanceof Refusal ? error : new Refusal("failed", "The file is damaged and cannot be read.");
+        error instanceof Refusal
+          ? error
+          : new Refusal("failed", "The file is damaged and cannot be read.");
       return { state: refusal.state, mediaType: draft.mediaType, detail: refusal.message };
     }
   }
@@ -220,7 +245,10 @@ function isBinary(text: string, encoding: string): boolean {
 const controlPattern = new RegExp(String.raw`[\u0001-\u0008\u000b\u000e-\u001a\u001c-\u001f]`, "g");
 
 /** Bytes as text, at most about `maxChars` characters of it; undefined when they are no text. */
-export function decodeText(bytes: Uint8Array, maxChars: number): { text: string; truncated: boolean } | undefined {
+export function decodeText(
+  bytes: Uint8Array,
+  maxChars: number,
+): { text: string; truncated: boolean } | undefined {
   const encoding = encodingOf(bytes);
   const start = bytes.subarray(0, maxChars * 4 + 4); // no encoding takes more bytes for a character
   const text = decode(start, encoding);

@@ -1,7 +1,9 @@
 import { Parser } from "htmlparser2";
 import type { Draft } from "./draft.ts";
 
-const hidden = new Set("head title script style noscript template iframe svg object canvas".split(" "));
+const hidden = new Set(
+  "head title script style noscript template iframe svg object canvas".split(" "),
+);
 const blocks = new Set(
   "address article aside blockquote dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section table tr ul br".split(
     " ",

@@ -18,7 +18,9 @@ export function isMail(start: string, extension: string): boolean {
 /** Reads an e-mail into the draft: its texts as a reader of mail shows them, plain text before HTML. */
 export function readMail(bytes: Uint8Array, draft: Draft): void {
   draft.mediaType = "message/rfc822";
-  const part = partOf(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1"));
+  const part = partOf(
+    Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1"),
+  );
   for (const name of shownHeaders) {
     const value = part.headers.get(name.toLowerCase());
     if (value !== undefined) draft.add(`${name}: ${decodedWords(value)}\n`);
@@ -45,7 +47,11 @@ function partOf(text: string): MailPart {
   return { headers, body: end === null ? text : text.slice(end.index + end[0].length) };
 }
 
-function addPart({ headers, body }: MailPart, draft: Draft, seen: { depth: number; parts: number }): void {
+function addPart(
+  { headers, body }: MailPart,
+  draft: Draft,
+  seen: { depth: number; parts: number },
+): void {
   seen.parts += 1;
   if (seen.depth > maxDepth || seen.parts > maxParts) return;
   const type = headers.get("content-type") ?? "text/plain";
@@ -69,7 +75,10 @@ function addPart({ headers, body }: MailPart, draft: Draft, seen: { depth: numbe
     draft.add(`\n[Attached: ${decodedWords(name ?? kind)}]\n`);
     return;
   }
-  const text = decoded(bytesOf(body, headers.get("content-transfer-encoding") ?? ""), parameterOf(type, "charset"));
+  const text = decoded(
+    bytesOf(body, headers.get("content-transfer-encoding") ?? ""),
+    parameterOf(type, "charset"),
+  );
   if (kind === "text/html") readHtml(text, draft);
   else draft.add(text);
   draft.add("\n");
@@ -92,7 +101,9 @@ function bytesOf(body: string, encoding: string): Buffer {
 
 function fromQuotedPrintable(text: string): string {
   const joined = text.replaceAll(/=[ \t]*\r?\n/g, "");
-  return joined.replaceAll(/=([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return joined.replaceAll(/=([0-9A-Fa-f]{2})/g, (_, hex: string) =>
+    String.fromCharCode(Number.parseInt(hex, 16)),
+  );
 }
 
 /** GB2312 is what many programs call GBK, and decoders know it as that. */
@@ -107,11 +118,17 @@ function decoded(bytes: Buffer, charset = "utf-8"): string {
 /** Words such as `=?gb2312?B?xOO6ww==?=` in a header (RFC 2047). */
 function decodedWords(value: string): string {
   const words = value.replaceAll(/\?=\s+=\?/g, "?==?");
-  return words.replaceAll(/=\?([\w-]+)\?([BbQq])\?([^?]*)\?=/g, (_, charset: string, way: string, text: string) => {
-    const isBase64 = way.toUpperCase() === "B";
-    return decoded(
-      bytesOf(isBase64 ? text : text.replaceAll("_", " "), isBase64 ? "base64" : "quoted-printable"),
-      charset,
-    );
-  });
+  return words.replaceAll(
+    /=\?([\w-]+)\?([BbQq])\?([^?]*)\?=/g,
+    (_, charset: string, way: string, text: string) => {
+      const isBase64 = way.toUpperCase() === "B";
+      return decoded(
+        bytesOf(
+          isBase64 ? text : text.replaceAll("_", " "),
+          isBase64 ? "base64" : "quoted-printable",
+        ),
+        charset,
+      );
+    },
+  );
 }

@@ -116,7 +116,9 @@ export async function openZip(bytes: Uint8Array): Promise<ZipArchive> {
         });
         if (next.done === true) return;
         room -= next.value.byteLength;
-        if (room < 0) throw new Refusal("failed", "The file expands to far more than a document holds.");
+        if (room < 0) {
+          throw new Refusal("failed", "The file expands to far more than a document holds.");
+        }
         yield next.value;
       }
     } finally {
@@ -148,7 +150,9 @@ function localName(name: string): string {
 
 /** An attribute by its name without prefix; one with a prefix wins (`r:id` over `id`). */
 export function attributeOf(attributes: XmlAttributes, name: string): string | undefined {
-  for (const [full, value] of Object.entries(attributes)) if (full.endsWith(`:${name}`)) return value;
+  for (const [full, value] of Object.entries(attributes)) {
+    if (full.endsWith(`:${name}`)) return value;
+  }
   return Object.hasOwn(attributes, name) ? attributes[name] : undefined;
 }
 
@@ -156,7 +160,10 @@ export function attributeOf(attributes: XmlAttributes, name: string): string | u
  * Walks through XML piece by piece. Entities that a document declares are never expanded, nothing
  * is fetched. Refuses a document nested deeper than 512 elements.
  */
-export async function walkXml(source: AsyncIterable<Uint8Array>, listener: XmlListener): Promise<void> {
+export async function walkXml(
+  source: AsyncIterable<Uint8Array>,
+  listener: XmlListener,
+): Promise<void> {
   let depth = 0;
   const parser = new Parser(
     {

@@ -1,5 +1,11 @@
 import { type Draft, passwordNeeded } from "./draft.ts";
-import { attributeOf, walkXml, type XmlAttributes, type XmlListener, type ZipArchive } from "./office-package.ts";
+import {
+  attributeOf,
+  walkXml,
+  type XmlAttributes,
+  type XmlListener,
+  type ZipArchive,
+} from "./office-package.ts";
 
 const maxSpaces = 100;
 // Comments, tracked deletions and the pieces of master pages.
@@ -22,8 +28,9 @@ class ContentReader implements XmlListener {
     else if (name === "list-item") this.#add("- ");
     else if (name === "tab") this.#add("\t");
     else if (name === "line-break") this.#add(this.#cells > 0 ? " " : "\n");
-    else if (name === "s") this.#add(" ".repeat(Math.min(Number(attributeOf(attributes, "c")) || 1, maxSpaces)));
-    else if (name === "table-cell") this.#cells += 1;
+    else if (name === "s") {
+      this.#add(" ".repeat(Math.min(Number(attributeOf(attributes, "c")) || 1, maxSpaces)));
+    } else if (name === "table-cell") this.#cells += 1;
     else this.#openPage(name, attributes);
   }
 

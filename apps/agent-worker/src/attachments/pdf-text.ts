@@ -37,7 +37,8 @@ async function open(task: ReturnType<typeof getDocument>): Promise<PdfDocument> 
 /** Puts the text of a page into the draft, under its heading; true when there was any. */
 async function readPage(page: PdfPage, heading: string, draft: Draft): Promise<boolean> {
   let found = false;
-  const chunks: AsyncIterable<Awaited<ReturnType<PdfPage["getTextContent"]>>> = page.streamTextContent();
+  const chunks: AsyncIterable<Awaited<ReturnType<PdfPage["getTextContent"]>>> =
+    page.streamTextContent();
   for await (const { items } of chunks) {
     for (const item of items) {
       if (!("str" in item)) continue;
@@ -51,7 +52,10 @@ async function readPage(page: PdfPage, heading: string, draft: Draft): Promise<b
   return found;
 }
 
-async function readPages(document: PdfDocument, draft: Draft): Promise<{ found: boolean; unreadable: number }> {
+async function readPages(
+  document: PdfDocument,
+  draft: Draft,
+): Promise<{ found: boolean; unreadable: number }> {
   let found = false;
   let unreadable = 0;
   for (let number = 1; number <= document.numPages; number += 1) {
@@ -80,8 +84,13 @@ export async function readPdf(bytes: Uint8Array, draft: Draft): Promise<void> {
     draft.pages = document.numPages;
     const { found, unreadable } = await readPages(document, draft);
     if (found) return;
-    if (unreadable > 0) throw new Refusal("failed", "The PDF is damaged: none of its pages can be read.");
-    throw new Refusal("unsupported", "The PDF holds no text, only pictures (perhaps scanned pages).");
+    if (unreadable > 0) {
+      throw new Refusal("failed", "The PDF is damaged: none of its pages can be read.");
+    }
+    throw new Refusal(
+      "unsupported",
+      "The PDF holds no text, only pictures (perhaps scanned pages).",
+    );
   } finally {
     await task.destroy();
   }
@@ -102,5 +111,8 @@ const characterOf = new Map([...radicals].map((radical, i) => [radical, characte
  * PDF as radicals, because a font draws both with one glyph; a search or a model would miss them.
  */
 export function withoutRadicals(text: string): string {
-  return text.replaceAll(/[\u2E80-\u2FD5]/g, (radical) => characterOf.get(radical) ?? radical.normalize("NFKC"));
+  return text.replaceAll(
+    /[\u2E80-\u2FD5]/g,
+    (radical) => characterOf.get(radical) ?? radical.normalize("NFKC"),
+  );
 }

@@ -11,13 +11,23 @@ function pdfFile(objects: readonly (string | Buffer)[], trailer = ""): Buffer {
   };
   for (const [i, object] of objects.entries()) {
     offsets.push(length);
-    push(Buffer.concat([Buffer.from(`${i + 1} 0 obj\n`), Buffer.from(object), Buffer.from("\nendobj\n")]));
+    push(
+      Buffer.concat([
+        Buffer.from(`${i + 1} 0 obj\n`),
+        Buffer.from(object),
+        Buffer.from("\nendobj\n"),
+      ]),
+    );
   }
   const table = offsets.map((offset) => `${String(offset).padStart(10, "0")} 00000 n \n`).join("");
   const start = length;
   const size = objects.length + 1;
   push(Buffer.from(`xref\n0 ${size}\n0000000000 65535 f \n${table}`));
-  push(Buffer.from(`trailer\n<< /Size ${size} /Root 1 0 R ${trailer} >>\nstartxref\n${start}\n%%EOF\n`));
+  push(
+    Buffer.from(
+      `trailer\n<< /Size ${size} /Root 1 0 R ${trailer} >>\nstartxref\n${start}\n%%EOF\n`,
+    ),
+  );
   return Buffer.concat(pieces);
 }
 

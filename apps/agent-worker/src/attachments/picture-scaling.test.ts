@@ -59,7 +59,9 @@ describe("a picture that a vendor would refuse is made smaller", () => {
   });
 
   it("because of its bytes: what was transparent becomes white, not black", () => {
-    const { bytes, mediaType } = pictureOf(scaled(noise(300, 300, 0).get_bytes(), { maxBytes: 30_000 }));
+    const { bytes, mediaType } = pictureOf(
+      scaled(noise(300, 300, 0).get_bytes(), { maxBytes: 30_000 }),
+    );
     expect(mediaType).toBe("image/jpeg");
     const pixels = PhotonImage.new_from_byteslice(bytes).get_raw_pixels();
     expect([...new Set(pixels)]).toEqual([255]);
@@ -74,7 +76,9 @@ describe("a picture that a vendor would refuse is made smaller", () => {
   });
 
   it("unless it is damaged", () => {
-    expect(scaled(Buffer.from("89504e470d0a1a0a0000000d49484452", "hex"))).toMatchObject({ state: "failed" });
+    expect(scaled(Buffer.from("89504e470d0a1a0a0000000d49484452", "hex"))).toMatchObject({
+      state: "failed",
+    });
   });
 });
 
@@ -86,16 +90,30 @@ describe("pictures of strangers are decoded in the reading process", () => {
   it("once for all requests that send them", async () => {
     const png = noise(900, 70).get_bytes();
     const first = await extractor.scale(png, bounds);
-    expect(pictureSize(Buffer.from(first?.data ?? "", "base64"))).toEqual({ width: 400, height: 31 });
+    expect(pictureSize(Buffer.from(first?.data ?? "", "base64"))).toEqual({
+      width: 400,
+      height: 31,
+    });
     expect(await extractor.scale(Uint8Array.from(png), bounds)).toBe(first);
     expect(await extractor.scale(png, { ...bounds, maxSide: 90 })).not.toBe(first);
   });
 
   it("up to what cameras make, 24 million pixels", async () => {
     const [width, height] = [6_000, 4_000];
-    const photo = new PhotonImage(new Uint8Array(width * height * 4).fill(200), width, height).get_bytes_jpeg(80);
-    const picture = await extractor.scale(photo, { ...bounds, maxSide: 4_096, maxPixels: 30_000_000 });
-    expect(pictureSize(Buffer.from(picture?.data ?? "", "base64"))).toEqual({ width: 3_000, height: 2_000 });
+    const photo = new PhotonImage(
+      new Uint8Array(width * height * 4).fill(200),
+      width,
+      height,
+    ).get_bytes_jpeg(80);
+    const picture = await extractor.scale(photo, {
+      ...bounds,
+      maxSide: 4_096,
+      maxPixels: 30_000_000,
+    });
+    expect(pictureSize(Buffer.from(picture?.data ?? "", "base64"))).toEqual({
+      width: 3_000,
+      height: 2_000,
+    });
   });
 
   it("not if they say that they hold more pixels than memory takes", async () => {

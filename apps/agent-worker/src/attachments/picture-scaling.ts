@@ -11,17 +11,29 @@ const jpegQuality = 85;
 const maxTries = 8;
 
 /** Makes the picture small enough. A photograph stays a JPEG; other pictures become a PNG where that has the bytes for it. */
-export function scalePicture({ bytes }: ReadingJob, bounds: PictureBounds): ScaledPicture | Extraction {
+export function scalePicture(
+  { bytes }: ReadingJob,
+  bounds: PictureBounds,
+): ScaledPicture | Extraction {
   try {
     return scaled(bytes, bounds);
   } catch {
-    return { state: "failed", mediaType: "application/octet-stream", detail: "The picture is damaged." };
+    return {
+      state: "failed",
+      mediaType: "application/octet-stream",
+      detail: "The picture is damaged.",
+    };
   }
 }
 
-function scaled(bytes: Uint8Array, { maxSide, maxPixels, maxBytes }: PictureBounds): ScaledPicture | Extraction {
+function scaled(
+  bytes: Uint8Array,
+  { maxSide, maxPixels, maxBytes }: PictureBounds,
+): ScaledPicture | Extraction {
   const isJpeg = bytes[0] === 0xff && bytes[1] === 0xd8;
-  const orientation = isJpeg ? orientationOf(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)) : undefined;
+  const orientation = isJpeg
+    ? orientationOf(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength))
+    : undefined;
   let image = PhotonImage.new_from_byteslice(bytes);
   const fitting = (): number => {
     const [width, height] = [image.get_width(), image.get_height()];
@@ -32,8 +44,14 @@ function scaled(bytes: Uint8Array, { maxSide, maxPixels, maxBytes }: PictureBoun
   let scale = fitting();
   let asPng = !isJpeg;
   for (let tries = 0; tries < maxTries; tries += 1) {
-    image = resized(image, Math.max(1, Math.floor(width * scale)), Math.max(1, Math.floor(height * scale)));
-    const data = asPng ? image.get_bytes() : withOrientation(image.get_bytes_jpeg(jpegQuality), orientation);
+    image = resized(
+      image,
+      Math.max(1, Math.floor(width * scale)),
+      Math.max(1, Math.floor(height * scale)),
+    );
+    const data = asPng
+      ? image.get_bytes()
+      : withOrientation(image.get_bytes_jpeg(jpegQuality), orientation);
     if (data.byteLength <= maxBytes) {
       const mediaType = asPng ? "image/png" : "image/jpeg";
       return { state: "scaled", mediaType, data: Buffer.from(data).toString("base64") };
@@ -43,7 +61,11 @@ function scaled(bytes: Uint8Array, { maxSide, maxPixels, maxBytes }: PictureBoun
       image = onWhite(image);
     } else scale *= Math.min(0.8, Math.sqrt(maxBytes / data.byteLength));
   }
-  return { state: "too_large", mediaType: "image/jpeg", detail: "The picture cannot be made small enough." };
+  return {
+    state: "too_large",
+    mediaType: "image/jpeg",
+    detail: "The picture cannot be made small enough.",
+  };
 }
 
 /** Pixels that are smoothed at once: that takes 16 bytes more for each. */
@@ -65,7 +87,11 @@ function halved(image: PhotonImage): PhotonImage {
   for (let y = 0; y < height; y += 1) {
     for (let from = y * 2 * row, end = from + width * 8; from < end; from += 8) {
       for (let at = from; at < from + 4; at += 1) {
-        const sum = (pixels[at] ?? 0) + (pixels[at + 4] ?? 0) + (pixels[at + row] ?? 0) + (pixels[at + row + 4] ?? 0);
+        const sum =
+          (pixels[at] ?? 0) +
+          (pixels[at + 4] ?? 0) +
+          (pixels[at + row] ?? 0) +
+          (pixels[at + row + 4] ?? 0);
         smaller[to++] = (sum + 2) >> 2;
       }
     }
@@ -111,7 +137,9 @@ function orientationOf(jpeg: Buffer): number | undefined {
     if (marker === 0xda) return undefined; // the pixels begin
     const end = at + 2 + jpeg.readUInt16BE(at + 2);
     const segment = jpeg.subarray(at + 4, end);
-    if (marker === 0xe1 && segment.subarray(0, 6).equals(exifMark)) return orientationIn(segment.subarray(6));
+    if (marker === 0xe1 && segment.subarray(0, 6).equals(exifMark)) {
+      return orientationIn(segment.subarray(6));
+    }
     at = end;
   }
   return undefined;

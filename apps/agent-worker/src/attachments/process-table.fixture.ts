@@ -7,7 +7,8 @@ export function childrenOf(parentId: number): number[] {
     .split("\n")
     .map((line) => line.trim().split(/\s+/))
     .filter(
-      ([, parent, state = "", command]) => Number(parent) === parentId && !state.startsWith("Z") && command !== "ps",
+      ([, parent, state = "", command]) =>
+        Number(parent) === parentId && !state.startsWith("Z") && command !== "ps",
     )
     .map(([id]) => Number(id));
 }

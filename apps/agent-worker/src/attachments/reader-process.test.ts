@@ -9,7 +9,11 @@ import { confinedFork } from "./confinement.ts";
 import type { AttachedFile, Extraction } from "./extraction.ts";
 import { expandingPdf } from "./pdf.fixture.ts";
 import { childrenOf, isAlive } from "./process-table.fixture.ts";
-import { createTextExtractor, type TextExtractor, type TextExtractorOptions } from "./text-extractor.ts";
+import {
+  createTextExtractor,
+  type TextExtractor,
+  type TextExtractorOptions,
+} from "./text-extractor.ts";
 
 const patience = { timeout: 60_000, interval: 20 };
 const text = { bytes: Buffer.from("text"), name: "a.txt" };
@@ -63,7 +67,9 @@ describe("reader processes", () => {
     const extractor = open();
     await extractor.extract(text);
     const [first] = readers();
-    for (let i = 0; i < 50; i += 1) expect(await extractor.extract(text)).toMatchObject({ state: "ready" });
+    for (let i = 0; i < 50; i += 1) {
+      expect(await extractor.extract(text)).toMatchObject({ state: "ready" });
+    }
     // The killed process may need a moment to end.
     await vi.waitFor(() => expect(readers()).not.toContain(first), patience);
     expect(readers()).toHaveLength(1);
@@ -77,7 +83,9 @@ describe("reader processes", () => {
         async (_, i) => await extractor.extract({ bytes: Buffer.from(`text ${i}`), name: "a" }),
       ),
     );
-    expect(answers.map((answer) => "text" in answer && answer.text)).toEqual(answers.map((_, i) => `text ${i}`));
+    expect(answers.map((answer) => "text" in answer && answer.text)).toEqual(
+      answers.map((_, i) => `text ${i}`),
+    );
     expect(readers()).toHaveLength(2);
   });
 
@@ -111,7 +119,10 @@ describe("reader processes", () => {
     const extractor = open({ processes: 1, cpuMs: 1_500, deadlineMs: 600_000 });
     const answer = extractor.extract(hostile);
     const first = await waitForReader();
-    expect(await answer).toMatchObject({ state: "failed", detail: "Reading the file took too long." });
+    expect(await answer).toMatchObject({
+      state: "failed",
+      detail: "Reading the file took too long.",
+    });
     expect(await extractor.extract(text)).toMatchObject({ text: "text" });
     expect(readers()).not.toContain(first);
   });
@@ -127,7 +138,10 @@ describe("reader processes", () => {
       detail: "Reading the file took too long.",
     });
     // On a busy machine the start of the next process alone may take the deadline.
-    await vi.waitFor(async () => expect(await extractor.extract(text)).toMatchObject({ text: "text" }), patience);
+    await vi.waitFor(
+      async () => expect(await extractor.extract(text)).toMatchObject({ text: "text" }),
+      patience,
+    );
     await vi.waitFor(() => expect(isAlive(first)).toBe(false), patience);
   });
 
@@ -161,7 +175,9 @@ describe("reader processes", () => {
 
   it("an abort before the start, or while waiting, reads nothing", async () => {
     const extractor = open({ ...unhurried, processes: 1 });
-    await expect(extractor.extract(text, AbortSignal.abort(new Error("early")))).rejects.toThrow("early");
+    await expect(extractor.extract(text, AbortSignal.abort(new Error("early")))).rejects.toThrow(
+      "early",
+    );
     expect(readers()).toEqual([]);
     const stop = new AbortController();
     const running = extractor.extract(slow, stop.signal).catch((error: unknown) => error);

@@ -19,7 +19,9 @@ export interface ReaderLimits {
   deadlineMs: number;
 }
 
-const parseAnswer = parserOf(Type.Object({ result: Type.Union([Extraction, ScaledPicture]), retire: Type.Boolean() }));
+const parseAnswer = parserOf(
+  Type.Object({ result: Type.Union([Extraction, ScaledPicture]), retire: Type.Boolean() }),
+);
 
 // SIGUSR2: the watchdog. SIGABRT, SIGTRAP and their exit codes: the heap of V8 is full.
 const memorySignals: ReadonlySet<unknown> = new Set(["SIGUSR2", "SIGABRT", "SIGTRAP", 134, 133]);
@@ -69,7 +71,9 @@ export class ReaderProcess {
     const { promise, resolve, reject } = Promise.withResolvers<ReadingEnd>();
     const onMessage = (message: unknown): void => {
       const answer = parseAnswer(message);
-      resolve(answer.ok ? { kind: "answer", ...answer.value } : { kind: "died", reason: "unknown" });
+      resolve(
+        answer.ok ? { kind: "answer", ...answer.value } : { kind: "died", reason: "unknown" },
+      );
     };
     const onExit = (code: number | null, cause: NodeJS.Signals | null): void => {
       resolve({ kind: "died", reason: reasonOf(cause ?? code) });

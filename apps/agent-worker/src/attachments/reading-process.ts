@@ -18,7 +18,10 @@ export interface ReadingAnswer {
 const maxFiles = 50;
 
 /** What the parent says on the command line. */
-function ordersFrom([parentId, memoryMb, patienceMs, cpuMs]: string[]): Omit<WatchdogOrders, "begunAt"> {
+function ordersFrom([parentId, memoryMb, patienceMs, cpuMs]: string[]): Omit<
+  WatchdogOrders,
+  "begunAt"
+> {
   return {
     parentId: Number(parentId),
     maxResidentBytes: Number(memoryMb) * 1024 * 1024,

@@ -76,7 +76,9 @@ async function openWorkbook(archive: ZipArchive, path: string, draft: Draft): Pr
   let dateSystem: Workbook["dateSystem"] = 1900;
   await walkXml(archive.read(path), {
     open(name, attributes) {
-      if (name === "workbookPr" && /^(?:1|true)$/.test(attributeOf(attributes, "date1904") ?? "")) dateSystem = 1904;
+      if (name === "workbookPr" && /^(?:1|true)$/.test(attributeOf(attributes, "date1904") ?? "")) {
+        dateSystem = 1904;
+      }
       const sheet = name === "sheet" ? paths.get(attributeOf(attributes, "id") ?? "") : undefined;
       if (sheet?.type !== "worksheet") return;
       const isHidden = (attributeOf(attributes, "state") ?? "visible") !== "visible";
@@ -93,7 +95,9 @@ async function openWorkbook(archive: ZipArchive, path: string, draft: Draft): Pr
 
 function columnOf(reference: string): number {
   let column = 0;
-  for (const letter of /^[A-Z]{1,3}/.exec(reference)?.[0] ?? "") column = column * 26 + letter.charCodeAt(0) - 64;
+  for (const letter of /^[A-Z]{1,3}/.exec(reference)?.[0] ?? "") {
+    column = column * 26 + letter.charCodeAt(0) - 64;
+  }
   return column;
 }
 
@@ -179,7 +183,12 @@ export async function readWorkbook(archive: ZipArchive, path: string, draft: Dra
 
 // Formats that Excel numbers without describing them (ECMA-376, part 1, 18.8.30), East Asian ones included.
 function isBuiltInDate(id: number): boolean {
-  return (id >= 14 && id <= 22) || (id >= 27 && id <= 36) || (id >= 45 && id <= 47) || (id >= 50 && id <= 58);
+  return (
+    (id >= 14 && id <= 22) ||
+    (id >= 27 && id <= 36) ||
+    (id >= 45 && id <= 47) ||
+    (id >= 50 && id <= 58)
+  );
 }
 
 // Excel takes 255.
@@ -189,7 +198,9 @@ const maxFormatCharacters = 255;
 export function isDateFormat(id: number, code: string | undefined): boolean {
   if (code === undefined) return isBuiltInDate(id);
   const start = code.slice(0, maxFormatCharacters);
-  return /[ymdhs]/i.test(start.replaceAll(/"[^"]*"|\[[^\]]*\]|\\.|_./g, "").replaceAll(/general/gi, ""));
+  return /[ymdhs]/i.test(
+    start.replaceAll(/"[^"]*"|\[[^\]]*\]|\\.|_./g, "").replaceAll(/general/gi, ""),
+  );
 }
 
 /** How numbers of a cell are shown. */

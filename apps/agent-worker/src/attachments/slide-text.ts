@@ -1,5 +1,11 @@
 import type { Draft } from "./draft.ts";
-import { attributeOf, relationshipsOf, walkXml, type XmlListener, type ZipArchive } from "./office-package.ts";
+import {
+  attributeOf,
+  relationshipsOf,
+  walkXml,
+  type XmlListener,
+  type ZipArchive,
+} from "./office-package.ts";
 
 /** Paths of the slides in the order in which they are shown. */
 async function slidePaths(archive: ZipArchive, path: string): Promise<string[]> {

@@ -1,5 +1,12 @@
 import { afterAll, describe, expect, it } from "vitest";
-import { openDocumentOf, paragraph, presentationOf, wordOf, workbookOf, zipOf } from "./documents.fixture.ts";
+import {
+  openDocumentOf,
+  paragraph,
+  presentationOf,
+  wordOf,
+  workbookOf,
+  zipOf,
+} from "./documents.fixture.ts";
 import type { Extraction } from "./extraction.ts";
 import { asciiLine, chineseLine, encryptedPdf, expandingPdf, pdfOf } from "./pdf.fixture.ts";
 import { createTextExtractor } from "./text-extractor.ts";
@@ -10,12 +17,23 @@ const slides = "application/vnd.openxmlformats-officedocument.presentationml.pre
 
 // However slow the machine is: what a time ends is tested with extractors of their own.
 const unhurried = { cpuMs: 600_000, deadlineMs: 600_000 };
-const extractor = createTextExtractor({ ...unhurried, maxChars: 20_000, maxBytes: 8_000_000, processes: 2 });
+const extractor = createTextExtractor({
+  ...unhurried,
+  maxChars: 20_000,
+  maxBytes: 8_000_000,
+  processes: 2,
+});
 afterAll(() => extractor.close());
 
-async function extract(name: string, content: Uint8Array | string, mediaType?: string): Promise<Extraction> {
+async function extract(
+  name: string,
+  content: Uint8Array | string,
+  mediaType?: string,
+): Promise<Extraction> {
   const bytes = Buffer.from(content);
-  return await extractor.extract(mediaType === undefined ? { bytes, name } : { bytes, name, mediaType });
+  return await extractor.extract(
+    mediaType === undefined ? { bytes, name } : { bytes, name, mediaType },
+  );
 }
 
 async function textOf(name: string, content: Uint8Array | string): Promise<string> {
@@ -34,7 +52,9 @@ const gbk: Record<string, number[]> = {
 };
 
 function gbkBytes(text: string): Buffer {
-  return Buffer.from([...text].flatMap((character) => gbk[character] ?? [...Buffer.from(character, "latin1")]));
+  return Buffer.from(
+    [...text].flatMap((character) => gbk[character] ?? [...Buffer.from(character, "latin1")]),
+  );
 }
 
 describe("text files", () => {
@@ -49,7 +69,12 @@ describe("text files", () => {
     ["no extension", "text/plain"],
   ])("reads %s as %s", async (name, mediaType) => {
     const text = '<a>标题,"x"\n\t{"k": 1}</a>';
-    expect(await extract(name, text)).toEqual({ state: "ready", text, mediaType, truncated: false });
+    expect(await extract(name, text)).toEqual({
+      state: "ready",
+      text,
+      mediaType,
+      truncated: false,
+    });
   });
 
   it.each([
@@ -65,7 +90,11 @@ describe("text files", () => {
   it.each([
     ["characters of GBK that GB2312 lacks", gbkBytes("中文镕报告"), "中文镕报告"],
     ["UTF-16 without a mark", Buffer.from("name,value\n", "utf16le"), "name,value"],
-    ["western accents", Buffer.from("na\u00efve caf\u00e9, \u00fcber", "latin1"), "na\u00efve caf\u00e9, \u00fcber"],
+    [
+      "western accents",
+      Buffer.from("na\u00efve caf\u00e9, \u00fcber", "latin1"),
+      "na\u00efve caf\u00e9, \u00fcber",
+    ],
     [
       "UTF-8 with a damaged character",
       Buffer.concat([Buffer.from("中文报告".repeat(20)), Buffer.from([0xe4, 0xb8])]),
@@ -79,7 +108,11 @@ describe("text files", () => {
       ]),
       '<?xml version="1.0" encoding="Shift_JIS"?><a>日本',
     ],
-    ["lines ending in CR LF, and control characters", Buffer.from("a\r\nb\u0007 \u001b[31mred"), "a\nb [31mred"],
+    [
+      "lines ending in CR LF, and control characters",
+      Buffer.from("a\r\nb\u0007 \u001b[31mred"),
+      "a\nb [31mred",
+    ],
   ])("reads %s", async (_what, bytes, text) => {
     expect(await textOf("a.txt", bytes)).toBe(text);
   });
@@ -126,7 +159,10 @@ describe("PDF", () => {
     ["hardly any letter", asciiLine("$ & ! # * ' + @ % = ".repeat(30))],
   ])("says that it is unreadable where its fonts give %s", async (_what, page) => {
     const detail = expect.stringMatching(/^What can be read of the file is noise/);
-    expect(await extract("a.pdf", pdfOf(page, page, page, page))).toMatchObject({ state: "failed", detail });
+    expect(await extract("a.pdf", pdfOf(page, page, page, page))).toMatchObject({
+      state: "failed",
+      detail,
+    });
   });
 
   it.each([
@@ -182,11 +218,14 @@ describe("office documents", () => {
   it("shows percentages as a reader saw them, and says which sheets are hidden", async () => {
     const file = workbookOf(
       {
-        hidden: '<row><c r="A1" s="4"><v>0.125</v></c><c r="B1" s="5"><v>0.125</v></c><c r="C1"><v>0.125</v></c></row>',
+        hidden:
+          '<row><c r="A1" s="4"><v>0.125</v></c><c r="B1" s="5"><v>0.125</v></c><c r="C1"><v>0.125</v></c></row>',
       },
       [],
     );
-    expect(await extract("a.xlsx", file)).toMatchObject({ text: "[Sheet: hidden, hidden]\n13%\t12.5%\t0.125" });
+    expect(await extract("a.xlsx", file)).toMatchObject({
+      text: "[Sheet: hidden, hidden]\n13%\t12.5%\t0.125",
+    });
   });
 
   it("reads an e-mail with its texts decoded, and names what is attached", async () => {
@@ -218,7 +257,11 @@ describe("office documents", () => {
 
   it("calls an Outlook message by its name", async () => {
     const head = Buffer.from([0xd0, 0xcf, 0x11, 0xe0, 0xa1, 0xb1, 0x1a, 0xe1]);
-    const file = Buffer.concat([head, Buffer.alloc(504), Buffer.from("__substg1.0_0037001F", "utf16le")]);
+    const file = Buffer.concat([
+      head,
+      Buffer.alloc(504),
+      Buffer.from("__substg1.0_0037001F", "utf16le"),
+    ]);
     expect(await extract("a.msg", file)).toMatchObject({
       state: "unsupported",
       detail: expect.stringContaining(".msg"),
@@ -275,7 +318,10 @@ describe("office documents", () => {
 
   it("stops in a very long document when it has enough text", async () => {
     const rows = "<row><c><v>123456789</v></c></row>".repeat(200_000);
-    expect(await extract("long.xlsx", workbookOf({ 一: rows }))).toMatchObject({ state: "ready", truncated: true });
+    expect(await extract("long.xlsx", workbookOf({ 一: rows }))).toMatchObject({
+      state: "ready",
+      truncated: true,
+    });
   });
 
   it.each([
@@ -300,12 +346,21 @@ describe("office documents", () => {
 describe("files that are not what they seem", () => {
   it.each([
     ["a PDF named txt", "a.txt", pdfOf(asciiLine("Hello")), "application/pdf"],
-    ["a workbook named docx", "a.docx", workbookOf({ 一: '<row><c t="str"><v>Hello</v></c></row>' }), sheet],
+    [
+      "a workbook named docx",
+      "a.docx",
+      workbookOf({ 一: '<row><c t="str"><v>Hello</v></c></row>' }),
+      sheet,
+    ],
     ["a text named pdf", "a.pdf", Buffer.from("Hello"), "text/plain"],
     ["a web page named doc", "a.doc", Buffer.from("<html><body>Hello</body></html>"), "text/html"],
   ])("reads %s by its bytes", async (_what, ...[name, bytes, mediaType]) => {
     const extraction = await extract(name, bytes, "image/png");
-    expect(extraction).toMatchObject({ state: "ready", mediaType, text: expect.stringContaining("Hello") });
+    expect(extraction).toMatchObject({
+      state: "ready",
+      mediaType,
+      text: expect.stringContaining("Hello"),
+    });
   });
 
   it.each([
@@ -347,11 +402,17 @@ describe("files that are not what they seem", () => {
       wordOf("", { "word/document.xml": { content: Buffer.alloc(100_000, 32), claimedBytes: 10 } }),
     ],
     ["a document nested too deeply", wordOf("<w:p>".repeat(5_000))],
-    ["a document that expands without end", wordOf("", { "word/document.xml": Buffer.alloc(201 * 1024 * 1024, 32) })],
+    [
+      "a document that expands without end",
+      wordOf("", { "word/document.xml": Buffer.alloc(201 * 1024 * 1024, 32) }),
+    ],
     ["a Word document without text", wordOf("<w:p/>", { "word/footnotes.xml": "<w:footnotes/>" })],
   ])("fails for %s with one sentence, and reads the next file", async (_what, bytes) => {
     const extraction = await extract("/home/secret/a.docx", bytes);
-    expect(extraction).toMatchObject({ state: "failed", detail: expect.stringMatching(/^[A-Z][^/\\\n]*\.$/) });
+    expect(extraction).toMatchObject({
+      state: "failed",
+      detail: expect.stringMatching(/^[A-Z][^/\\\n]*\.$/),
+    });
     expect(await textOf("next.txt", "next")).toBe("next");
   });
 
@@ -359,8 +420,12 @@ describe("files that are not what they seem", () => {
     const entities =
       '<?xml version="1.0"?><!DOCTYPE d [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">]>';
     const document = `${entities}<w:document xmlns:w="w"><w:body>${paragraph("before &b; &c; after")}</w:body></w:document>`;
-    expect(await textOf("a.docx", wordOf("", { "word/document.xml": document }))).toMatch(/^before .*after/);
-    expect(await textOf("a.docx", wordOf("", { "word/document.xml": document }))).not.toMatch(/aaaa|root:/);
+    expect(await textOf("a.docx", wordOf("", { "word/document.xml": document }))).toMatch(
+      /^before .*after/,
+    );
+    expect(await textOf("a.docx", wordOf("", { "word/document.xml": document }))).not.toMatch(
+      /aaaa|root:/,
+    );
   });
 
   it("keeps a web page nested very deeply short", async () => {
@@ -412,7 +477,9 @@ describe("limits", () => {
       mediaType: "application/pdf",
       detail: "Reading the file needed too much memory.",
     });
-    expect(await small.extract({ bytes: Buffer.from("next"), name: "a.txt" })).toMatchObject({ text: "next" });
+    expect(await small.extract({ bytes: Buffer.from("next"), name: "a.txt" })).toMatchObject({
+      text: "next",
+    });
     await small.close();
   });
 });

@@ -3,7 +3,13 @@ import { createHash } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import { pictureSize } from "@larkline/model";
 import { deadline, newEngineError, systemClock, type Clock } from "@larkline/protocol";
-import type { AttachedFile, Extraction, PictureBounds, ReadingJob, ScaledPicture } from "./extraction.ts";
+import type {
+  AttachedFile,
+  Extraction,
+  PictureBounds,
+  ReadingJob,
+  ScaledPicture,
+} from "./extraction.ts";
 import { fileKindOf, unreadableKind } from "./file-kind.ts";
 import { type ReaderLimits, ReaderProcess, type ReadingEnd } from "./reader-process.ts";
 
@@ -40,7 +46,11 @@ export interface TextExtractor {
    * The picture within these bounds; undefined: it cannot be made. Never rejects. A conversation sends a picture with each
    * of its requests, so that the latest results are kept, also those of pictures that cannot be scaled.
    */
-  scale(picture: Uint8Array, bounds: PictureBounds, signal?: AbortSignal): Promise<ScaledPicture | undefined>;
+  scale(
+    picture: Uint8Array,
+    bounds: PictureBounds,
+    signal?: AbortSignal,
+  ): Promise<ScaledPicture | undefined>;
   /** Ends the processes at once; files that are being read or wait are abandoned. */
   close(): Promise<void>;
 }
@@ -115,13 +125,19 @@ class ProcessTextExtractor implements TextExtractor {
     }
   }
 
-  async scale(picture: Uint8Array, bounds: PictureBounds, signal?: AbortSignal): Promise<ScaledPicture | undefined> {
+  async scale(
+    picture: Uint8Array,
+    bounds: PictureBounds,
+    signal?: AbortSignal,
+  ): Promise<ScaledPicture | undefined> {
     const key = `${createHash("sha256").update(picture).digest("hex")} ${Object.values(bounds).join(" ")}`;
     const known = this.#scaled.get(key);
     if (known !== undefined) return known.picture;
     const { width, height } = pictureSize(picture) ?? { width: 0, height: 0 };
     const pixels = width * height;
-    if (pixels === 0 || pixels > maxDecodedPixels || picture.byteLength > this.#maxBytes) return undefined;
+    if (pixels === 0 || pixels > maxDecodedPixels || picture.byteLength > this.#maxBytes) {
+      return undefined;
+    }
     const stop = signal ? AbortSignal.any([signal, this.#closing.signal]) : this.#closing.signal;
     try {
       const release = await this.#slots.take(stop);
@@ -141,7 +157,9 @@ class ProcessTextExtractor implements TextExtractor {
   }
 
   async close(): Promise<void> {
-    this.#closing.abort(newEngineError("internal_error", "the text extractor is closed", { retryable: true }));
+    this.#closing.abort(
+      newEngineError("internal_error", "the text extractor is closed", { retryable: true }),
+    );
     for (const forget of this.#idle.values()) forget();
     this.#idle.clear();
     await Promise.all([...this.#readers].map(async (reader) => await reader.end()));
@@ -159,7 +177,11 @@ class ProcessTextExtractor implements TextExtractor {
     return { state: "too_large", mediaType, detail: `The file is larger than ${limitMb} MB.` };
   }
 
-  async #read(file: AttachedFile, stop: AbortSignal, scaleTo?: PictureBounds): Promise<Extraction | ScaledPicture> {
+  async #read(
+    file: AttachedFile,
+    stop: AbortSignal,
+    scaleTo?: PictureBounds,
+  ): Promise<Extraction | ScaledPicture> {
     const failed = (detail: string): Extraction => ({
       state: "failed",
       mediaType: fileKindOf(file.bytes).mediaType,
@@ -180,7 +202,11 @@ class ProcessTextExtractor implements TextExtractor {
     }
   }
 
-  async #readOnce(file: AttachedFile, signal: AbortSignal, scaleTo?: PictureBounds): Promise<ReadingEnd> {
+  async #readOnce(
+    file: AttachedFile,
+    signal: AbortSignal,
+    scaleTo?: PictureBounds,
+  ): Promise<ReadingEnd> {
     const reader = this.#takeIdle() ?? this.#start();
     const job: ReadingJob = {
       bytes: file.bytes,

@@ -27,7 +27,9 @@ function watch({ parentId, maxResidentBytes, patienceMs, cpuMs, begunAt }: Watch
     const late = begunAtMs > 0 && Date.now() - begunAtMs > patienceMs;
     if (process.ppid !== parentId || late) process.kill(process.pid, "SIGKILL");
     // Signals of their own, so that the parent can tell the reason.
-    if (begunAtMs > 0 && usedCpuMs() - (begun[1] ?? 0) > cpuMs) process.kill(process.pid, "SIGVTALRM");
+    if (begunAtMs > 0 && usedCpuMs() - (begun[1] ?? 0) > cpuMs) {
+      process.kill(process.pid, "SIGVTALRM");
+    }
     if (process.memoryUsage.rss() > maxResidentBytes) process.kill(process.pid, "SIGUSR2");
   }, pollMs);
 }

@@ -50,7 +50,8 @@ class WordReader implements XmlListener {
   }
 
   #openProperty(name: string, attributes: XmlAttributes): void {
-    const level = name === "pStyle" ? this.#headings.get(attributeOf(attributes, "val") ?? "") : undefined;
+    const level =
+      name === "pStyle" ? this.#headings.get(attributeOf(attributes, "val") ?? "") : undefined;
     if (level !== undefined) this.#prefix = `${"#".repeat(level)} `;
     else if (name === "numPr" && this.#prefix === "") this.#prefix = "- ";
   }

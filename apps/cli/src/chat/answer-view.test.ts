@@ -1,6 +1,13 @@
 import type { RunEvent } from "@larkline/sdk";
 import { describe, expect, it } from "vitest";
-import { answerClosing, answerOpening, AnswerView, eventText, openingText, chatTexts } from "./answer-view.ts";
+import {
+  answerClosing,
+  answerOpening,
+  AnswerView,
+  eventText,
+  openingText,
+  chatTexts,
+} from "./answer-view.ts";
 
 const { zh, en } = chatTexts;
 
@@ -9,7 +16,14 @@ const told = (event: object) => ({ seq: 1, runId: "r", agent: "a", atMs: 1, ...e
 const text = (words: string) => told({ type: "text_delta", text: words });
 const call = (id: string, toolName: string) => told({ type: "tool_use", id, toolName, input: {} });
 const result = (fields: object) => {
-  return told({ type: "tool_result", id: "c1", toolName: "t", output: "", isError: false, ...fields });
+  return told({
+    type: "tool_result",
+    id: "c1",
+    toolName: "t",
+    output: "",
+    isError: false,
+    ...fields,
+  });
 };
 const done = (fields: object = {}) => told({ type: "done", reason: "", final: "", ...fields });
 
@@ -29,14 +43,17 @@ describe("eventText", () => {
 
   it("names a tool when it starts and shows its result when it is done", () => {
     expect(eventText(call("c1", "bash"), zh)).toBe("\n\n[正在调用工具: bash]\n");
-    expect(eventText(result({ toolName: "bash", output: "no JSON", result: { ok: "是" } }), zh)).toBe(
-      '[工具 bash 执行完成]: {"ok":"是"}\n\n助手: ',
-    );
+    expect(
+      eventText(result({ toolName: "bash", output: "no JSON", result: { ok: "是" } }), zh),
+    ).toBe('[工具 bash 执行完成]: {"ok":"是"}\n\n助手: ');
   });
 
   it("SA-36: a result of 100 characters is shown whole, one of 101 as 100 plus dots", () => {
     const shown = (value: unknown) =>
-      eventText(result({ result: value }), en).slice("[Tool t finished]: ".length, -"\n\nAssistant: ".length);
+      eventText(result({ result: value }), en).slice(
+        "[Tool t finished]: ".length,
+        -"\n\nAssistant: ".length,
+      );
     expect(shown("字".repeat(100))).toBe("字".repeat(100));
     expect(shown("字".repeat(101))).toBe(`${"字".repeat(100)}...`);
     expect(shown("🌤".repeat(100))).toBe("🌤".repeat(100));
@@ -68,10 +85,16 @@ describe("eventText", () => {
 describe("the end of an answer", () => {
   it.each([
     [{ final: "a" }, ""],
-    [{ final: "a", reply: "a\n\nCut off.", reason: "max_tokens", notice: "truncated" }, "\nCut off."],
+    [
+      { final: "a", reply: "a\n\nCut off.", reason: "max_tokens", notice: "truncated" },
+      "\nCut off.",
+    ],
     [{ final: "a", notes: ["no file"] }, "\nno file"],
     [{ final: '{"n":1}', reply: "n: 1" }, "\nn: 1"],
-    [{ final: "a", reply: "a\n\nToo many steps.", reason: "max_turns_reached" }, "\n[Error]: Too many steps."],
+    [
+      { final: "a", reply: "a\n\nToo many steps.", reason: "max_turns_reached" },
+      "\n[Error]: Too many steps.",
+    ],
     [{ reason: "cancelled" }, "\n[Error]: The run was stopped (cancelled)."],
   ])("of %j adds %j", (fields, added) => {
     expect(eventText(done(fields), en)).toBe(`${added}${answerClosing()}`);

@@ -48,7 +48,12 @@ function reasonIn(error: string): string {
 }
 
 /** Text that comes after these is not that of the step before. */
-const endsText: ReadonlySet<RunEvent["type"]> = new Set(["turn_start", "step_restarted", "tool_use", "tool_result"]);
+const endsText: ReadonlySet<RunEvent["type"]> = new Set([
+  "turn_start",
+  "step_restarted",
+  "tool_use",
+  "tool_result",
+]);
 
 /** What an event adds to the screen; empty for events (and unknown types) that show nothing. */
 export function eventText(event: RunEvent, texts: Texts): string {
@@ -80,9 +85,14 @@ export function eventText(event: RunEvent, texts: Texts): string {
 const answered: ReadonlySet<string> = new Set(["", "max_tokens", "refusal", "output_invalid"]);
 
 /** The texts at the end that are not on the screen yet. */
-function endText({ reason, final, reply = final, notes = [] }: RunEvent & { type: "done" }, texts: Texts): string {
+function endText(
+  { reason, final, reply = final, notes = [] }: RunEvent & { type: "done" },
+  texts: Texts,
+): string {
   const rest = (reply.startsWith(final) ? reply.slice(final.length) : reply).trim();
-  const words = answered.has(reason) ? rest : texts.error(rest === "" ? texts.stopped(reason) : rest);
+  const words = answered.has(reason)
+    ? rest
+    : texts.error(rest === "" ? texts.stopped(reason) : rest);
   const lines = [words, ...notes].filter((line) => line !== "");
   return lines.map((line) => `\n${printable(line)}`).join("");
 }
@@ -97,7 +107,9 @@ function previewOf(value: unknown): string {
   const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "null");
   // 200 UTF-16 units hold 100 code points at least; the rest need not be split up.
   const characters = Array.from(text.slice(0, 2 * previewLength + 2));
-  return characters.length > previewLength ? `${characters.slice(0, previewLength).join("")}...` : text;
+  return characters.length > previewLength
+    ? `${characters.slice(0, previewLength).join("")}...`
+    : text;
 }
 
 /** Text of models and tools without control characters: it must not steer the terminal. */
@@ -197,7 +209,8 @@ const en: Texts = {
   finished: (tool, preview) => `[Tool ${tool} finished]: ${preview}`,
   failed: (tool, preview) => `[Tool ${tool} failed]: ${preview}`,
   error: (message) => `[Error]: ${message}`,
-  unreachable: (address) => `Cannot reach ${address}: run npm start first, or name the address with --url.`,
+  unreachable: (address) =>
+    `Cannot reach ${address}: run npm start first, or name the address with --url.`,
   stopped: (reason) => `The run was stopped (${reason}).`,
   tokenRefused: "The server asks for a token: set API_TOKEN to the server's value.",
   refused: (status, reason) => `The server refused the request (${status}): ${reason}`,

@@ -38,7 +38,15 @@ const question = {
   toolCallId: "c1",
 };
 const result = (output: string, isError = false) => {
-  return { type: "tool_result", id: "c1", toolName: "deploy", output, isError, truncated: false, storedPath: "" };
+  return {
+    type: "tool_result",
+    id: "c1",
+    toolName: "deploy",
+    output,
+    isError,
+    truncated: false,
+    storedPath: "",
+  };
 };
 const rejected = result("User rejected this action.", true);
 
@@ -47,7 +55,9 @@ async function asked(...statuses: number[]): Promise<Asked> {
   const decide = `POST /v1/approvals/${approval.id}`;
   const refusals = { [decide]: statuses.map((status) => ({ status })) };
   const server = await playServer({ interruptions: [approval], refusals, reply: () => [call] });
-  const chat = startChat(["--url", server.url, "--lang", "en", "--session", "s"], { API_TOKEN: "t0ken" });
+  const chat = startChat(["--url", server.url, "--lang", "en", "--session", "s"], {
+    API_TOKEN: "t0ken",
+  });
   onTestFinished(() => void chat.process.kill("SIGKILL"));
   chat.type("deploy");
   await chat.until("[Calling tool: deploy]\n");
@@ -127,7 +137,9 @@ describe("a run that asks the person", () => {
   async function questioned(...statuses: number[]) {
     const refusals = { [answering]: statuses.map((status) => ({ status })) };
     const server = await playServer({ refusals, reply: () => [call] });
-    const chat = startChat(["--url", server.url, "--lang", "en", "--session", "s"], { API_TOKEN: "t0ken" });
+    const chat = startChat(["--url", server.url, "--lang", "en", "--session", "s"], {
+      API_TOKEN: "t0ken",
+    });
     onTestFinished(() => void chat.process.kill("SIGKILL"));
     chat.type("paint it");
     await chat.until("[Calling tool: deploy]\n");

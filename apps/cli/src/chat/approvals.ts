@@ -21,7 +21,11 @@ interface ApprovalWatch {
 /** Pause before a question is looked for again whose event came before its approval could be read. */
 const lookAgainMs = 1_000;
 
-export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, run: Run, answer: AbortSignal) {
+export function watchApprovals(
+  { clock, terminal, texts }: ApprovalWatchParts,
+  run: Run,
+  answer: AbortSignal,
+) {
   const over = new AbortController();
   const signal = AbortSignal.any([answer, over.signal]);
   /** Calls that wait for an answer, each with what ends its question. */
@@ -42,7 +46,9 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
       if (line === undefined || line === null) return;
       const given = line.trim();
       if (given === "") continue;
-      const result = await settled(run.answer(asked.requestId, asked.choices[Number(given) - 1] ?? given));
+      const result = await settled(
+        run.answer(asked.requestId, asked.choices[Number(given) - 1] ?? given),
+      );
       if (!signal.aborted) terminal.write(`${texts.decided[result]}\n`);
       if (result !== "failed") return;
     }
@@ -74,7 +80,9 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
   };
 
   const askAboutRules = async (): Promise<void> => {
-    for (const approval of await pending()) if (approval.kind === "rule") await ask(approval, signal);
+    for (const approval of await pending()) {
+      if (approval.kind === "rule") await ask(approval, signal);
+    }
   };
 
   const watch: ApprovalWatch = {
@@ -83,12 +91,16 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
       if (event.type === "permission_request") {
         const stop = new AbortController();
         open.set(event.toolCallId ?? event.id, stop);
-        asking = asking.then(async () => await askAboutCall(event.id, AbortSignal.any([signal, stop.signal])));
+        asking = asking.then(
+          async () => await askAboutCall(event.id, AbortSignal.any([signal, stop.signal])),
+        );
       }
       if (event.type === "input_requested") {
         const stop = new AbortController();
         open.set(event.callId, stop);
-        asking = asking.then(async () => await answerQuestion(event, AbortSignal.any([signal, stop.signal])));
+        asking = asking.then(
+          async () => await answerQuestion(event, AbortSignal.any([signal, stop.signal])),
+        );
       }
       if (event.type === "tool_result") open.get(event.id)?.abort();
     },
@@ -100,7 +112,11 @@ export function watchApprovals({ clock, terminal, texts }: ApprovalWatchParts, r
   return watch;
 }
 
-const refusals: Readonly<Record<number, DecideResult>> = { 403: "not_allowed", 404: "closed", 409: "closed" };
+const refusals: Readonly<Record<number, DecideResult>> = {
+  403: "not_allowed",
+  404: "closed",
+  409: "closed",
+};
 
 async function settled(saying: Promise<void>): Promise<DecideResult> {
   try {
@@ -118,7 +134,9 @@ export function questionText(approval: Approval, texts: Texts): string {
   const { kind, tool, arguments: given, reason, risk } = approval;
   const json = printable(JSON.stringify(given));
   const shown =
-    json.length > maxShown ? `${json.slice(0, maxShown)}…\n${texts.notShown(json.length - maxShown)}` : json;
+    json.length > maxShown
+      ? `${json.slice(0, maxShown)}…\n${texts.notShown(json.length - maxShown)}`
+      : json;
   const lines = [texts.question[kind](printable(tool)), shown, texts.risk[risk], printable(reason)];
   return `\n${lines.filter((line) => line !== "").join("\n")}\n`;
 }
@@ -140,7 +158,11 @@ const callWords: Readonly<Record<string, Word>> = {
   否: { decision: "reject" },
 };
 const alwaysWord: Word = { decision: "approve", remember: true };
-const alwaysWords: Readonly<Record<string, Word>> = { a: alwaysWord, always: alwaysWord, 始终: alwaysWord };
+const alwaysWords: Readonly<Record<string, Word>> = {
+  a: alwaysWord,
+  always: alwaysWord,
+  始终: alwaysWord,
+};
 const outcomeWords: Readonly<Record<string, Word>> = {
   r: { decision: "retry" },
   d: { decision: "done" },
@@ -152,7 +174,8 @@ export function decisionIn(line: string, approval: Approval): Word | undefined {
   const [, letter = "", note = ""] = /^(\S+)\s*(.*)$/u.exec(line.trim()) ?? [];
   const { kind, may_remember: mayRemember } = approval;
   const always = mayRemember && kind === "call" ? alwaysWords : {};
-  const words: Readonly<Record<string, Word>> = kind === "outcome" ? outcomeWords : { ...callWords, ...always };
+  const words: Readonly<Record<string, Word>> =
+    kind === "outcome" ? outcomeWords : { ...callWords, ...always };
   const name = letter.toLowerCase();
   const word = Object.hasOwn(words, name) ? words[name] : undefined;
   if (word === undefined) return undefined;

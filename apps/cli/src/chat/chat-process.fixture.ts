@@ -18,7 +18,11 @@ export interface ChatProcess {
   exitCode(): Promise<unknown>;
 }
 
-export function startChat(args: string[], env: Record<string, string> = {}, cwd = process.cwd()): ChatProcess {
+export function startChat(
+  args: string[],
+  env: Record<string, string> = {},
+  cwd = process.cwd(),
+): ChatProcess {
   const started = spawn(process.execPath, [program, "chat", ...args], {
     env: { NODE_COMPILE_CACHE: codeCache, ...env },
     cwd,
@@ -31,7 +35,8 @@ export function startChat(args: string[], env: Record<string, string> = {}, cwd 
     process: started,
     type: (line) => void started.stdin.write(`${line}\n`),
     screen: () => screen,
-    until: async (part) => await vi.waitFor(() => expect(screen).toContain(part), { timeout: 60_000, interval: 10 }),
+    until: async (part) =>
+      await vi.waitFor(() => expect(screen).toContain(part), { timeout: 60_000, interval: 10 }),
     exitCode: async () => (await ended)[0] as unknown,
   };
 }

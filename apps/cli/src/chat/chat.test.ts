@@ -26,7 +26,9 @@ describe("the chat program", () => {
     chat.type("quit");
     expect(await chat.exitCode()).toBe(0);
     expect(chat.screen().endsWith("再见!\n")).toBe(true);
-    expect(new Set(server.requests.map(({ headers }) => headers.authorization))).toEqual(new Set(["Bearer t0ken"]));
+    expect(new Set(server.requests.map(({ headers }) => headers.authorization))).toEqual(
+      new Set(["Bearer t0ken"]),
+    );
     const [first, second] = server.asked(start);
     expect(first?.body["session_id"]).toBe(second?.body["session_id"]);
     expect(first?.body["message_id"]).not.toBe(second?.body["message_id"]);
@@ -36,24 +38,37 @@ describe("the chat program", () => {
     const server = await playServer({ reply: () => [delta("known"), done] });
     const cwd = await mkdtemp(join(tmpdir(), "larkline-chat-"));
     onTestFinished(async () => await rm(cwd, { recursive: true }));
-    await writeFile(join(cwd, ".env"), `API_TOKEN=of-the-file\nINGRESS_PORT=${new URL(server.url).port}\n`);
+    await writeFile(
+      join(cwd, ".env"),
+      `API_TOKEN=of-the-file\nINGRESS_PORT=${new URL(server.url).port}\n`,
+    );
     const chat = startChat([], {}, cwd);
     chat.type("hello");
     await chat.until("known");
-    expect(server.asked(start)).toMatchObject([{ headers: { authorization: "Bearer of-the-file" } }]);
+    expect(server.asked(start)).toMatchObject([
+      { headers: { authorization: "Bearer of-the-file" } },
+    ]);
   });
 
   it("gives orders as orders, and sends what only looks like one as a message", async () => {
     const commands = "POST /v1/sessions/s/commands";
-    const refusals = { [commands]: [{ status: 400, body: '{"error":"none","code":"no_command"}' }] };
-    const server = await playServer({ refusals, reply: (input) => [delta(`you say ${input}`), done] });
+    const refusals = {
+      [commands]: [{ status: 400, body: '{"error":"none","code":"no_command"}' }],
+    };
+    const server = await playServer({
+      refusals,
+      reply: (input) => [delta(`you say ${input}`), done],
+    });
     const chat = startChat(["--url", server.url, "--session", "s", "--lang", "en"]);
     chat.type("/etc/hosts is empty");
     await chat.until("you say /etc/hosts is empty");
     chat.type("/status");
     await chat.until("did /status");
     expect(server.asked(start)).toHaveLength(1);
-    expect(server.asked(commands).map(({ body }) => body["command"])).toEqual(["/etc/hosts is empty", "/status"]);
+    expect(server.asked(commands).map(({ body }) => body["command"])).toEqual([
+      "/etc/hosts is empty",
+      "/status",
+    ]);
   });
 
   it("cancels the run of the answer at Ctrl-C and leaves at the next one", async () => {
@@ -71,7 +86,10 @@ describe("the chat program", () => {
   });
 
   it("says that the answer may continue when the server does not confirm the cancel", async () => {
-    const server = await playServer({ reply: () => [delta("slow")], refusals: { [cancel]: [{ status: 500 }] } });
+    const server = await playServer({
+      reply: () => [delta("slow")],
+      refusals: { [cancel]: [{ status: 500 }] },
+    });
     const chat = startChat(["--url", server.url, "--lang", "en"]);
     chat.type("hello");
     await chat.until("slow");
@@ -81,7 +99,10 @@ describe("the chat program", () => {
   });
 
   it("repeats under the same id what may be stored, and what was not taken", async () => {
-    const refused = (code: string) => ({ status: 503, body: JSON.stringify({ error: "not taken", code }) });
+    const refused = (code: string) => ({
+      status: 503,
+      body: JSON.stringify({ error: "not taken", code }),
+    });
     const refusals = { [start]: [refused(""), refused("uncertain")] };
     const server = await playServer({ refusals, reply: () => [delta("once"), done] });
     const chat = startChat(["--url", server.url]);
@@ -123,7 +144,9 @@ describe("the chat program", () => {
       suggestion: "Check it.",
       retryable: false,
     };
-    const server = await playServer({ refusals: { [start]: [{ status: 413, body: '{"error":"too large"}' }] } });
+    const server = await playServer({
+      refusals: { [start]: [{ status: 413, body: '{"error":"too large"}' }] },
+    });
     const chat = startChat(["--url", server.url, "--lang=en"]);
     chat.type("hello");
     await chat.until("[Error]: The server refused the request (413): too large");
@@ -142,7 +165,9 @@ describe("the chat program", () => {
   it("explains its flags when it is asked, and when one is wrong", async () => {
     const asked = startChat(["--help", "--lang", "en"]);
     expect(await asked.exitCode()).toBe(0);
-    expect(asked.screen()).toMatch(/^npm run chat -- \[--url [^]*address of the ingress[^]*API_TOKEN/);
+    expect(asked.screen()).toMatch(
+      /^npm run chat -- \[--url [^]*address of the ingress[^]*API_TOKEN/,
+    );
     const wrong = startChat(["--lang", "fr"]);
     expect(await wrong.exitCode()).toBe(2);
     expect(wrong.screen()).toBe("");

@@ -1,6 +1,13 @@
 import { parseArgs } from "node:util";
 import { createEnvReader, type Env } from "@larkline/process/config";
-import { type ParseResult, deadline, systemClock, systemRandom, withDeadline, type Clock } from "@larkline/protocol";
+import {
+  type ParseResult,
+  deadline,
+  systemClock,
+  systemRandom,
+  withDeadline,
+  type Clock,
+} from "@larkline/protocol";
 import { type Client, ConnectionError, createClient, RequestError, type Run } from "@larkline/sdk";
 import {
   answerClosing,
@@ -32,7 +39,11 @@ export async function runChat(args: readonly string[], env: Env): Promise<never>
     process.exit(2);
   }
   const { language, sessionId, ...access } = loaded.value;
-  const terminal = createTerminal({ input: process.stdin, output: process.stdout, signals: process });
+  const terminal = createTerminal({
+    input: process.stdin,
+    output: process.stdout,
+    signals: process,
+  });
 
   // The reader of our output has left.
   process.stdout.on("error", () => process.exit(0));
@@ -93,7 +104,9 @@ export async function runConversation(parts: ConversationParts): Promise<void> {
 /** Whether a server answers at all, whatever it says. */
 async function isListening({ url, clock }: ConversationParts): Promise<boolean> {
   try {
-    const response = await fetch(`${url.replace(/\/+$/, "")}/health`, { signal: deadline(clock, retryForMs) });
+    const response = await fetch(`${url.replace(/\/+$/, "")}/health`, {
+      signal: deadline(clock, retryForMs),
+    });
     await response.body?.cancel();
     return true;
   } catch {
@@ -105,7 +118,11 @@ async function isListening({ url, clock }: ConversationParts): Promise<boolean> 
 const cancelPatienceMs = 5_000;
 
 /** Shows one answer. Resolves when it is complete, failed or cancelled. */
-async function showAnswer(parts: ConversationParts, message: string, interrupt: AbortSignal): Promise<void> {
+async function showAnswer(
+  parts: ConversationParts,
+  message: string,
+  interrupt: AbortSignal,
+): Promise<void> {
   const { clock, terminal, texts } = parts;
   // Ctrl-C ends requests only after the cancel: the run's id may still be on its way.
   const stop = new AbortController();
@@ -170,12 +187,21 @@ async function isCancelled(run: Run, clock: Clock): Promise<boolean> {
 }
 
 /** What went wrong with the request, and what to do about it. */
-async function failureText({ url, texts }: ConversationParts, error: unknown, answer: Run | string | undefined) {
+async function failureText(
+  { url, texts }: ConversationParts,
+  error: unknown,
+  answer: Run | string | undefined,
+) {
   if (error instanceof RequestError) {
-    return error.status === 401 ? texts.tokenRefused : texts.refused(error.status, printable(error.message));
+    return error.status === 401
+      ? texts.tokenRefused
+      : texts.refused(error.status, printable(error.message));
   }
-  if (!(error instanceof ConnectionError)) return error instanceof Error ? error.message : String(error);
-  const isStarted = typeof answer === "object" && (await answer.id().catch(() => undefined)) !== undefined;
+  if (!(error instanceof ConnectionError)) {
+    return error instanceof Error ? error.message : String(error);
+  }
+  const isStarted =
+    typeof answer === "object" && (await answer.id().catch(() => undefined)) !== undefined;
   return isStarted ? texts.cutOff : texts.unreachable(url);
 }
 
@@ -241,11 +267,21 @@ export function loadConfig(args: readonly string[], env: Env): ParseResult<ChatC
   if (!flags.ok) return flags;
   const { lang = languageOf(env), session = systemRandom.uuid() } = flags.value;
   const reader = createEnvReader(env);
-  const url = flags.value.url ?? `http://127.0.0.1:${reader.port("INGRESS_PORT", { default: 8_000 })}`;
+  const url =
+    flags.value.url ?? `http://127.0.0.1:${reader.port("INGRESS_PORT", { default: 8_000 })}`;
   const token = reader.secret("API_TOKEN");
   const language = languages.find((one) => one === lang) ?? languageOf(env);
   if (language !== lang) reader.problem(`--lang must be one of ${languages.join(", ")}.`);
-  if (!URL.canParse(url) || !/^https?:/.test(url)) reader.problem("--url must be an http or https address.");
-  if (!/^[\w-]{1,64}$/.test(session)) reader.problem('--session must be 1 to 64 letters, digits, "-" or "_".');
-  return reader.finish({ url, language, sessionId: session, ...(token === undefined ? {} : { token }) });
+  if (!URL.canParse(url) || !/^https?:/.test(url)) {
+    reader.problem("--url must be an http or https address.");
+  }
+  if (!/^[\w-]{1,64}$/.test(session)) {
+    reader.problem('--session must be 1 to 64 letters, digits, "-" or "_".');
+  }
+  return reader.finish({
+    url,
+    language,
+    sessionId: session,
+    ...(token === undefined ? {} : { token }),
+  });
 }

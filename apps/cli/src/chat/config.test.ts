@@ -4,13 +4,18 @@ import { loadConfig } from "./chat.ts";
 describe("loadConfig", () => {
   it("has defaults and keeps one new session for the process", () => {
     const loaded = loadConfig([], {});
-    expect(loaded).toMatchObject({ ok: true, value: { url: "http://127.0.0.1:8000", language: "en" } });
+    expect(loaded).toMatchObject({
+      ok: true,
+      value: { url: "http://127.0.0.1:8000", language: "en" },
+    });
     expect(loaded.ok && loaded.value.sessionId).toMatch(/^[\w-]{36}$/);
   });
 
   it("speaks the language of the terminal", () => {
     expect(loadConfig([], { LANG: "zh_CN.UTF-8" })).toMatchObject({ value: { language: "zh" } });
-    expect(loadConfig(["--lang", "en"], { LANG: "zh_CN.UTF-8" })).toMatchObject({ value: { language: "en" } });
+    expect(loadConfig(["--lang", "en"], { LANG: "zh_CN.UTF-8" })).toMatchObject({
+      value: { language: "en" },
+    });
   });
 
   it("takes flags and the token of the environment", () => {
@@ -24,7 +29,9 @@ describe("loadConfig", () => {
   it("speaks to the port where this machine's ingress listens, unless it gets an address", () => {
     const env = { INGRESS_PORT: "8123" };
     expect(loadConfig([], env)).toMatchObject({ value: { url: "http://127.0.0.1:8123" } });
-    expect(loadConfig(["--url", "http://bot"], env)).toMatchObject({ value: { url: "http://bot" } });
+    expect(loadConfig(["--url", "http://bot"], env)).toMatchObject({
+      value: { url: "http://bot" },
+    });
   });
 
   it("lists every problem", () => {

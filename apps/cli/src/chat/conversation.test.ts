@@ -24,7 +24,11 @@ function scriptedTerminal(lines: string[]) {
 }
 
 /** Holds the whole conversation with a server. */
-async function converse(terminal: Terminal, texts: Texts, playing: Playing = {}): Promise<unknown[]> {
+async function converse(
+  terminal: Terminal,
+  texts: Texts,
+  playing: Playing = {},
+): Promise<unknown[]> {
   const server = await playServer({ reply: () => [delta("hi"), done], ...playing });
   const { url } = server;
   const client = createClient({ url });
@@ -33,11 +37,14 @@ async function converse(terminal: Terminal, texts: Texts, playing: Playing = {})
 }
 
 describe("runConversation", () => {
-  it.each(["QUIT", " exit ", "q"])("SA-35: %j leaves with a goodbye and is not sent", async (word) => {
-    const { terminal, screen } = scriptedTerminal([word, "never read"]);
-    expect(await converse(terminal, chatTexts.zh)).toEqual([]);
-    expect(screen().endsWith("\n你: 再见!\n")).toBe(true);
-  });
+  it.each(["QUIT", " exit ", "q"])(
+    "SA-35: %j leaves with a goodbye and is not sent",
+    async (word) => {
+      const { terminal, screen } = scriptedTerminal([word, "never read"]);
+      expect(await converse(terminal, chatTexts.zh)).toEqual([]);
+      expect(screen().endsWith("\n你: 再见!\n")).toBe(true);
+    },
+  );
 
   it("SA-35: 'quit now' is a message", async () => {
     const { terminal } = scriptedTerminal(["  quit now "]);
@@ -72,7 +79,10 @@ describe("runConversation", () => {
       if (text === "partial second") interrupt();
     };
     const reply = (input: string) => [delta(`partial ${input}`)];
-    expect(await converse({ ...terminal, write }, chatTexts.en, { reply })).toEqual(["first", "second"]);
+    expect(await converse({ ...terminal, write }, chatTexts.en, { reply })).toEqual([
+      "first",
+      "second",
+    ]);
     expect(screen()).toContain(`partial first\n[Cancelled]\n${"=".repeat(60)}\n\nYou: `);
     expect(screen().endsWith("Goodbye!\n")).toBe(true);
   });

@@ -46,7 +46,11 @@ interface Follower {
 }
 
 /** Ended after the test. */
-export async function playServer({ reply, refusals = {}, interruptions = [] }: Playing = {}): Promise<PlayedServer> {
+export async function playServer({
+  reply,
+  refusals = {},
+  interruptions = [],
+}: Playing = {}): Promise<PlayedServer> {
   const requests: PlayedRequest[] = [];
   const runs: object[][] = [];
   const followers = new Set<Follower>();
@@ -59,7 +63,9 @@ export async function playServer({ reply, refusals = {}, interruptions = [] }: P
       const data = { seq, runId: `api.s-${follower.run}`, agent: "default", atMs: 1, event };
       follower.response.write(sseEvent({ id: `${seq}`, data }));
       const { type = "" } = event as { type?: string };
-      if (type === "done" || type === "error") follower.response.end(sseEvent({ event: "end", data: {} }));
+      if (type === "done" || type === "error") {
+        follower.response.end(sseEvent({ event: "end", data: {} }));
+      }
     }
   };
 
@@ -71,18 +77,30 @@ export async function playServer({ reply, refusals = {}, interruptions = [] }: P
     const body = text === "" ? {} : (JSON.parse(text) as Record<string, unknown>);
     requests.push({ line, query, headers: incoming.headers, body });
     const refusal = refusals[line]?.shift();
-    if (refusal !== undefined) return void response.writeHead(refusal.status).end(refusal.body ?? "{}");
+    if (refusal !== undefined) {
+      return void response.writeHead(refusal.status).end(refusal.body ?? "{}");
+    }
     const [, ordinal = "0", rest = ""] = /^\/v1\/runs\/api\.s-(\d+)(.*)$/.exec(pathname) ?? [];
     const run = Number(ordinal);
     if (line === "POST /v1/runs") {
       runs.push(reply?.(String(body["input"])) ?? []);
-      return void response.writeHead(202).end(JSON.stringify({ run_id: `api.s-${runs.length}`, session_id: "s" }));
+      return void response
+        .writeHead(202)
+        .end(JSON.stringify({ run_id: `api.s-${runs.length}`, session_id: "s" }));
     }
     const did = JSON.stringify({ text: `did ${String(body["command"])}` });
     if (line.endsWith("/commands")) return void response.end(did);
     if (rest !== "/events") {
-      const report = { run_id: `api.s-${ordinal}`, response_ids: [], interruptions, children: [], next: null };
-      return void response.writeHead(line.startsWith("GET") ? 200 : 202).end(JSON.stringify(report));
+      const report = {
+        run_id: `api.s-${ordinal}`,
+        response_ids: [],
+        interruptions,
+        children: [],
+        next: null,
+      };
+      return void response
+        .writeHead(line.startsWith("GET") ? 200 : 202)
+        .end(JSON.stringify(report));
     }
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.flushHeaders();

@@ -27,7 +27,9 @@ interface TerminalStreams {
 export async function abortOf(signal: AbortSignal | undefined): Promise<undefined> {
   if (signal === undefined) return await new Promise(() => {});
   if (signal.aborted) return undefined;
-  return await new Promise((resolve) => signal.addEventListener("abort", () => resolve(undefined), { once: true }));
+  return await new Promise((resolve) =>
+    signal.addEventListener("abort", () => resolve(undefined), { once: true }),
+  );
 }
 
 /**
@@ -36,7 +38,11 @@ export async function abortOf(signal: AbortSignal | undefined): Promise<undefine
  */
 export function createTerminal({ input, output, signals }: TerminalStreams): Terminal {
   const isInteractive = input.isTTY === true && output.isTTY === true;
-  const lines = createInterface({ input, output: isInteractive ? output : undefined, terminal: isInteractive });
+  const lines = createInterface({
+    input,
+    output: isInteractive ? output : undefined,
+    terminal: isInteractive,
+  });
   const typed = lines[Symbol.asyncIterator]();
   let interrupt: (() => void) | undefined;
   let unread: Promise<string | null> | undefined;

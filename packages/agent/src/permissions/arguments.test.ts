@@ -2,7 +2,10 @@ import { describe, expect, it } from "vitest";
 import { addressesIn, addressKey, strangeAddresses, riskOf, maskedArguments } from "./arguments.ts";
 import type { PolicyCall } from "./policy.ts";
 
-function callOf(given: Record<string, unknown>, more: Partial<PolicyCall> & { addresses?: string[] } = {}): PolicyCall {
+function callOf(
+  given: Record<string, unknown>,
+  more: Partial<PolicyCall> & { addresses?: string[] } = {},
+): PolicyCall {
   const { addresses, ...rest } = more;
   const spec = { name: "t", description: "", inputSchema: {} };
   return {
@@ -61,14 +64,20 @@ describe("addresses that no person named", () => {
 
   it("are looked for where the tool says that it has some, and nowhere else", () => {
     const given = { to: "a.example", text: "https://b.example", deep: [{ to: ["c.example"] }] };
-    expect(strangeAddresses(callOf(given, { addresses: ["to"] })).toSorted()).toEqual(["a.example", "c.example"]);
+    expect(strangeAddresses(callOf(given, { addresses: ["to"] })).toSorted()).toEqual([
+      "a.example",
+      "c.example",
+    ]);
     expect(strangeAddresses(callOf(given, { addresses: [] }))).toEqual([]);
     expect(strangeAddresses(callOf(given))).toEqual(["https://b.example"]);
-    expect(strangeAddresses(callOf({ to: "not an address at all" }, { addresses: ["to"] }))).toHaveLength(1);
+    expect(
+      strangeAddresses(callOf({ to: "not an address at all" }, { addresses: ["to"] })),
+    ).toHaveLength(1);
   });
 
   it("leave out hosts of `egress`, with their own port only and never with a password", () => {
-    const left = (url: string, ...egress: string[]) => strangeAddresses(callOf({ url }, { egress })).length;
+    const left = (url: string, ...egress: string[]) =>
+      strangeAddresses(callOf({ url }, { egress })).length;
     expect(left("https://a.example/any", "a.example")).toBe(0);
     expect(left("https://b.a.example/any", "a.example")).toBe(1);
     expect(left("https://b.a.example/any", "*.a.example")).toBe(0);
@@ -147,7 +156,12 @@ describe("riskOf", () => {
   });
 
   it("EE-38: gives one finding per pattern, however often it occurs, with its reason in English", () => {
-    const findings = riskOf({ a: "rm -rf a; rm -rf b", b: "drop table x", c: "DROP TABLE y", d: "overwrite" });
+    const findings = riskOf({
+      a: "rm -rf a; rm -rf b",
+      b: "drop table x",
+      c: "DROP TABLE y",
+      d: "overwrite",
+    });
     expect(findings).toEqual([
       { pattern: "rm -rf", reason: expect.stringMatching(/^[ -~]+$/) },
       { pattern: "drop table", reason: expect.stringMatching(/^[ -~]+$/) },
@@ -169,7 +183,11 @@ describe("riskOf", () => {
 
 describe("maskedArguments", () => {
   it("AL-63: hides the values of declared fields at any depth, whatever their type and letter case", () => {
-    const input = { PIN: 1234, a: [{ pin: ["12", "34"] }, { b: { Pin: { code: "1234" } } }], other: "1" };
+    const input = {
+      PIN: 1234,
+      a: [{ pin: ["12", "34"] }, { b: { Pin: { code: "1234" } } }],
+      other: "1",
+    };
     expect(maskedArguments(input, ["pin"])).toEqual({
       PIN: "***",
       a: [{ pin: "***" }, { b: { Pin: "***" } }],
@@ -197,13 +215,22 @@ describe("maskedArguments", () => {
     "credentials",
     "cookie",
   ])("AL-63: hides what a field named %j holds, also inside", (name) => {
-    const shown = JSON.stringify(maskedArguments({ [name]: "hunter2", inner: { [name]: { a: ["hunter2"] } } }, []));
+    const shown = JSON.stringify(
+      maskedArguments({ [name]: "hunter2", inner: { [name]: { a: ["hunter2"] } } }, []),
+    );
     expect(shown).not.toContain("hunter2");
     expect(shown).toContain(name);
   });
 
   it("shows fields that are only named similarly", () => {
-    const input = { tokens: 5, max_tokens: 100, secretary: "Li", keyboard: "us", passenger: "Wang", key: "a" };
+    const input = {
+      tokens: 5,
+      max_tokens: 100,
+      secretary: "Li",
+      keyboard: "us",
+      passenger: "Wang",
+      key: "a",
+    };
     expect(maskedArguments(input, [])).toEqual(input);
   });
 
@@ -231,9 +258,16 @@ describe("maskedArguments", () => {
   it("is bounded in size and depth, whatever the input", () => {
     let deep: unknown = "x";
     for (let depth = 0; depth < 10_000; depth++) deep = { deep };
-    const wide = Object.fromEntries(Array.from({ length: 50_000 }, (_, index) => [`k${index}`, index]));
+    const wide = Object.fromEntries(
+      Array.from({ length: 50_000 }, (_, index) => [`k${index}`, index]),
+    );
     const started = process.threadCpuUsage();
-    for (const input of [{ deep }, wide, { text: "a:".repeat(1_000_000) }, { list: Array(1_000_000).fill("://") }]) {
+    for (const input of [
+      { deep },
+      wide,
+      { text: "a:".repeat(1_000_000) },
+      { list: Array(1_000_000).fill("://") },
+    ]) {
       expect(JSON.stringify(maskedArguments(input, [])).length).toBeLessThan(200_000);
     }
     expect(process.threadCpuUsage(started).user / 1_000).toBeLessThan(5_000);

@@ -14,7 +14,9 @@ export function strangeAddresses(call: PolicyCall): string[] {
   if (addressContext?.foreign !== true) return [];
   const strange = reached(call).filter((address) => {
     const key = addressKey(address);
-    return (key === undefined || !addressContext.named.has(key)) && !isReachableUnasked(address, egress);
+    return (
+      (key === undefined || !addressContext.named.has(key)) && !isReachableUnasked(address, egress)
+    );
   });
   return [...new Set(strange)];
 }
@@ -38,13 +40,17 @@ function reached({ tool, arguments: input }: PolicyCall): string[] {
 }
 
 /** Texts of the input, at any depth, and whether one of the arguments that hold them fits. */
-function* valuesOf(input: unknown, isWanted: (name: string) => boolean): Generator<{ text: string; wanted: boolean }> {
+function* valuesOf(
+  input: unknown,
+  isWanted: (name: string) => boolean,
+): Generator<{ text: string; wanted: boolean }> {
   const waiting = [{ value: input, wanted: false }];
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
     const { value, wanted } = next;
     if (typeof value === "string") yield { text: value, wanted };
-    else if (Array.isArray(value)) for (const inner of value) waiting.push({ value: inner as unknown, wanted });
-    else if (isObject(value)) {
+    else if (Array.isArray(value)) {
+      for (const inner of value) waiting.push({ value: inner as unknown, wanted });
+    } else if (isObject(value)) {
       for (const [name, inner] of Object.entries(value)) {
         waiting.push({ value: inner, wanted: wanted || isWanted(name) });
       }
@@ -64,14 +70,18 @@ const web = new Set(["http:", "https:"]);
 /** Whether the deployment lets an agent with this `egress` reach it unasked. A name or password in it is part of what is sent. */
 export function isReachableUnasked(address: string, egress: readonly string[]): boolean {
   const url = URL.parse(scheme.test(address.trim()) ? address.trim() : `https://${address.trim()}`);
-  if (url === null || !web.has(url.protocol) || url.username !== "" || url.password !== "") return false;
+  if (url === null || !web.has(url.protocol) || url.username !== "" || url.password !== "") {
+    return false;
+  }
   return egress.some((pattern) => fitsHost(url, pattern));
 }
 
 function fitsHost(url: URL, pattern: string): boolean {
   if (pattern === "*") return true;
   const wanted = pattern.toLowerCase();
-  if (wanted.startsWith("*.")) return url.host.endsWith(wanted.slice(1)) && url.host.length > wanted.length - 1;
+  if (wanted.startsWith("*.")) {
+    return url.host.endsWith(wanted.slice(1)) && url.host.length > wanted.length - 1;
+  }
   return url.host === (URL.parse(`https://${wanted}`)?.host ?? wanted);
 }
 
@@ -83,7 +93,11 @@ const maxAddresses = 100;
 /** Addresses that a person names in a text, with and without what may close a sentence behind them. */
 export function addressesIn(text: string): string[] {
   const found = text.match(schemed) ?? [];
-  const spellings = found.flatMap((one) => [one, one.replace(closing, ""), one.replace(/[\])（(，。].*$/u, "")]);
+  const spellings = found.flatMap((one) => [
+    one,
+    one.replace(closing, ""),
+    one.replace(/[\])（(，。].*$/u, ""),
+  ]);
   const keys = [...spellings, ...shortenedIn(text)].flatMap((one) => addressKey(one) ?? []);
   return [...new Set(keys)].slice(0, maxAddresses);
 }
@@ -91,7 +105,9 @@ export function addressesIn(text: string): string[] {
 /** The address in one spelling; undefined when it is none. Schemes of the web are one: people leave them out. */
 export function addressKey(text: string): string | undefined {
   const trimmed = text.trim();
-  const url = URL.parse(scheme.test(trimmed) && !/^[^/]*:\d/.test(trimmed) ? trimmed : `https://${trimmed}`);
+  const url = URL.parse(
+    scheme.test(trimmed) && !/^[^/]*:\d/.test(trimmed) ? trimmed : `https://${trimmed}`,
+  );
   if (url === null || url.hostname === "") return undefined;
   const path = url.pathname === "/" ? "" : url.pathname;
   const user = url.username === "" && url.password === "" ? "" : `${url.username}:${url.password}@`;
@@ -110,7 +126,11 @@ const patterns: readonly RiskPattern[] = [
     reason: "It deletes a database table.",
     fits: (text) => /\bdrop(?:\s|\/\*[^*]*\*\/)+table\b/i.test(text),
   },
-  { pattern: "overwrite", reason: "It replaces something that exists.", fits: (text) => /overwrit/i.test(text) },
+  {
+    pattern: "overwrite",
+    reason: "It replaces something that exists.",
+    fits: (text) => /overwrit/i.test(text),
+  },
 ];
 
 /**
@@ -123,7 +143,9 @@ export function riskOf(input: Readonly<Record<string, unknown>>): RiskFinding[] 
     for (const risk of open) if (risk.fits(text)) open.delete(risk);
     if (open.size === 0) break;
   }
-  return patterns.filter((risk) => !open.has(risk)).map(({ pattern, reason }) => ({ pattern, reason }));
+  return patterns
+    .filter((risk) => !open.has(risk))
+    .map(({ pattern, reason }) => ({ pattern, reason }));
 }
 
 /** Characters of a call's input that are looked at, some of them twice; larger inputs are never run. */
@@ -151,7 +173,9 @@ export function* textsIn(input: unknown): Generator<string> {
 function read(value: unknown): { texts: string[]; inner: unknown[] } {
   if (isText(value)) return { texts: [value], inner: [] };
   // A command may come as a list of its words.
-  if (Array.isArray(value)) return { texts: value.length > 1 ? [value.filter(isText).join(" ")] : [], inner: value };
+  if (Array.isArray(value)) {
+    return { texts: value.length > 1 ? [value.filter(isText).join(" ")] : [], inner: value };
+  }
   if (!isObject(value)) return { texts: [], inner: [] };
   const wanted = Object.entries(value).filter(([, inner]) => inner !== null && inner !== false);
   return { texts: wanted.map(([key]) => key), inner: wanted.map(([, inner]) => inner) };
@@ -180,7 +204,9 @@ function commandsOf(text: string): string[][] {
 }
 
 function meansRecursive(option: string): boolean {
-  return /^-[a-z]*r/i.test(option) || (option.startsWith("--r") && "--recursive".startsWith(option));
+  return (
+    /^-[a-z]*r/i.test(option) || (option.startsWith("--r") && "--recursive".startsWith(option))
+  );
 }
 
 function meansForce(option: string): boolean {
@@ -232,15 +258,24 @@ class Masker {
     if (typeof value === "number") return isCredential && value > 99_999 ? mask : value;
     if (typeof value !== "object" || value === null) return value;
     if (depth >= maxDepth) return cutMark;
-    if (Array.isArray(value)) return this.#within(value, (inner) => this.#value(inner, depth + 1, isCredential));
+    if (Array.isArray(value)) {
+      return this.#within(value, (inner) => this.#value(inner, depth + 1, isCredential));
+    }
     return isObject(value) ? this.#fields(value, depth + 1, isCredential) : undefined;
   }
 
   /** Everything below a credential is one. */
-  #fields(value: Record<string, unknown>, depth: number, isCredential: boolean): Record<string, unknown> {
+  #fields(
+    value: Record<string, unknown>,
+    depth: number,
+    isCredential: boolean,
+  ): Record<string, unknown> {
     if (!isCredential) return this.object(value, depth);
     return Object.fromEntries(
-      this.#within(Object.entries(value), ([name, inner]) => [this.#text(name), this.#value(inner, depth, true)]),
+      this.#within(Object.entries(value), ([name, inner]) => [
+        this.#text(name),
+        this.#value(inner, depth, true),
+      ]),
     );
   }
 
@@ -271,12 +306,18 @@ const credentialWords: ReadonlySet<string> = new Set(
   ),
 );
 
-const credentialPairs: ReadonlySet<string> = new Set(["api key", "access key", "private key", "secret key"]);
+const credentialPairs: ReadonlySet<string> = new Set([
+  "api key",
+  "access key",
+  "private key",
+  "secret key",
+]);
 
 function namesCredential(name: string): boolean {
   const words = wordsOf(name);
   return words.some(
-    (word, index) => credentialWords.has(word) || credentialPairs.has(`${word} ${words[index + 1] ?? ""}`),
+    (word, index) =>
+      credentialWords.has(word) || credentialPairs.has(`${word} ${words[index + 1] ?? ""}`),
   );
 }
 
@@ -301,7 +342,9 @@ const maxWordCharacters = 2_048;
 
 /** Words of a text that look like an address without its scheme. */
 function shortenedIn(text: string): string[] {
-  const words = text.split(betweenWords).filter((word) => word.includes(".") && word.length <= maxWordCharacters);
+  const words = text
+    .split(betweenWords)
+    .filter((word) => word.includes(".") && word.length <= maxWordCharacters);
   const whole = words.flatMap((word) => [word, ...word.split(otherScripts)]);
   return whole.map((word) => word.replace(closing, "")).filter((word) => shortened.test(word));
 }

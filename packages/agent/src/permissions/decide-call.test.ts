@@ -22,14 +22,21 @@ const ruled = shellCall("git status -s", { rules: [gitRule] });
 
 describe("without an entry that fits", () => {
   it("a tool that asks for nothing runs by policy", () => {
-    expect(decideCall(policy(), policyCall())).toEqual({ do: "run", authority: { by: "policy" }, findings: [] });
+    expect(decideCall(policy(), policyCall())).toEqual({
+      do: "run",
+      authority: { by: "policy" },
+      findings: [],
+    });
   });
 
   it("a tool that asks for nothing is asked about where it goes to an address that no person has named", () => {
     const addressContext = { foreign: true, named: new Set<string>() };
     const strange = policyCall({ arguments: { url: "https://b.example/x" }, addressContext });
     expect(decideCall(policy(), strange).do).toBe("ask");
-    expect(decideCall(policy(), { ...strange, addressContext: { ...addressContext, foreign: false } }).do).toBe("run");
+    expect(
+      decideCall(policy(), { ...strange, addressContext: { ...addressContext, foreign: false } })
+        .do,
+    ).toBe("run");
   });
 
   it("AL-27: a tool that requires an approval is asked about, by the defaults", () => {
@@ -47,8 +54,14 @@ describe("without an entry that fits", () => {
   });
 
   it("a remembered rule replaces the approval", () => {
-    expect(decideCall(policy(), ruled)).toEqual({ do: "run", authority: { by: "rule", id: gitRule.id }, findings: [] });
-    expect(decideCall(policy(), { ...ruled, arguments: { command: "git status -s; ls" } }).do).toBe("ask");
+    expect(decideCall(policy(), ruled)).toEqual({
+      do: "run",
+      authority: { by: "rule", id: gitRule.id },
+      findings: [],
+    });
+    expect(decideCall(policy(), { ...ruled, arguments: { command: "git status -s; ls" } }).do).toBe(
+      "ask",
+    );
   });
 
   it("rules neither count nor are offered where the defaults have none", () => {
@@ -60,20 +73,33 @@ describe("without an entry that fits", () => {
   it("an address that no person has named is asked about once text from outside was read, rule or not", () => {
     const visit = tool("visit", { subject: "url" });
     const addressContext = { foreign: true, named: new Set<string>() };
-    const call = policyCall({ tool: visit, arguments: { url: "https://a.example/x" }, addressContext });
-    expect(decideCall(policy(), call)).toMatchObject({ do: "ask", question: { addresses: ["https://a.example/x"] } });
+    const call = policyCall({
+      tool: visit,
+      arguments: { url: "https://a.example/x" },
+      addressContext,
+    });
+    expect(decideCall(policy(), call)).toMatchObject({
+      do: "ask",
+      question: { addresses: ["https://a.example/x"] },
+    });
     const allowed = rule({ tool: "visit", pattern: "*" });
     expect(decideCall(policy(), { ...call, rules: [allowed] }).do).toBe("ask");
     expect(decideCall(withEntries(entry({ tools: ["visit"], do: "allow" })), call).do).toBe("ask");
     const named = entry({ tools: ["visit"], do: "allow", subject: "https://a.example/*" });
     expect(decideCall(withEntries(named), call).do).toBe("run");
-    expect(decideCall(policy(), { ...call, addressContext: { ...addressContext, foreign: false } }).do).toBe("run");
+    expect(
+      decideCall(policy(), { ...call, addressContext: { ...addressContext, foreign: false } }).do,
+    ).toBe("run");
   });
 
   it("EE-38: a risk is only pointed out, unless policy wants to be asked", () => {
     const risky = policyCall({ arguments: { text: "DROP TABLE x" } });
     const findings = [{ pattern: "drop table", reason: expect.any(String) }];
-    expect(decideCall(policy(), risky)).toEqual({ do: "run", authority: { by: "policy" }, findings });
+    expect(decideCall(policy(), risky)).toEqual({
+      do: "run",
+      authority: { by: "policy" },
+      findings,
+    });
     const asked = decideCall(policy({ risky: "ask" }), risky);
     expect(asked).toMatchObject({ do: "ask", question: { risk: "high" }, findings });
     expect(asked.do === "ask" && asked.question.remember).toBe(undefined);
@@ -87,7 +113,10 @@ describe("without an entry that fits", () => {
 
   it("a rule is for everybody in the chat only where the requester cannot decide alone", () => {
     const boss = decideCall(policy({ approvers: bossDecides }), shellCall("git status -s"));
-    expect(boss.do === "ask" && boss.question.remember).toEqual({ tool: "shell", pattern: "git status *" });
+    expect(boss.do === "ask" && boss.question.remember).toEqual({
+      tool: "shell",
+      pattern: "git status *",
+    });
     const fourEyes = { ...requesterDecides, people: ["ou_boss"], fourEyes: true };
     const second = decideCall(policy({ approvers: fourEyes }), shellCall("git status -s"));
     expect(second.do === "ask" && second.question.remember).toEqual({
@@ -98,7 +127,9 @@ describe("without an entry that fits", () => {
   });
 
   it("under four eyes no rule lets calls of its own author run, nor does a rule for all people", () => {
-    const fourEyes = policy({ approvers: { ...bossDecides, people: ["ou_boss", "ou_me"], fourEyes: true } });
+    const fourEyes = policy({
+      approvers: { ...bossDecides, people: ["ou_boss", "ou_me"], fourEyes: true },
+    });
     const given = (fields: Partial<PermissionRule>) => {
       return decideCall(fourEyes, shellCall("git status -s", { rules: [rule(fields)] })).do;
     };
@@ -114,7 +145,10 @@ describe("entries", () => {
     const allow = entry({ tools: ["shell"], subject: "git *", do: "allow" });
     const refuse = entry({ tools: ["shell"], do: "refuse", reason: "no" });
     expect(decideCall(withEntries(allow, refuse), shellCall("git push")).do).toBe("run");
-    expect(decideCall(withEntries(refuse, allow), shellCall("git push"))).toMatchObject({ do: "refuse", reason: "no" });
+    expect(decideCall(withEntries(refuse, allow), shellCall("git push"))).toMatchObject({
+      do: "refuse",
+      reason: "no",
+    });
     expect(decideCall(withEntries(allow, refuse), shellCall("ls")).do).toBe("refuse");
     expect(decideCall(withEntries(allow, refuse), policyCall()).do).toBe("run");
   });
@@ -127,7 +161,12 @@ describe("entries", () => {
     const ask = entry({ tools: ["sh*"], reason: "It runs commands.", expiresMs: 7 });
     expect(decideCall(withEntries(ask), ruled)).toEqual({
       do: "ask",
-      question: { deciders: bossDecides, reason: "It runs commands.", risk: "medium", expiresAtMs: 107 },
+      question: {
+        deciders: bossDecides,
+        reason: "It runs commands.",
+        risk: "medium",
+        expiresAtMs: 107,
+      },
       findings: [],
     });
     expect(decideCall(withEntries({ ...ask, remember: true }), ruled)).toMatchObject({
@@ -159,12 +198,22 @@ describe("entries", () => {
     ["another chat", { chats: ["oc_2"] }, false],
     ["the kind of chat", { chatTypes: ["group"] }, true],
     ["another kind of chat", { chatTypes: ["p2p", "api"] }, false],
-    ["all at once", { tools: ["mail"], people: ["ou_me"], chats: ["oc_1"], chatTypes: ["group"] }, true],
-    ["all but one", { tools: ["mail"], people: ["ou_me"], chats: ["oc_2"], chatTypes: ["group"] }, false],
+    [
+      "all at once",
+      { tools: ["mail"], people: ["ou_me"], chats: ["oc_1"], chatTypes: ["group"] },
+      true,
+    ],
+    [
+      "all but one",
+      { tools: ["mail"], people: ["ou_me"], chats: ["oc_2"], chatTypes: ["group"] },
+      false,
+    ],
     ["a subject that the tool does not have", { subject: "*" }, false],
   ] as const)("fit by %s", (_, match, fits) => {
     const call = policyCall({ person: { id: "ou_me", groups: ["g_ops"] } });
-    expect(decideCall(withEntries(entry({ ...match, do: "refuse" })), call).do).toBe(fits ? "refuse" : "run");
+    expect(decideCall(withEntries(entry({ ...match, do: "refuse" })), call).do).toBe(
+      fits ? "refuse" : "run",
+    );
   });
 
   it("what lets run has to fit all of a command, what holds back any part of it", () => {
@@ -185,9 +234,13 @@ describe("entries", () => {
     expect(decidersOf(mine)).toEqual(requesterDecides);
     expect(decidersOf(mine, entry({ tools: ["shell"], do: "refuse" }))).toBe("refuse");
     expect(decidersOf(mine, entry({ subject: "npm publish *", do: "refuse" }))).toBe("refuse");
-    expect(decidersOf(mine, entry({ subject: "npm *", approvers: bossDecides }))).toEqual(bossDecides);
+    expect(decidersOf(mine, entry({ subject: "npm *", approvers: bossDecides }))).toEqual(
+      bossDecides,
+    );
     expect(decidersOf(mine, theirs)).toEqual(bossDecides);
-    expect(decidersOf(entry({ subject: "npm *" }), { ...theirs, approvers: requesterDecides })).toEqual(bossDecides);
+    expect(
+      decidersOf(entry({ subject: "npm *" }), { ...theirs, approvers: requesterDecides }),
+    ).toEqual(bossDecides);
     expect(decidersOf(mine, entry({ tools: ["shell"], do: "allow" }))).toEqual(requesterDecides);
     const byDefault = decideCall(policy({ entries: [mine], approvers: bossDecides }), both);
     expect(byDefault).toMatchObject({ do: "ask", question: { deciders: bossDecides } });
@@ -198,8 +251,12 @@ describe("entries", () => {
 
   it("a subject that cannot be read fits what holds back, never what lets run", () => {
     for (const command of [["git", "log"], { a: 1 }, undefined]) {
-      expect(decideCall(withEntries(entry({ subject: "git *", do: "allow" })), shellCall(command)).do).toBe("ask");
-      expect(decideCall(withEntries(entry({ subject: "git *", do: "refuse" })), shellCall(command)).do).toBe("refuse");
+      expect(
+        decideCall(withEntries(entry({ subject: "git *", do: "allow" })), shellCall(command)).do,
+      ).toBe("ask");
+      expect(
+        decideCall(withEntries(entry({ subject: "git *", do: "refuse" })), shellCall(command)).do,
+      ).toBe("refuse");
     }
   });
 
@@ -210,8 +267,12 @@ describe("entries", () => {
         throw new Error("looked up");
       },
     };
-    expect(decideCall(withEntries(entry({ roles: ["ops"], do: "allow" })), policyCall({ person })).do).toBe("run");
-    expect(decideCall(withEntries(entry({ roles: ["leads"] })), policyCall({ person })).do).toBe("run");
+    expect(
+      decideCall(withEntries(entry({ roles: ["ops"], do: "allow" })), policyCall({ person })).do,
+    ).toBe("run");
+    expect(decideCall(withEntries(entry({ roles: ["leads"] })), policyCall({ person })).do).toBe(
+      "run",
+    );
     expect(() =>
       decideCall(withEntries(entry({ tools: ["other"], roles: ["ops"] })), policyCall({ person })),
     ).not.toThrow();
@@ -222,7 +283,10 @@ describe("unknownOutcomeOf", () => {
   const call = { ...policyCall(), toolName: "pay" };
 
   it("asks requester and approvers, unless the model is to read the reason", () => {
-    const asked = unknownOutcomeOf(policy({ approvers: { ...bossDecides, fourEyes: true, count: 2 } }), call);
+    const asked = unknownOutcomeOf(
+      policy({ approvers: { ...bossDecides, fourEyes: true, count: 2 } }),
+      call,
+    );
     expect(asked).toEqual({
       deciders: { ...bossDecides, requester: true, fourEyes: false, count: 1 },
       reason: "",
@@ -247,5 +311,7 @@ describe("unknownOutcomeOf", () => {
 
 it("the risk of a question is that of the tool", () => {
   const low = tool("mail", { requiresApproval: true, risk: "low" });
-  expect(decideCall(policy(), policyCall({ tool: low }))).toMatchObject({ question: { risk: "low" } });
+  expect(decideCall(policy(), policyCall({ tool: low }))).toMatchObject({
+    question: { risk: "low" },
+  });
 });

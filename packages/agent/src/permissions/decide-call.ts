@@ -11,7 +11,14 @@ import {
   type RiskFinding,
   type Verdict,
 } from "./policy.ts";
-import { proposalFor, ruleFor, subjectOf, matchesSubject, touchesSubject, matchesName } from "./rules.ts";
+import {
+  proposalFor,
+  ruleFor,
+  subjectOf,
+  matchesSubject,
+  touchesSubject,
+  matchesName,
+} from "./rules.ts";
 
 /**
  * Decides whether a call runs, needs an approval or is refused. The first policy entry that fits decides; without
@@ -27,7 +34,9 @@ export function decideCall(policy: PermissionPolicy, call: PolicyCall): Verdict 
   const asked = entry === undefined ? needsApproval(facts) : entry.do === "ask";
   // An entry that allows a subject names the address itself; one that allows a tool says nothing of where it goes.
   const named = entry?.do === "allow" && entry.subject !== undefined;
-  if (facts.strange.length > 0 && !named) return ask(entry?.do === "ask" ? entry : undefined, facts);
+  if (facts.strange.length > 0 && !named) {
+    return ask(entry?.do === "ask" ? entry : undefined, facts);
+  }
   return asked ? ask(entry, facts) : { do: "run", authority: { by: "policy" }, findings };
 }
 
@@ -73,13 +82,23 @@ function isAmong(value: string, values: readonly string[] | undefined): boolean 
   return values === undefined || values.includes(value);
 }
 
-function fitsPerson({ people, roles }: PolicyMatch, call: PolicyCall, policy: PermissionPolicy): boolean {
+function fitsPerson(
+  { people, roles }: PolicyMatch,
+  call: PolicyCall,
+  policy: PermissionPolicy,
+): boolean {
   if (people === undefined && roles === undefined) return true;
-  return people?.includes(call.person.id) === true || hasRole(call.person, roles ?? [], policy.roles);
+  return (
+    people?.includes(call.person.id) === true || hasRole(call.person, roles ?? [], policy.roles)
+  );
 }
 
 /** `allow` entries must fit the whole subject; `ask` and `refuse` entries fit if any command in it could. */
-function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: PolicyCall): boolean {
+function fitsSubject(
+  entry: PolicyEntry,
+  pattern: string,
+  { tool, arguments: input }: PolicyCall,
+): boolean {
   if (tool.subject === undefined) return false;
   const subject = subjectOf(tool, input);
   if (entry.do === "allow") return subject !== undefined && matchesSubject(pattern, subject);
@@ -87,7 +106,10 @@ function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: inp
 }
 
 /** Whether an entry that fits is about one command of several, or about one that cannot be read. */
-function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input }: PolicyCall): boolean {
+function fitsInPart(
+  { subject: pattern }: PolicyEntry,
+  { tool, arguments: input }: PolicyCall,
+): boolean {
   if (pattern === undefined) return false;
   const subject = subjectOf(tool, input);
   return subject === undefined || !matchesSubject(pattern, subject);
@@ -99,7 +121,11 @@ function isStricter(one: Deciders, other: Deciders): boolean {
 }
 
 /** Of an entry that asks about a part of the call and the one about the whole, if there is one, the one that decides. */
-function decidingOf(part: PolicyEntry, whole: PolicyEntry | undefined, facts: DecisionFacts): PolicyEntry | undefined {
+function decidingOf(
+  part: PolicyEntry,
+  whole: PolicyEntry | undefined,
+  facts: DecisionFacts,
+): PolicyEntry | undefined {
   if (whole?.do === "refuse") return whole;
   const isAsked = whole === undefined ? needsApproval(facts) : whole.do === "ask";
   return isAsked && isStricter((whole ?? facts.policy).approvers, part.approvers) ? whole : part;
@@ -110,7 +136,10 @@ function needsApproval({ call, policy, findings }: Omit<DecisionFacts, "strange"
 }
 
 /** Asks, unless a remembered rule answers. Rules do not count for risky calls: their authors have not seen this input. */
-function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: DecisionFacts): Verdict {
+function ask(
+  entry: PolicyEntry | undefined,
+  { call, policy, findings, strange }: DecisionFacts,
+): Verdict {
   const asking = askingOf(entry, policy);
   const risky = findings.length > 0;
   if (strange.length > 0) {
@@ -119,7 +148,9 @@ function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }
     return { do: "ask", question: { ...question, addresses: strange }, findings };
   }
   const ruled = asking.remember && !(risky && policy.risky === "ask");
-  const rules = asking.deciders.fourEyes ? call.rules.filter((one) => isSeenByOther(one, call)) : call.rules;
+  const rules = asking.deciders.fourEyes
+    ? call.rules.filter((one) => isSeenByOther(one, call))
+    : call.rules;
   const rule = ruled ? ruleFor(rules, { ...call, person: call.person.id }) : undefined;
   return rule === undefined
     ? { do: "ask", question: questionOf(asking, call, risky), findings }
@@ -142,7 +173,13 @@ function askingOf(entry: PolicyEntry | undefined, policy: PermissionPolicy): Ask
     return { deciders, reason: "", remember, expiresMs, personal: false };
   }
   const { approvers: deciders, reason, remember, expiresMs, people, roles } = entry;
-  return { deciders, reason, remember, expiresMs, personal: people !== undefined || roles !== undefined };
+  return {
+    deciders,
+    reason,
+    remember,
+    expiresMs,
+    personal: people !== undefined || roles !== undefined,
+  };
 }
 
 function questionOf(asking: Asking, call: PolicyCall, risky: boolean): Question {
@@ -171,9 +208,18 @@ export function unknownOutcomeOf(
   call: Omit<PolicyCall, "tool" | "rules"> & { readonly toolName: string },
 ): Question | undefined {
   const { unknownOutcome } = policy;
-  if (unknownOutcome === "tell" || (unknownOutcome === "ask_feishu" && call.chatType === "api")) return undefined;
-  const tool = { spec: { name: call.toolName, description: "", inputSchema: {} }, effect: "once" } as const;
-  const unapproved = { ...call, tool: { ...tool, requiresApproval: false, timeoutMs: 1 }, rules: [] };
+  if (unknownOutcome === "tell" || (unknownOutcome === "ask_feishu" && call.chatType === "api")) {
+    return undefined;
+  }
+  const tool = {
+    spec: { name: call.toolName, description: "", inputSchema: {} },
+    effect: "once",
+  } as const;
+  const unapproved = {
+    ...call,
+    tool: { ...tool, requiresApproval: false, timeoutMs: 1 },
+    rules: [],
+  };
   const entry = policy.entries.find(
     (one) => one.do === "ask" && one.subject === undefined && fits(one, unapproved, policy),
   );

@@ -20,7 +20,13 @@ export {
   type Roles,
   type AddressContext,
 } from "./policy.ts";
-export { addressesIn, addressKey, isReachableUnasked, maskedArguments, riskOf } from "./arguments.ts";
+export {
+  addressesIn,
+  addressKey,
+  isReachableUnasked,
+  maskedArguments,
+  riskOf,
+} from "./arguments.ts";
 export { decideCall, unknownOutcomeOf } from "./decide-call.ts";
 export {
   approvalIdOf,

@@ -1,12 +1,27 @@
-import type { Approval, ApprovalDecision, Deciders, PermissionRule, ToolAnnouncement } from "@larkline/protocol";
+import type {
+  Approval,
+  ApprovalDecision,
+  Deciders,
+  PermissionRule,
+  ToolAnnouncement,
+} from "@larkline/protocol";
 import type { PolicyCall, PermissionPolicy, PolicyEntry } from "./policy.ts";
 
-export const requesterDecides: Deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
+export const requesterDecides: Deciders = {
+  requester: true,
+  people: [],
+  roles: [],
+  fourEyes: false,
+  count: 1,
+};
 export const bossDecides: Deciders = { ...requesterDecides, requester: false, people: ["ou_boss"] };
 
 export function policy(fields: Partial<PermissionPolicy> = {}): PermissionPolicy {
   return {
-    roles: { ops: { people: ["ou_op"], groups: ["g_ops"] }, leads: { people: ["ou_lead"], groups: [] } },
+    roles: {
+      ops: { people: ["ou_op"], groups: ["g_ops"] },
+      leads: { people: ["ou_lead"], groups: [] },
+    },
     entries: [],
     approvers: requesterDecides,
     expiresMs: 1_000,
@@ -21,7 +36,15 @@ export function policy(fields: Partial<PermissionPolicy> = {}): PermissionPolicy
 }
 
 export function entry(fields: Partial<PolicyEntry> = {}): PolicyEntry {
-  return { tools: ["*"], do: "ask", approvers: bossDecides, remember: false, reason: "", expiresMs: 500, ...fields };
+  return {
+    tools: ["*"],
+    do: "ask",
+    approvers: bossDecides,
+    remember: false,
+    reason: "",
+    expiresMs: 500,
+    ...fields,
+  };
 }
 
 export function tool(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {

@@ -5,7 +5,11 @@ import { decidersText, mayDecide } from "./policy.ts";
 
 const { roles } = policy();
 
-function may(id: string, word: DecisionWord, deciders: Deciders & { kind?: Approval["kind"] }): boolean {
+function may(
+  id: string,
+  word: DecisionWord,
+  deciders: Deciders & { kind?: Approval["kind"] },
+): boolean {
   const { kind = "call" } = deciders;
   return mayDecide(approval({ deciders, kind }), { person: { id, groups: [] }, word, roles });
 }
@@ -34,11 +38,14 @@ describe("mayDecide", () => {
     expect(may("ou_me", "approve", fourEyes)).toBe(false);
     expect(may("ou_me", "approve", { ...fourEyes, people: ["ou_me", "ou_boss"] })).toBe(false);
     expect(
-      mayDecide(approval({ requester: { id: "ou_op" }, deciders: { ...fourEyes, roles: ["ops"] } }), {
-        person: { id: "ou_op", groups: ["g_ops"] },
-        word: "approve",
-        roles,
-      }),
+      mayDecide(
+        approval({ requester: { id: "ou_op" }, deciders: { ...fourEyes, roles: ["ops"] } }),
+        {
+          person: { id: "ou_op", groups: ["g_ops"] },
+          word: "approve",
+          roles,
+        },
+      ),
     ).toBe(false);
     expect(may("ou_boss", "approve", fourEyes)).toBe(true);
   });
@@ -68,10 +75,19 @@ describe("mayDecide", () => {
 
 describe("decidersText", () => {
   it("names who may approve, in both languages", () => {
-    const deciders = { ...bossDecides, requester: true, people: ["ou_boss", "ou_x"], roles: ["ops"] };
+    const deciders = {
+      ...bossDecides,
+      requester: true,
+      people: ["ou_boss", "ou_x"],
+      roles: ["ops"],
+    };
     const nameOf = (id: string): string | undefined => (id === "ou_boss" ? "王总" : undefined);
-    expect(decidersText(deciders, { language: "zh", nameOf })).toBe("发起人、王总、ou_x、角色“ops”的成员");
-    expect(decidersText(deciders, { language: "en", requester: "Li" })).toBe("Li, ou_boss, ou_x, members of “ops”");
+    expect(decidersText(deciders, { language: "zh", nameOf })).toBe(
+      "发起人、王总、ou_x、角色“ops”的成员",
+    );
+    expect(decidersText(deciders, { language: "en", requester: "Li" })).toBe(
+      "Li, ou_boss, ou_x, members of “ops”",
+    );
   });
 
   it("leaves out the requester whose word does not count, and says when no decider is left", () => {
@@ -81,6 +97,8 @@ describe("decidersText", () => {
 
   it("is short, however many there are", () => {
     const people = Array.from({ length: 100 }, (_, index) => `ou_${index}`);
-    expect(decidersText({ ...bossDecides, people }, { language: "en" })).toMatch(/^(?:ou_\d, ){9}ou_9…$/);
+    expect(decidersText({ ...bossDecides, people }, { language: "en" })).toMatch(
+      /^(?:ou_\d, ){9}ou_9…$/,
+    );
   });
 });

@@ -126,7 +126,8 @@ export function hasRole(person: Person, names: readonly string[], roles: Roles):
     const members = Object.hasOwn(roles, name) ? roles[name] : undefined;
     return (
       members !== undefined &&
-      (members.people.includes(person.id) || members.groups.some((group) => person.groups.includes(group)))
+      (members.people.includes(person.id) ||
+        members.groups.some((group) => person.groups.includes(group)))
     );
   });
 }
@@ -195,9 +196,12 @@ export async function isDecider(
   { id, word }: { id: string; word: DecisionWord },
   { roles, groups }: { roles: Roles; groups: (openId: string) => Promise<readonly string[]> },
 ): Promise<boolean> {
-  const may = (its: Person["groups"]): boolean => mayDecide(approval, { person: { id, groups: its }, word, roles });
+  const may = (its: Person["groups"]): boolean =>
+    mayDecide(approval, { person: { id, groups: its }, word, roles });
   if (may([])) return true;
-  const named = approval.deciders.roles.flatMap((name) => (Object.hasOwn(roles, name) ? [roles[name]] : []));
+  const named = approval.deciders.roles.flatMap((name) =>
+    Object.hasOwn(roles, name) ? [roles[name]] : [],
+  );
   if (!may(named.flatMap((role) => role?.groups ?? []))) return false;
   return may(await groups(id));
 }
@@ -217,7 +221,10 @@ export interface DeciderNames {
 const maxNamed = 10;
 
 /** Who may approve, in one line, for people. */
-export function decidersText(deciders: Deciders, { language, requester, nameOf }: DeciderNames): string {
+export function decidersText(
+  deciders: Deciders,
+  { language, requester, nameOf }: DeciderNames,
+): string {
   const { comma, deciders: words } = textsOf(language);
   const named = [
     ...(requesterApproves(deciders) ? [requester ?? words.requester] : []),

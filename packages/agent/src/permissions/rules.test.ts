@@ -53,7 +53,9 @@ describe("proposalFor", () => {
   });
 
   it("proposes nothing that would show what the card of the call hides", () => {
-    expect(patternFor('curl -H "Authorization: Bearer abcdef123456" https://example.com')).toBeUndefined();
+    expect(
+      patternFor('curl -H "Authorization: Bearer abcdef123456" https://example.com'),
+    ).toBeUndefined();
     expect(patternFor("psql postgres://me:hunter2@db/x")).toBeUndefined();
     const secret = { ...shell, secrets: ["Command"] };
     expect(proposalFor(secret, { command: "open sesame" }, facts)).toBeUndefined();
@@ -157,15 +159,21 @@ describe("rememberedRule", () => {
   });
 
   it("of a rule that was proposed by itself needs nothing but its approval", () => {
-    expect(rememberedRule(approval({ kind: "rule" }), [said()], 1_000)).toMatchObject({ pattern: "git status *" });
+    expect(rememberedRule(approval({ kind: "rule" }), [said()], 1_000)).toMatchObject({
+      pattern: "git status *",
+    });
   });
 
   it("does not come from a single approval, a rejection, an unknown outcome or a call that offers none", () => {
     const { remember: _remember, ...plain } = approval();
     expect(rememberedRule(approval(), [said()], 1)).toBeUndefined();
     expect(rememberedRule(approval(), [], 1)).toBeUndefined();
-    expect(rememberedRule(approval(), [said({ decision: "reject", remember: true })], 1)).toBeUndefined();
-    expect(rememberedRule(approval({ kind: "outcome" }), [said({ remember: true })], 1)).toBeUndefined();
+    expect(
+      rememberedRule(approval(), [said({ decision: "reject", remember: true })], 1),
+    ).toBeUndefined();
+    expect(
+      rememberedRule(approval({ kind: "outcome" }), [said({ remember: true })], 1),
+    ).toBeUndefined();
     expect(rememberedRule(plain, [said({ remember: true })], 1)).toBeUndefined();
   });
 
@@ -175,7 +183,9 @@ describe("rememberedRule", () => {
     const second = said({ by: { id: "ou_lead" }, atMs: 60 });
     expect(rememberedRule(two, [first, second], 1)).toBeUndefined();
     expect(rememberedRule(two, [first, first], 1)).toBeUndefined();
-    expect(rememberedRule(two, [first, { ...second, remember: true }], 1)).toMatchObject({ createdAtMs: 60 });
+    expect(rememberedRule(two, [first, { ...second, remember: true }], 1)).toMatchObject({
+      createdAtMs: 60,
+    });
   });
 });
 
@@ -185,7 +195,12 @@ describe("ruleApprovalOf", () => {
     expect(proposal).toEqual({
       ...approval(),
       kind: "rule",
-      id: approvalIdOf({ kind: "rule", turnId: "cli_app.oc_1-1", attemptId: "c1", argumentsHash: "h" }),
+      id: approvalIdOf({
+        kind: "rule",
+        turnId: "cli_app.oc_1-1",
+        attemptId: "c1",
+        argumentsHash: "h",
+      }),
       reason: "",
       createdAtMs: 5,
       expiresAtMs: 15,
@@ -232,15 +247,28 @@ describe("matchesSubject", () => {
     expect(matchesSubject(pattern, subject)).toBe(false);
   });
 
-  it.each([";", "|", "&", "<", ">", "$", "(", ")", "`", "\n", "\r\n", "\\\n", "&&", "$(x)", "<(x)"])(
-    "a star never crosses %j: what comes after it is another command",
-    (separator) => {
-      expect(matchesSubject("git *", `git status${separator}rm -rf /`)).toBe(false);
-      expect(matchesSubject("git * --end", `git status${separator}rm -rf / --end`)).toBe(false);
-      expect(matchesSubject("*", `git${separator}rm`)).toBe(false);
-      expect(matchesSubject("git *x*", `git x${separator}`)).toBe(false);
-    },
-  );
+  it.each([
+    ";",
+    "|",
+    "&",
+    "<",
+    ">",
+    "$",
+    "(",
+    ")",
+    "`",
+    "\n",
+    "\r\n",
+    "\\\n",
+    "&&",
+    "$(x)",
+    "<(x)",
+  ])("a star never crosses %j: what comes after it is another command", (separator) => {
+    expect(matchesSubject("git *", `git status${separator}rm -rf /`)).toBe(false);
+    expect(matchesSubject("git * --end", `git status${separator}rm -rf / --end`)).toBe(false);
+    expect(matchesSubject("*", `git${separator}rm`)).toBe(false);
+    expect(matchesSubject("git *x*", `git x${separator}`)).toBe(false);
+  });
 
   it("takes time in proportion to the subject, whatever the pattern", () => {
     const pattern = "a*".repeat(400);
@@ -256,9 +284,18 @@ describe("matchesSubject", () => {
 
 describe("touchesSubject", () => {
   it("finds the command wherever it stands among others", () => {
-    for (const subject of ["rm x", "true; rm x", "ls && rm x", "echo $(rm x)", "ls\n  rm x", "a | rm x & b"]) {
+    for (const subject of [
+      "rm x",
+      "true; rm x",
+      "ls && rm x",
+      "echo $(rm x)",
+      "ls\n  rm x",
+      "a | rm x & b",
+    ]) {
       expect(touchesSubject("rm *", subject)).toBe(true);
     }
-    for (const subject of ["ls rm", "farm x", ""]) expect(touchesSubject("rm *", subject)).toBe(false);
+    for (const subject of ["ls rm", "farm x", ""]) {
+      expect(touchesSubject("rm *", subject)).toBe(false);
+    }
   });
 });

@@ -19,11 +19,16 @@ interface RuledCall {
 }
 
 /** The oldest rule in force that covers the call. */
-export function ruleFor(rules: readonly PermissionRule[], call: RuledCall): PermissionRule | undefined {
+export function ruleFor(
+  rules: readonly PermissionRule[],
+  call: RuledCall,
+): PermissionRule | undefined {
   const { tool, chatId, person, nowMs } = call;
   const subject = subjectOf(tool, call.arguments);
   const fits = (pattern: string): boolean =>
-    tool.subject === undefined ? pattern === "*" : subject !== undefined && matchesSubject(pattern, subject);
+    tool.subject === undefined
+      ? pattern === "*"
+      : subject !== undefined && matchesSubject(pattern, subject);
   return rules.find(
     (rule) =>
       rule.tool === tool.spec.name &&
@@ -42,9 +47,14 @@ function inForce({ expiresAtMs, revoked }: PermissionRule, nowMs: number): boole
  * Whether a rule in force covers this person's calls of this tool. The pattern was matched with the arguments when the
  * call was decided, and is not matched again: the tool, which names the argument, may be gone.
  */
-export function holdsInForce(rule: PermissionRule, call: { tool: string; person: string; chatId: string }): boolean {
+export function holdsInForce(
+  rule: PermissionRule,
+  call: { tool: string; person: string; chatId: string },
+): boolean {
   return (
-    rule.tool === call.tool && rule.chatId === call.chatId && (rule.person === undefined || rule.person === call.person)
+    rule.tool === call.tool &&
+    rule.chatId === call.chatId &&
+    (rule.person === undefined || rule.person === call.person)
   );
 }
 
@@ -64,7 +74,8 @@ export function proposalFor(
 ): RuleProposal | undefined {
   if (risk === "high" || risky) return undefined;
   const subject = subjectOf(tool, input);
-  const pattern = tool.subject === undefined ? "*" : subject === undefined ? undefined : patternFor(subject);
+  const pattern =
+    tool.subject === undefined ? "*" : subject === undefined ? undefined : patternFor(subject);
   if (pattern === undefined || holdsSecret(pattern, tool)) return undefined;
   return { tool: tool.spec.name, pattern, ...(personal ? { person } : {}) };
 }
@@ -98,7 +109,9 @@ function holdsSecret(
   pattern: string,
   { subject, secrets = [] }: Pick<ToolAnnouncement, "subject" | "secrets">,
 ): boolean {
-  return subject !== undefined && maskedArguments({ [subject]: pattern }, secrets)[subject] !== pattern;
+  return (
+    subject !== undefined && maskedArguments({ [subject]: pattern }, secrets)[subject] !== pattern
+  );
 }
 
 /** What a call of the tool does, in one text; undefined where the tool names no such argument, or it is no text. */
@@ -121,15 +134,30 @@ export function rememberedRule(
 ): PermissionRule | undefined {
   const { id, app, chatId, kind, deciders, remember } = approval;
   const agreed = decisions.filter(
-    ({ decision, remember: wanted }) => decision === "approve" && (kind === "rule" || wanted === true),
+    ({ decision, remember: wanted }) =>
+      decision === "approve" && (kind === "rule" || wanted === true),
   );
   const last = agreed.at(-1);
   const people = new Set(agreed.map(({ by }) => by.id));
-  if (remember === undefined || last === undefined || kind === "outcome" || people.size < deciders.count) {
+  if (
+    remember === undefined ||
+    last === undefined ||
+    kind === "outcome" ||
+    people.size < deciders.count
+  ) {
     return undefined;
   }
   const { by, atMs } = last;
-  return { v: 1, id, app, chatId, ...remember, author: by, createdAtMs: atMs, expiresAtMs: atMs + rulesExpireMs };
+  return {
+    v: 1,
+    id,
+    app,
+    chatId,
+    ...remember,
+    author: by,
+    createdAtMs: atMs,
+    expiresAtMs: atMs + rulesExpireMs,
+  };
 }
 
 /** The question whether calls like this approved one may always run, after `permission_learn` proposed it. */
@@ -141,11 +169,21 @@ export function ruleApprovalOf(
   const id = approvalIdOf({ ...approval, kind: "rule", attemptId: approval.callId });
   const { reasons: _reasons, ...asked } = approval;
   const { operators: _operators, ...deciders } = approval.deciders; // of calls alone
-  return { ...asked, id, deciders, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
+  return {
+    ...asked,
+    id,
+    deciders,
+    kind: "rule",
+    reason: "",
+    createdAtMs: nowMs,
+    expiresAtMs: nowMs + expiresMs,
+  };
 }
 
 /** What an approval is about: its `attemptId` is that of the call, the rule's that of the call it comes from. */
-type ApprovalSubject = Pick<Approval, "kind" | "turnId" | "argumentsHash"> & { readonly attemptId: string };
+type ApprovalSubject = Pick<Approval, "kind" | "turnId" | "argumentsHash"> & {
+  readonly attemptId: string;
+};
 
 /**
  * The id of an approval, 32 hex digits, made from its subject, so that a retry finds the first one. It includes the
@@ -153,11 +191,17 @@ type ApprovalSubject = Pick<Approval, "kind" | "turnId" | "argumentsHash"> & { r
  * arguments must not answer the new question.
  */
 export function approvalIdOf({ kind, turnId, attemptId, argumentsHash }: ApprovalSubject): string {
-  return createHash("sha256").update(`${kind} ${turnId} ${attemptId} ${argumentsHash}`).digest("hex").slice(0, 32);
+  return createHash("sha256")
+    .update(`${kind} ${turnId} ${attemptId} ${argumentsHash}`)
+    .digest("hex")
+    .slice(0, 32);
 }
 
 /** What approvals of one kind have in common: chat, tool, pattern and person. Undefined where no rule is offered. */
-export function approvalKindOf({ chatId, remember }: Pick<Approval, "chatId" | "remember">): string | undefined {
+export function approvalKindOf({
+  chatId,
+  remember,
+}: Pick<Approval, "chatId" | "remember">): string | undefined {
   if (remember === undefined) return undefined;
   const { tool, pattern, person = "" } = remember;
   const facts = JSON.stringify([chatId, tool, pattern, person]);

@@ -13,7 +13,8 @@ export const en = {
     truncated: "The answer reached its length limit and was cut off.",
     sources: "Sources: ",
     oddEnd: "The model ended its answer in an unusual way: it may be incomplete.",
-    callCutOff: "The answer reached its length limit before its tool call was complete, so nothing was run.",
+    callCutOff:
+      "The answer reached its length limit before its tool call was complete, so nothing was run.",
     callsDropped: "The answer did not end properly, so the tool calls in it were not run.",
     outputInvalid: "The answer did not come in the form that it should have.",
     stopped: "Stopped.",
@@ -37,7 +38,8 @@ export const en = {
     tooLong: "The conversation is too long for the model. Please start a new one.",
     abandoned:
       "Sorry, handling this message failed several times and was given up. Actions already taken are not undone.",
-    settingsLost: "The settings of this conversation could not be read and are back to the defaults.",
+    settingsLost:
+      "The settings of this conversation could not be read and are back to the defaults.",
     summaryLost:
       "The summary of the earlier conversation could not be read; what it held no longer affects the answers.",
     filesUnread: "Could not be read: {files}",
@@ -55,14 +57,17 @@ export const en = {
       "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
-    scheduleFailed: "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
-    scheduleUnreachable: "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
+    scheduleFailed:
+      "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
+    scheduleUnreachable:
+      "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
     readInGroup: "All members of this chat will see what is read as you.",
     memoryAsked:
       "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",
     memoryForgotten: "Forgotten.",
     memoryUnknown: "There is nothing of this number. See what is remembered with /memory.",
-    memoryOff: "From now on nothing is remembered of you. Forgotten: {count}. Begin again with /memory on.",
+    memoryOff:
+      "From now on nothing is remembered of you. Forgotten: {count}. Begin again with /memory on.",
     memoryOn: "From now on I may remember what you ask me to.",
     notAllowedToRevoke: "Only {who} can revoke this rule.",
     modelUnknown: "There is no model “{model}” to choose here.",
@@ -79,9 +84,11 @@ export const en = {
     teamLimit: "The team has reached its limit, so the discussion ends here.",
     compacted:
       "The conversation was compacted from about {before} to about {after} tokens. What came before is kept as a summary.",
-    shortened: "No summary could be made, so the older part was left out: from about {before} to about {after} tokens.",
+    shortened:
+      "No summary could be made, so the older part was left out: from about {before} to about {after} tokens.",
     nothingToCompact: "There is nothing older to compact.",
-    newConversation: "A new conversation has begun. What was said before no longer affects the answers.",
+    newConversation:
+      "A new conversation has begun. What was said before no longer affects the answers.",
   },
   /** Between a label and what it names. */
   colon: ": ",
@@ -114,20 +121,26 @@ export const en = {
     status: { typed: "status", description: "show what this conversation is doing" },
     model: { typed: "model", description: "show or choose the model, for example /model name" },
     agent: { typed: "agent", description: "show who answers, or choose, for example /agent name" },
-    compact: { typed: "compact", description: "replace the older part of the conversation by a summary" },
+    compact: {
+      typed: "compact",
+      description: "replace the older part of the conversation by a summary",
+    },
     whoami: { typed: "whoami", description: "show who you are to this bot" },
     usage: { typed: "usage", description: "show your budgets and what is left of them" },
     memory: {
       typed: "memory",
-      description: "show what is remembered, or forget it, for example /memory forget 1, /memory off",
+      description:
+        "show what is remembered, or forget it, for example /memory forget 1, /memory off",
     },
     schedules: {
       typed: "schedules",
-      description: "show what runs later, or change it, for example /schedules pause 1, /schedules delete 1",
+      description:
+        "show what runs later, or change it, for example /schedules pause 1, /schedules delete 1",
     },
     permissions: {
       typed: "permissions",
-      description: "show what runs without asking, or take it back, for example /permissions revoke 1",
+      description:
+        "show what runs without asking, or take it back, for example /permissions revoke 1",
     },
   },
   helpTitle: "Just ask, or use one of these commands:",
@@ -243,7 +256,8 @@ export const en = {
       `${owner} ${span} is used up${limit}. It renews on ${renewal} (${timeZone}). Ask ${contact} if you need more.`,
     near: (owner: string, span: string, percent: string) => `${owner} ${span} is ${percent} used`,
     unlimited: "no limit",
-    usage: ({ owner, span, used, renewal }: UsedBudget) => `- ${owner} ${span}: ${used}, renews on ${renewal}`,
+    usage: ({ owner, span, used, renewal }: UsedBudget) =>
+      `- ${owner} ${span}: ${used}, renews on ${renewal}`,
     none: "There is no budget here.",
     footer: (timeZone: string, contact: string | undefined) =>
       `Times are those of ${timeZone}.${contact === undefined ? "" : ` Ask ${contact} if you need more.`}`,

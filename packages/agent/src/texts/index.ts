@@ -36,7 +36,11 @@ export type NoticeValues = Readonly<Record<string, string | number>>;
 const maxValueChars = 200;
 
 /** The notice in one language. Values are cut to size and to one line; a missing one stays visible. */
-export function noticeText(name: NoticeName, language: ReplyLanguage, values: NoticeValues = {}): string {
+export function noticeText(
+  name: NoticeName,
+  language: ReplyLanguage,
+  values: NoticeValues = {},
+): string {
   return textsOf(language).notices[name].replaceAll(/\{(\w+)\}/g, (whole, key: string) => {
     const value = Object.hasOwn(values, key) ? values[key] : undefined;
     return value === undefined ? whole : oneLine(String(value), maxValueChars);
@@ -55,4 +59,5 @@ export function inlineCode(text: string, maxChars = maxValueChars): string {
 }
 
 /** Sent and stored when the step limit is reached; the same in every language, by contract. Cards say it in the person's. */
-export const exhaustedText = "[Reached the maximum number of steps without completing the request.]";
+export const exhaustedText =
+  "[Reached the maximum number of steps without completing the request.]";

@@ -22,8 +22,10 @@ export const zh: Texts = {
     modelAsked: "{what}：正在进行第 {tries} 次尝试",
     modelNext: "{what}：改用 {model}",
     failed: "抱歉，模型服务出错，这条消息没有得到回答。",
-    failedForAccess: "抱歉，模型服务拒绝了这个机器人：密钥不对，或账户余额不足。重试没有用，请告诉负责这个机器人的人。",
-    failedForRequest: "抱歉，模型服务不接受这个请求：模型或设置可能有误。重试没有用，请告诉负责这个机器人的人。",
+    failedForAccess:
+      "抱歉，模型服务拒绝了这个机器人：密钥不对，或账户余额不足。重试没有用，请告诉负责这个机器人的人。",
+    failedForRequest:
+      "抱歉，模型服务不接受这个请求：模型或设置可能有误。重试没有用，请告诉负责这个机器人的人。",
     failedForNow: "抱歉，模型服务暂时不可用，请稍后再试。",
     refused:
       "抱歉，模型供应商拒绝了这条消息或随它发送的内容。对话会略去它继续进行：请换个说法再试。如果仍然不行，发送 /新对话 开始新的对话。",
@@ -102,7 +104,10 @@ export const zh: Texts = {
     whoami: { typed: "我是谁", description: "显示机器人看到的你的身份" },
     usage: { typed: "用量", description: "查看额度和已用的部分" },
     memory: { typed: "记忆", description: "查看或忘掉记住的内容，例如 /记忆 忘记 1、/记忆 关闭" },
-    schedules: { typed: "定时", description: "查看或修改定时任务，例如 /定时 暂停 1、/定时 删除 1" },
+    schedules: {
+      typed: "定时",
+      description: "查看或修改定时任务，例如 /定时 暂停 1、/定时 删除 1",
+    },
     permissions: { typed: "权限", description: "查看或撤销不再询问的操作，例如 /权限 撤销 1" },
   },
   helpTitle: "可以直接提问，也可以使用这些命令：",
@@ -189,7 +194,13 @@ export const zh: Texts = {
   },
 
   budgets: {
-    owners: { person: "你", chat: "这个会话", agent: "这个智能体", tenant: "你的企业", deployment: "整个服务" },
+    owners: {
+      person: "你",
+      chat: "这个会话",
+      agent: "这个智能体",
+      tenant: "你的企业",
+      deployment: "整个服务",
+    },
     periods: { day: "今天", month: "本月" },
     tokens: (count) => `${count} token`,
     ofLimit: (spent, limit) => `${spent} / ${limit}`,
@@ -202,7 +213,8 @@ export const zh: Texts = {
     unlimited: "不限",
     usage: ({ owner, span, used, renewal }) => `- ${owner}${span}：${used}，${renewal} 重新计算`,
     none: "这里没有设置额度。",
-    footer: (timeZone, contact) => `时间按 ${timeZone} 计算。${contact === undefined ? "" : askForMore(contact)}`,
+    footer: (timeZone, contact) =>
+      `时间按 ${timeZone} 计算。${contact === undefined ? "" : askForMore(contact)}`,
   },
 };
 

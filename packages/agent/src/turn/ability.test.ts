@@ -3,11 +3,22 @@ import { describe, expect, it } from "vitest";
 import type { Ability, Objection } from "./ability.ts";
 import type { TurnEnvironment } from "./ability.ts";
 import type { Transition } from "./facts.ts";
-import { call, decision, environment, eventsOf, startRun, step, testQuestion, type Run } from "./turn.fixture.ts";
+import {
+  call,
+  decision,
+  environment,
+  eventsOf,
+  startRun,
+  step,
+  testQuestion,
+  type Run,
+} from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
 
 const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
-const consent = { ask: { question: { text: "May I read your calendar?", choices: ["Yes", "No"] }, deciders } };
+const consent = {
+  ask: { question: { text: "May I read your calendar?", choices: ["Yes", "No"] }, deciders },
+};
 
 /** An ability that objects to calls of one tool of a runner, and lets them start when people have answered "Yes". */
 function guard(name: string, objection: Objection, tool = "weather"): Ability {
@@ -16,7 +27,9 @@ function guard(name: string, objection: Objection, tool = "weather"): Ability {
     toolNames: [],
     beforeCall: (wanted) => (wanted.name === tool ? objection : undefined),
     onDecision: (_call, { decisions }) =>
-      decisions.some(({ note }) => note === "Yes") ? { start: true } : { ok: false, error: "not consented" },
+      decisions.some(({ note }) => note === "Yes")
+        ? { start: true }
+        : { ok: false, error: "not consented" },
     needs: () => name,
   };
 }
@@ -55,9 +68,13 @@ describe("an ability that is asked before a call of a runner's tool", () => {
     const env = environment({ abilities: [guard("identity", consent)] });
     const run = called("weather", env);
     expect(run.next).toEqual({ do: "wait" });
-    expect(run.turn.calls).toMatchObject([{ state: "waiting_approval", askedBy: "identity", runner: "main" }]);
+    expect(run.turn.calls).toMatchObject([
+      { state: "waiting_approval", askedBy: "identity", runner: "main" },
+    ]);
     expect(run.turn.needs).toContain("identity");
-    expect(run.approvals).toMatchObject([{ kind: "question", tool: "weather", question: consent.ask.question }]);
+    expect(run.approvals).toMatchObject([
+      { kind: "question", tool: "weather", question: consent.ask.question },
+    ]);
     answered(run, "Yes", { ...env, nowMs: 5_000_000 });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1", startedAtMs: 5_000_000 }] });
     expect(run.turn.calls[0]).not.toHaveProperty("askedBy");
@@ -65,10 +82,14 @@ describe("an ability that is asked before a call of a runner's tool", () => {
   });
 
   it("ends it without running it", () => {
-    const refusing = environment({ abilities: [guard("identity", { outcome: { ok: false, error: "no grant" } })] });
+    const refusing = environment({
+      abilities: [guard("identity", { outcome: { ok: false, error: "no grant" } })],
+    });
     expect(results(called("weather", refusing))).toEqual(["tool_execution_error: no grant"]);
     const asking = environment({ abilities: [guard("identity", consent)] });
-    expect(results(answered(called("weather", asking), "No", asking))).toEqual(["tool_execution_error: not consented"]);
+    expect(results(answered(called("weather", asking), "No", asking))).toEqual([
+      "tool_execution_error: not consented",
+    ]);
   });
 
   it("is asked after the people whom the policy asks", () => {
@@ -80,7 +101,10 @@ describe("an ability that is asked before a call of a runner's tool", () => {
     expect(run.approvals).toMatchObject([{ kind: "call" }, { kind: "question" }]);
     const [approved] = run.approvals;
     answered(run, "Yes", env);
-    expect(run.next).toMatchObject({ do: "tools", calls: [{ authority: { by: "approval", id: approved?.id } }] });
+    expect(run.next).toMatchObject({
+      do: "tools",
+      calls: [{ authority: { by: "approval", id: approved?.id } }],
+    });
   });
 
   it("does not keep the next ability from being asked", () => {
@@ -89,7 +113,10 @@ describe("an ability that is asked before a call of a runner's tool", () => {
     const run = called("weather", env);
     answered(run, "Yes", env);
     expect(run.turn.calls).toMatchObject([{ state: "waiting_approval", askedBy: "second" }]);
-    expect(run.approvals).toMatchObject([{ kind: "question" }, { kind: "call", reason: testQuestion.reason }]);
+    expect(run.approvals).toMatchObject([
+      { kind: "question" },
+      { kind: "call", reason: testQuestion.reason },
+    ]);
     moved(run, (turn) => afterControl(turn, [decision(turn, "c1")], env));
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }] });
     expect(new Set(run.approvals.map(({ id }) => id)).size).toBe(2);
@@ -99,7 +126,11 @@ describe("an ability that is asked before a call of a runner's tool", () => {
     const env = environment({ abilities: [guard("identity", consent)] });
     const run = called("weather", env);
     const decisions = [{ decision: "answer" as const, by: { id: "ou_1" }, atMs: 1, note: "Yes" }];
-    const entry = decision(run.turn, "c1", { state: "answered", decisions, argumentsHash: "0".repeat(64) });
+    const entry = decision(run.turn, "c1", {
+      state: "answered",
+      decisions,
+      argumentsHash: "0".repeat(64),
+    });
     moved(run, (turn) => afterControl(turn, [entry], env));
     expect(run.turn.calls).toEqual([]);
     expect(results(run)[0]).toContain("other arguments");

@@ -75,7 +75,10 @@ export interface Ability<State = unknown> {
    * A call of its tools that may run: its outcome, where that needs nothing but its arguments; a question to people, whose
    * answer it waits for; undefined where it has to {@link run}.
    */
-  onCall?(call: CallState, place: AbilityPlace): ToolOutcome | { readonly ask: AskedPeople } | undefined;
+  onCall?(
+    call: CallState,
+    place: AbilityPlace,
+  ): ToolOutcome | { readonly ask: AskedPeople } | undefined;
   /**
    * A call of any tool, also of a runner's, is about to start: the policy lets it run, or people have. Undefined: the
    * ability has nothing against it. Asked again whenever people have let the call start anew, and after a question of
@@ -97,7 +100,10 @@ export interface Ability<State = unknown> {
   /** How long `run` may take, ms; undefined: 10 s. */
   runMs?(call: CallState): number | undefined;
   /** A call of its tools is answered: what it keeps from now on (undefined: nothing), and events beside the result. */
-  onAnswer?(answer: AbilityAnswer<State>): { state: State | undefined; events?: readonly EngineEvent[] };
+  onAnswer?(answer: AbilityAnswer<State>): {
+    state: State | undefined;
+    events?: readonly EngineEvent[];
+  };
   /**
    * What a process must know to continue a turn that waits for a call of its tools, or for people whom {@link beforeCall}
    * has asked; undefined: nothing besides the tool.
@@ -258,7 +264,10 @@ export interface OwnCalls {
   /** Whether a call of the open round is one of them. */
   includes(call: CallState): boolean;
   /** Decides about a call that the model has made. `before`: calls of this step that were let through before it. */
-  prepare(wanted: OwnCall, facts: { turn: TurnState; env: TurnEnvironment; before: number }): PreparedOwn;
+  prepare(
+    wanted: OwnCall,
+    facts: { turn: TurnState; env: TurnEnvironment; before: number },
+  ): PreparedOwn;
   /** Steps may make the same call again. */
   readonly mayRepeat?: true;
   /** All other calls of the step are answered: ends the call that the ability has left `done` without an outcome. */
@@ -296,7 +305,11 @@ export interface PreparedOwn {
 }
 
 /** What an ability makes of an answer: the outcome of its call, its start, its next attempt, or a further question. */
-export type Decided = ToolOutcome | { readonly start: true } | { readonly again: CallState } | FurtherQuestion;
+export type Decided =
+  | ToolOutcome
+  | { readonly start: true }
+  | { readonly again: CallState }
+  | FurtherQuestion;
 
 /** The end of an attempt, as its runner or the recovery reports it. */
 export type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
@@ -334,7 +347,9 @@ export function abilityOf(call: CallState, abilities: readonly Ability[]): Abili
   const { name, runner } = call;
   const owner = abilities.find(({ ownCalls }) => ownCalls?.includes(call) === true);
   if (owner !== undefined) return owner;
-  return runner === builtInRunner ? abilities.find(({ toolNames }) => toolNames.includes(name)) : undefined;
+  return runner === builtInRunner
+    ? abilities.find(({ toolNames }) => toolNames.includes(name))
+    : undefined;
 }
 
 /**
@@ -346,7 +361,8 @@ export function firstObjection(
   facts: StartFacts,
   abilities: readonly Ability[],
 ): { by: Ability; objection: Objection } | undefined {
-  const from = call.askedBy === undefined ? 0 : abilities.findIndex(({ name }) => name === call.askedBy) + 1;
+  const from =
+    call.askedBy === undefined ? 0 : abilities.findIndex(({ name }) => name === call.askedBy) + 1;
   for (const by of abilities.slice(from)) {
     const objection = by.beforeCall?.(call, facts);
     if (objection !== undefined) return { by, objection };
@@ -356,7 +372,9 @@ export function firstObjection(
 
 /** The ability that reads the answer for which a call waits; undefined where that is the turn. */
 export function abilityAsking(call: CallState, abilities: readonly Ability[]): Ability | undefined {
-  return call.askedBy === undefined ? abilityOf(call, abilities) : abilities.find(({ name }) => name === call.askedBy);
+  return call.askedBy === undefined
+    ? abilityOf(call, abilities)
+    : abilities.find(({ name }) => name === call.askedBy);
 }
 
 /** A tool of an ability as it is offered beside those of runners. */
@@ -366,7 +384,10 @@ interface AbilityTool {
 }
 
 /** The tools of all abilities in a turn, by name. */
-export function toolsOfAbilities(abilities: readonly Ability[], place: AbilityPlace): [string, AbilityTool][] {
+export function toolsOfAbilities(
+  abilities: readonly Ability[],
+  place: AbilityPlace,
+): [string, AbilityTool][] {
   return abilities.flatMap((ability) =>
     (ability.tools?.(place) ?? []).map((announcement): [string, AbilityTool] => [
       announcement.spec.name,
@@ -389,7 +410,10 @@ export function firstOnOutcome(
 }
 
 /** The ability whose own call a name is, and those calls; undefined where it can be a tool's. */
-export function takerOf(name: string, env: TurnEnvironment): { ability: Ability; calls: OwnCalls } | undefined {
+export function takerOf(
+  name: string,
+  env: TurnEnvironment,
+): { ability: Ability; calls: OwnCalls } | undefined {
   for (const ability of env.abilities) {
     const { ownCalls: calls } = ability;
     if (calls?.takes(name, env) === true) return { ability, calls };
@@ -398,9 +422,14 @@ export function takerOf(name: string, env: TurnEnvironment): { ability: Ability;
 }
 
 /** The turn with what abilities keep of calls that were let through. */
-export function withOpened(turn: TurnState, calls: readonly CallState[], { abilities }: TurnEnvironment): TurnState {
+export function withOpened(
+  turn: TurnState,
+  calls: readonly CallState[],
+  { abilities }: TurnEnvironment,
+): TurnState {
   return abilities.reduce((opened, { ownCalls }) => {
-    const own = ownCalls?.onOpen === undefined ? [] : calls.filter((call) => ownCalls.includes(call));
+    const own =
+      ownCalls?.onOpen === undefined ? [] : calls.filter((call) => ownCalls.includes(call));
     return own.length === 0 ? opened : (ownCalls?.onOpen?.(opened, own) ?? opened);
   }, turn);
 }
@@ -428,12 +457,19 @@ export function lastToSettle(
   env: TurnEnvironment,
 ): { call: CallState; settled: SettledOwn } | undefined {
   const call = turn.calls.find(({ state, outcome }) => state === "done" && outcome === undefined);
-  const settled = call === undefined ? undefined : abilityOf(call, env.abilities)?.ownCalls?.settle?.(call, turn, env);
+  const settled =
+    call === undefined
+      ? undefined
+      : abilityOf(call, env.abilities)?.ownCalls?.settle?.(call, turn, env);
   return call === undefined || settled === undefined ? undefined : { call, settled };
 }
 
 /** What becomes of a turn whose answer counts, where an ability does not let it end. */
-export function afterAnswer(turn: TurnState, ending: DoneEnding, env: TurnEnvironment): Transition | undefined {
+export function afterAnswer(
+  turn: TurnState,
+  ending: DoneEnding,
+  env: TurnEnvironment,
+): Transition | undefined {
   for (const ability of env.abilities) {
     const next = ability.onEnd?.(turn, ending, env);
     if (next !== undefined) return next;
@@ -442,11 +478,17 @@ export function afterAnswer(turn: TurnState, ending: DoneEnding, env: TurnEnviro
 }
 
 /** What an entry changes that the turn does not read itself. */
-export function entryEffect(entry: ControlEntry, turn: TurnState, abilities: readonly Ability[]): EntryEffect {
+export function entryEffect(
+  entry: ControlEntry,
+  turn: TurnState,
+  abilities: readonly Ability[],
+): EntryEffect {
   let effect: EntryEffect = { turn, events: [] };
   for (const ability of abilities) {
     const next = ability.onEntry?.(entry, effect.turn);
-    if (next !== undefined) effect = { turn: next.turn, events: [...effect.events, ...next.events] };
+    if (next !== undefined) {
+      effect = { turn: next.turn, events: [...effect.events, ...next.events] };
+    }
   }
   return effect;
 }
@@ -461,7 +503,10 @@ export function isStoppedFirst(call: CallState, abilities: readonly Ability[]): 
 }
 
 /** Whether the model reads text of others besides the history. */
-export function readsOthers({ abilities, known = {} }: Pick<TurnEnvironment, "abilities" | "known">): boolean {
+export function readsOthers({
+  abilities,
+  known = {},
+}: Pick<TurnEnvironment, "abilities" | "known">): boolean {
   return abilities.some((ability) => ability.readsOthers?.(known) === true);
 }
 
@@ -484,7 +529,11 @@ export function withAnswer(
 }
 
 /** The turn with what an ability keeps from now on; undefined: nothing. */
-export function withState(turn: TurnState, { name }: Pick<Ability, "name">, state: unknown): TurnState {
+export function withState(
+  turn: TurnState,
+  { name }: Pick<Ability, "name">,
+  state: unknown,
+): TurnState {
   const { [name]: before, ...others } = turn.abilities ?? {};
   if (state === before) return turn;
   const kept = state === undefined ? others : { ...others, [name]: state };
@@ -499,7 +548,11 @@ export function withoutAnswerState(turn: TurnState, abilities: readonly Ability[
 }
 
 /** What people see of text that the model has written. */
-export function shownTextOf(text: string, abilities: readonly Ability[], known: AbilityFacts = {}): string {
+export function shownTextOf(
+  text: string,
+  abilities: readonly Ability[],
+  known: AbilityFacts = {},
+): string {
   return abilities.reduce((shown, ability) => ability.shownText?.(shown, known) ?? shown, text);
 }
 
@@ -523,7 +576,10 @@ export function needsOfCalls(calls: readonly CallState[], abilities: readonly Ab
 }
 
 /** What people see of the abilities beside the answer. */
-export function seenBeside(turn: TurnState, abilities: readonly Ability[]): Pick<ReplyView, "contributions"> {
+export function seenBeside(
+  turn: TurnState,
+  abilities: readonly Ability[],
+): Pick<ReplyView, "contributions"> {
   return abilities.reduce((seen, ability) => ({ ...seen, ...ability.seen?.(turn) }), {});
 }
 

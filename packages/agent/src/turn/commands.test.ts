@@ -47,8 +47,16 @@ describe("a command", () => {
   });
 
   it("has an argument after a blank", () => {
-    expect(parseCommand("/model  openai/gpt-5 ")).toEqual({ kind: "builtin", name: "model", argument: "openai/gpt-5" });
-    expect(parseCommand("/模型　默认")).toEqual({ kind: "builtin", name: "model", argument: "默认" });
+    expect(parseCommand("/model  openai/gpt-5 ")).toEqual({
+      kind: "builtin",
+      name: "model",
+      argument: "openai/gpt-5",
+    });
+    expect(parseCommand("/模型　默认")).toEqual({
+      kind: "builtin",
+      name: "model",
+      argument: "默认",
+    });
   });
 
   it.each([
@@ -79,7 +87,11 @@ describe("a command", () => {
       argument: "for Tom\nand Ann",
       prompt: "Write the weekly report.\n\nfor Tom\nand Ann",
     });
-    expect(parseCommand("／周报", custom)).toMatchObject({ kind: "custom", name: "周报", prompt: "写一份周报。" });
+    expect(parseCommand("／周报", custom)).toMatchObject({
+      kind: "custom",
+      name: "周报",
+      prompt: "写一份周报。",
+    });
   });
 
   it("of the configuration cannot take a name of the system", () => {
@@ -93,7 +105,9 @@ describe("what commands answer", () => {
   it("help lists every command that is understood, and those of the configuration", () => {
     for (const language of ["zh", "en"] as const) {
       const text = helpText(language, custom);
-      for (const name of [...commandNames, ...Object.keys(custom)]) expect(text).toContain(`\`/${name}\``);
+      for (const name of [...commandNames, ...Object.keys(custom)]) {
+        expect(text).toContain(`\`/${name}\``);
+      }
       const written = [...text.matchAll(/`(\/[^`]+)`/g)].map(([, name = ""]) => name);
       for (const name of written) expect(parseCommand(name, custom)).toBeDefined();
       expect(text).toContain("写周报");
@@ -106,13 +120,22 @@ describe("what commands answer", () => {
       "- State: idle\n- Waiting messages: 2\n- Messages in this conversation: 9\n- Model: `openai/gpt-5`",
     );
     const running = { startedAtMs: 1_000_000, step: 2, tools: ["weather"] };
-    expect(statusText("en", { ...facts, running })).toContain("answering for 5 s, step 2, waiting for `weather`\n");
-    expect(statusText("zh", { ...facts, running })).toContain("正在回答，已进行 5 秒，第 2 步，正在等待 `weather`\n");
+    expect(statusText("en", { ...facts, running })).toContain(
+      "answering for 5 s, step 2, waiting for `weather`\n",
+    );
+    expect(statusText("zh", { ...facts, running })).toContain(
+      "正在回答，已进行 5 秒，第 2 步，正在等待 `weather`\n",
+    );
   });
 
   it("status tells whose decisions are waited for, and since when", () => {
     const facts = { nowMs: 700_000, model: "m", waiting: 0, messages: 9 };
-    const call = { tool: "deploy", requester: "Ann\n- x", deciders: "Bo, members of “ops”", sinceMs: 100_000 };
+    const call = {
+      tool: "deploy",
+      requester: "Ann\n- x",
+      deciders: "Bo, members of “ops”",
+      sinceMs: 100_000,
+    };
     expect(statusText("en", { ...facts, asked: [call] })).toContain(
       "- Waiting for a decision: `deploy` (asked for by Ann - x, Bo, members of “ops” may decide, for 10 min)\n",
     );
@@ -129,19 +152,27 @@ describe("what commands answer", () => {
     expect(whoamiText("en", named)).toBe(
       "- Name: Tom - Role: admin\n- User id: `ou_1`\n- App: `cli_app`\n- Conversation: `cli_app.oc_1`",
     );
-    expect(whoamiText("zh", message)).toBe("- 用户 ID：`ou_1`\n- 应用：`cli_app`\n- 对话：`cli_app.oc_1`");
+    expect(whoamiText("zh", message)).toBe(
+      "- 用户 ID：`ou_1`\n- 应用：`cli_app`\n- 对话：`cli_app.oc_1`",
+    );
   });
 
   it("model lists what may be chosen, each once", () => {
     const facts = { model: "a/x", defaultModel: "b/y", models: ["a/x", "b/y"] };
-    expect(modelText("en", facts)).toMatch(/^Current model: `a\/x`\n[^]*\n- `b\/y` \(default\)\n- `a\/x`$/);
+    expect(modelText("en", facts)).toMatch(
+      /^Current model: `a\/x`\n[^]*\n- `b\/y` \(default\)\n- `a\/x`$/,
+    );
     expect(modelText("zh", { ...facts, model: "b/y", models: [] })).toBe("当前模型：`b/y`");
   });
 });
 
 const facts = { nowMs: 5, model: "a/x", defaultModel: "a/x", models: ["b/y", "c/y", "b/z"] };
 
-function ordered(name: SessionCommand["name"], argument = "", text = `/${name} ${argument}`): QueuedMessage {
+function ordered(
+  name: SessionCommand["name"],
+  argument = "",
+  text = `/${name} ${argument}`,
+): QueuedMessage {
   const { seq, message } = queued(text);
   return { seq, message: { ...message, command: { name, argument } } };
 }
@@ -162,8 +193,18 @@ describe("an order to the session", () => {
   });
 
   it("EE-2: ends in one done event and leaves nothing in history", () => {
-    for (const transition of [taken("new"), taken("model"), taken("model", "b/z"), taken("model", "none")]) {
-      expect(transition.events.map(({ type }) => type)).toEqual(["slash_command", "text_delta", "text", "done"]);
+    for (const transition of [
+      taken("new"),
+      taken("model"),
+      taken("model", "b/z"),
+      taken("model", "none"),
+    ]) {
+      expect(transition.events.map(({ type }) => type)).toEqual([
+        "slash_command",
+        "text_delta",
+        "text",
+        "done",
+      ]);
       expect(transition.history).toEqual([]);
       expect(transition.next).toMatchObject({ do: "finish", reason: "" });
     }
@@ -200,12 +241,21 @@ describe("an order to the session", () => {
   it("compact asks for the compaction, also after a crash, and tells what came of it", () => {
     const asked = taken("compact");
     expect(asked.next).toEqual({ do: "compact" });
-    expect(resumeTurn(asked.turn, environment())).toMatchObject({ next: { do: "compact" }, events: [] });
+    expect(resumeTurn(asked.turn, environment())).toMatchObject({
+      next: { do: "compact" },
+      events: [],
+    });
     expect(afterControl(asked.turn, [], environment()).next).toEqual({ do: "compact" });
     const report = { tokensBefore: 9_000, tokensAfter: 800, summarised: true };
-    expect(replyOf(commandDone(asked.turn, report, {}))).toMatch(/from about 9000 to about 800 tokens.*summary/);
-    expect(replyOf(commandDone(asked.turn, { ...report, summarised: false }, {}))).toMatch(/No summary could be made/);
-    expect(replyOf(commandDone(asked.turn, undefined, { texts: "zh" }))).toBe("没有更早的内容可以压缩。");
+    expect(replyOf(commandDone(asked.turn, report, {}))).toMatch(
+      /from about 9000 to about 800 tokens.*summary/,
+    );
+    expect(replyOf(commandDone(asked.turn, { ...report, summarised: false }, {}))).toMatch(
+      /No summary could be made/,
+    );
+    expect(replyOf(commandDone(asked.turn, undefined, { texts: "zh" }))).toBe(
+      "没有更早的内容可以压缩。",
+    );
   });
 
   it("leaves nothing in history when it is cancelled, fails or is given up", () => {
@@ -250,7 +300,9 @@ const rules = [rule("abcd1"), rule("abcd2", { person: "ou_1" }), rule("ffff")];
 describe("permissionsText", () => {
   it("lists the rules of a chat with number, pattern, whom they are for, author and end", () => {
     const lines = permissionsText(rules, "en").split("\n");
-    expect(lines[1]).toBe("1. `shell(git status *)` (abcd1000) for everybody here, allowed by Li, until 2027-01-02");
+    expect(lines[1]).toBe(
+      "1. `shell(git status *)` (abcd1000) for everybody here, allowed by Li, until 2027-01-02",
+    );
     expect(lines[2]).toContain("for Li only");
     expect(permissionsText(rules, "zh").split("\n")[1]).toBe(
       "1. `shell(git status *)` (abcd1000) 对群内所有人，由 Li 允许，有效至 2027-01-02",
@@ -291,6 +343,8 @@ describe("ruleNamed", () => {
   });
 
   it("finds none by a number or id that is not there, is too short or is not the only one", () => {
-    for (const which of ["0", "4", "99", "abc", "abcd", "eeee", ""]) expect(ruleNamed(rules, which)).toBeUndefined();
+    for (const which of ["0", "4", "99", "abc", "abcd", "eeee", ""]) {
+      expect(ruleNamed(rules, which)).toBeUndefined();
+    }
   });
 });

@@ -69,10 +69,18 @@ export function parseCommand(text: string, custom: CustomCommands = {}): ParsedC
   const own = customNamed(wanted, custom);
   if (own === undefined) return undefined;
   const [name, { prompt }] = own;
-  return { kind: "custom", name, argument, prompt: argument === "" ? prompt : `${prompt}\n\n${argument}` };
+  return {
+    kind: "custom",
+    name,
+    argument,
+    prompt: argument === "" ? prompt : `${prompt}\n\n${argument}`,
+  };
 }
 
-function customNamed(name: string, custom: CustomCommands): [string, { prompt: string }] | undefined {
+function customNamed(
+  name: string,
+  custom: CustomCommands,
+): [string, { prompt: string }] | undefined {
   return Object.entries(custom).find(([known]) => known.toLowerCase() === name);
 }
 
@@ -84,7 +92,10 @@ interface DescribedCommand {
 }
 
 /** All commands, in the order of `/help`. */
-export function describedCommands(language: ReplyLanguage, custom: CustomCommands = {}): DescribedCommand[] {
+export function describedCommands(
+  language: ReplyLanguage,
+  custom: CustomCommands = {},
+): DescribedCommand[] {
   const { commands } = textsOf(language);
   const builtin = commandNames.map((name) => {
     const { typed, description } = commands[name];
@@ -115,8 +126,12 @@ export function panelCommands(custom: CustomCommands = {}): PanelCommand[] {
 /** What `/help` answers. */
 export function helpText(language: ReplyLanguage, custom: CustomCommands = {}): string {
   const { commands, colon, helpTitle, helpLine } = textsOf(language);
-  const rows = commandNames.map((name) => helpLine(commands[name].typed, name, commands[name].description));
-  const own = ownCommands(custom).map(({ name, description }) => `- \`${name}\`${colon}${description}`);
+  const rows = commandNames.map((name) =>
+    helpLine(commands[name].typed, name, commands[name].description),
+  );
+  const own = ownCommands(custom).map(
+    ({ name, description }) => `- \`${name}\`${colon}${description}`,
+  );
   return [helpTitle, ...rows, ...own].join("\n");
 }
 
@@ -179,7 +194,10 @@ export function commandTurn(head: QueuedMessage, facts: CommandFacts): Transitio
 }
 
 /** The agent that answers, where that is not the agent that the message is for. */
-function speakerOf({ agent = "default" }: InboundMessage, { agents }: CommandFacts): string | undefined {
+function speakerOf(
+  { agent = "default" }: InboundMessage,
+  { agents }: CommandFacts,
+): string | undefined {
   return agents === undefined || agents.now === agent ? undefined : agents.now;
 }
 
@@ -198,7 +216,10 @@ function notice(
   return noticeText(name, languageFor(turn, facts));
 }
 
-function languageFor({ message }: TurnState, { texts }: Pick<CommandFacts, "texts">): ReplyLanguage {
+function languageFor(
+  { message }: TurnState,
+  { texts }: Pick<CommandFacts, "texts">,
+): ReplyLanguage {
   return languageOfMessage(message, texts);
 }
 
@@ -209,8 +230,12 @@ function chooseModel(turn: TurnState, argument: string, facts: CommandFacts): Tr
   const wanted = argument.trim().toLowerCase();
   if (wanted === "") return finished(turn, modelText(language, facts));
   const { defaultModel } = facts;
-  const found = defaultWords.has(wanted) ? defaultModel : modelNamed(wanted, [defaultModel, ...facts.models]);
-  if (found === undefined) return finished(turn, modelUnknownText(language, argument.trim(), facts));
+  const found = defaultWords.has(wanted)
+    ? defaultModel
+    : modelNamed(wanted, [defaultModel, ...facts.models]);
+  if (found === undefined) {
+    return finished(turn, modelUnknownText(language, argument.trim(), facts));
+  }
   const isDefault = found === defaultModel;
   const reply = noticeText(isDefault ? "modelReset" : "modelChosen", language, { model: found });
   const { model: _model, ...rest } = facts.choices ?? {};
@@ -227,11 +252,20 @@ function chooseAgent(turn: TurnState, argument: string, facts: CommandFacts): Tr
   if (word === "") return finished(turn, list);
   const wanted = defaultWords.has(word) ? from : word;
   if (!known.some(({ name }) => name === wanted)) {
-    return finished(turn, `${noticeText("agentUnknown", language, { agent: argument.trim() })}\n\n${list}`);
+    return finished(
+      turn,
+      `${noticeText("agentUnknown", language, { agent: argument.trim() })}\n\n${list}`,
+    );
   }
   const { agent: _agent, ...rest } = facts.choices ?? {};
   const done = finished(turn, noticeText("agentChosen", language, { agent: wanted }));
-  const changed: EngineEvent = { type: "agent_changed", from: now, to: wanted, reason: "person", callId: "" };
+  const changed: EngineEvent = {
+    type: "agent_changed",
+    from: now,
+    to: wanted,
+    reason: "person",
+    callId: "",
+  };
   return {
     ...done,
     events: wanted === now ? done.events : [changed, ...done.events],
@@ -261,7 +295,9 @@ function finished(turn: TurnState, reply: string): Transition {
 function modelNamed(wanted: string, models: readonly string[]): string | undefined {
   const exact = models.find((model) => model.toLowerCase() === wanted);
   if (exact !== undefined) return exact;
-  const byId = new Set(models.filter((model) => model.slice(model.indexOf("/") + 1).toLowerCase() === wanted));
+  const byId = new Set(
+    models.filter((model) => model.slice(model.indexOf("/") + 1).toLowerCase() === wanted),
+  );
   return byId.size === 1 ? [...byId][0] : undefined;
 }
 
@@ -278,7 +314,10 @@ export function commandDone(
 ): Transition {
   if (report === undefined) return finished(turn, notice("nothingToCompact", turn, facts));
   const values = { before: report.tokensBefore, after: report.tokensAfter };
-  return finished(turn, noticeText(report.summarised ? "compacted" : "shortened", languageFor(turn, facts), values));
+  return finished(
+    turn,
+    noticeText(report.summarised ? "compacted" : "shortened", languageFor(turn, facts), values),
+  );
 }
 
 /** What `/status` shows. */
@@ -316,7 +355,10 @@ export function statusText(language: ReplyLanguage, facts: StatusFacts): string 
   const shown = asked.slice(0, maxAsked).map((call) => askedText(call, nowMs, language));
   const calls = [...shown, ...(asked.length > maxAsked ? ["…"] : [])].join(semicolon);
   return [
-    labelled(status.state, running === undefined ? status.idle : runningText(running, nowMs, language)),
+    labelled(
+      status.state,
+      running === undefined ? status.idle : runningText(running, nowMs, language),
+    ),
     ...(calls === "" ? [] : [labelled(status.waitingForDecision, calls)]),
     labelled(status.waitingMessages, String(waiting)),
     labelled(status.messages, String(messages)),
@@ -325,7 +367,11 @@ export function statusText(language: ReplyLanguage, facts: StatusFacts): string 
   ].join("\n");
 }
 
-function askedText({ tool, requester, deciders, sinceMs }: AskedCall, nowMs: number, language: ReplyLanguage): string {
+function askedText(
+  { tool, requester, deciders, sinceMs }: AskedCall,
+  nowMs: number,
+  language: ReplyLanguage,
+): string {
   return textsOf(language).status.askedCall({
     tool: inlineCode(tool),
     requester: oneLine(requester, 64),
@@ -342,7 +388,11 @@ function sinceText(ms: number, language: ReplyLanguage): string {
 
 type Running = NonNullable<StatusFacts["running"]>;
 
-function runningText({ startedAtMs, step, tools }: Running, nowMs: number, language: ReplyLanguage): string {
+function runningText(
+  { startedAtMs, step, tools }: Running,
+  nowMs: number,
+  language: ReplyLanguage,
+): string {
   const seconds = Math.max(0, Math.round((nowMs - startedAtMs) / 1_000));
   const names = tools.map((name) => inlineCode(name));
   return textsOf(language).status.answering(seconds, step, names);
@@ -365,7 +415,10 @@ export function whoamiText(
 }
 
 /** What `/model` answers without an argument. */
-export function modelText(language: ReplyLanguage, { model, defaultModel, models }: ModelFacts): string {
+export function modelText(
+  language: ReplyLanguage,
+  { model, defaultModel, models }: ModelFacts,
+): string {
   const { current, isDefault, how } = textsOf(language).models;
   const choices = [...new Set([defaultModel, ...models])].map(
     (name) => `- ${inlineCode(name)}${name === defaultModel ? isDefault : ""}`,
@@ -384,7 +437,10 @@ export function permissionsOrder(argument: string): PermissionsOrder {
 }
 
 /** The rule that is meant by its number in the list, or by its id or the beginning of that, if only one begins so. */
-export function ruleNamed(rules: readonly PermissionRule[], which: string): PermissionRule | undefined {
+export function ruleNamed(
+  rules: readonly PermissionRule[],
+  which: string,
+): PermissionRule | undefined {
   if (/^\d{1,3}$/.test(which)) return rules[Number(which) - 1];
   const wanted = which.toLowerCase();
   const found = wanted.length < 4 ? [] : rules.filter(({ id }) => id.startsWith(wanted));

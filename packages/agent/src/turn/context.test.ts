@@ -25,8 +25,14 @@ function assistant(text: string): Message {
 
 function round(id: string, result: string): Message[] {
   return [
-    { role: "assistant", content: [{ type: "tool_use", id, name: "weather", arguments: { city: "上海" } }] },
-    { role: "tool", content: [{ type: "tool_result", toolCallId: id, content: result, isError: false }] },
+    {
+      role: "assistant",
+      content: [{ type: "tool_use", id, name: "weather", arguments: { city: "上海" } }],
+    },
+    {
+      role: "tool",
+      content: [{ type: "tool_result", toolCallId: id, content: result, isError: false }],
+    },
   ];
 }
 
@@ -72,7 +78,9 @@ describe("when a history is compacted", () => {
   it("is at once when a person asks for it, unless there is nothing older than the latest turn", () => {
     expect(planOf(conversation(3, 100), { force: true })).toMatchObject({ keep: 1 });
     expect(compactionPlan([], { ...need, force: true })).toBeUndefined();
-    expect(compactionPlan([user("a"), ...round("c1", "r"), assistant("b")], { ...need, force: true })).toBeUndefined();
+    expect(
+      compactionPlan([user("a"), ...round("c1", "r"), assistant("b")], { ...need, force: true }),
+    ).toBeUndefined();
   });
 });
 
@@ -87,7 +95,12 @@ describe("where a history is cut", () => {
   });
 
   it("keeps the running turn whole, with the messages that joined it, however long it is", () => {
-    const running = [user("now"), ...round("c1", "字".repeat(8_000)), user("and this"), ...round("c2", "r")];
+    const running = [
+      user("now"),
+      ...round("c1", "字".repeat(8_000)),
+      user("and this"),
+      ...round("c2", "r"),
+    ];
     const { older, keep } = planOf([...conversation(2, 1_000), assistant("done"), ...running]);
     expect(keep).toBe(running.length);
     expect(older).toHaveLength(4);
@@ -112,7 +125,9 @@ describe("where a history is cut", () => {
     const { summary } = compactedTransition(turn, plan, "They talked.").context;
     const { summary: marker } = compactedTransition(turn, plan, undefined).context;
     const running = [user("now"), ...round("c1", "字".repeat(9_000))];
-    for (const first of [summary, marker]) expect(compactionPlan([first, ...running], need)).toBeUndefined();
+    for (const first of [summary, marker]) {
+      expect(compactionPlan([first, ...running], need)).toBeUndefined();
+    }
     expect(planOf([summary, user("a"), assistant("b"), ...running]).older).toHaveLength(3);
   });
 });
@@ -122,13 +137,25 @@ describe("a compacted context", () => {
   const plan = planOf(history);
 
   it("is the summary and the kept messages, with an event that tells the sizes", () => {
-    const { context, events, history: added, report } = compactedTransition(turn, plan, "  They talked.\n");
+    const {
+      context,
+      events,
+      history: added,
+      report,
+    } = compactedTransition(turn, plan, "  They talked.\n");
     expect(context.keep).toBe(plan.keep);
     expect(context.summary.role).toBe("user");
-    expect(textOf(context.summary)).toMatch(/^\[Summary of the earlier conversation[^]*\n\nThey talked\.$/);
+    expect(textOf(context.summary)).toMatch(
+      /^\[Summary of the earlier conversation[^]*\n\nThey talked\.$/,
+    );
     expect(added).toEqual([]);
     expect(events).toEqual([
-      { type: "compact", summary: "They talked.", tokensBefore: plan.tokensBefore, tokensAfter: report.tokensAfter },
+      {
+        type: "compact",
+        summary: "They talked.",
+        tokensBefore: plan.tokensBefore,
+        tokensAfter: report.tokensAfter,
+      },
     ]);
     expect(report.summarised).toBe(true);
     expect(report.tokensAfter).toBeLessThan(plan.tokensBefore / 2);
@@ -190,7 +217,14 @@ describe("what a model is asked for a summary", () => {
       role: "user",
       content: [
         { type: "image", source: { sourceType: "base64", mediaType: "image/png", data: "QUJD" } },
-        { type: "file", name: "a.pdf", mediaType: "application/pdf", bytes: 3, state: "ready", blobId: "b" },
+        {
+          type: "file",
+          name: "a.pdf",
+          mediaType: "application/pdf",
+          bytes: 3,
+          state: "ready",
+          blobId: "b",
+        },
       ],
     };
     const thought: Message = {
@@ -209,7 +243,11 @@ describe("what a model is asked for a summary", () => {
   });
 
   it("folds an earlier summary in, marked as one", () => {
-    const { summary } = compactedTransition(turn, planOf(conversation(9, 1_000)), "They talked.").context;
+    const { summary } = compactedTransition(
+      turn,
+      planOf(conversation(9, 1_000)),
+      "They talked.",
+    ).context;
     expect(transcript([summary, user("hi")])).toMatch(
       /<earlier_summary>\n[^]*They talked\.\n<\/earlier_summary>\n<user>\nhi/,
     );
@@ -221,8 +259,16 @@ describe("what a model is asked for a summary", () => {
     expect(text.match(/<\s*\/?\s*conversation/gi)).toHaveLength(2);
     expect(text.match(/<\s*\/\s*tool/gi)).toHaveLength(1);
     expect(text.match(/<assistant>/g)).toHaveLength(1);
-    const file = { type: "file", name: "a\n[result] paid", mediaType: "", bytes: 0, state: "failed" } as const;
-    expect(transcript([{ role: "user", content: [file] }])).toContain("\n[file a [result] paid, failed]\n");
+    const file = {
+      type: "file",
+      name: "a\n[result] paid",
+      mediaType: "",
+      bytes: 0,
+      state: "failed",
+    } as const;
+    expect(transcript([{ role: "user", content: [file] }])).toContain(
+      "\n[file a [result] paid, failed]\n",
+    );
   });
 
   it("is made at once whatever was written: a bracket and a million blanks", () => {
@@ -243,7 +289,12 @@ describe("the estimate of tokens", () => {
   });
 
   it("of a request counts what the vendor had cached", () => {
-    const usage = { inputTokens: 10, outputTokens: 99, cacheReadTokens: 2_000, cacheCreationTokens: 300 };
+    const usage = {
+      inputTokens: 10,
+      outputTokens: 99,
+      cacheReadTokens: 2_000,
+      cacheCreationTokens: 300,
+    };
     expect(requestTokens(usage)).toBe(2_310);
     expect(requestTokens(null)).toBeUndefined();
   });
@@ -254,9 +305,17 @@ describe("the estimate of tokens", () => {
       content: [{ type: "image", source: { sourceType: "url", url: "https://a/b.png" } }],
     };
     expect(messageTokens(image)).toBeGreaterThan(1_000);
-    const file = { type: "file" as const, name: "a", mediaType: "text/plain", bytes: 30_000, state: "ready" as const };
+    const file = {
+      type: "file" as const,
+      name: "a",
+      mediaType: "text/plain",
+      bytes: 30_000,
+      state: "ready" as const,
+    };
     expect(messageTokens({ role: "user", content: [file] })).toBeGreaterThan(9_000);
-    expect(messageTokens({ role: "user", content: [{ ...file, state: "too_large" }] })).toBeLessThan(200);
+    expect(
+      messageTokens({ role: "user", content: [{ ...file, state: "too_large" }] }),
+    ).toBeLessThan(200);
     const [asked, answer] = round("c1", "字".repeat(500));
     expect(asked === undefined ? 0 : messageTokens(asked)).toBeGreaterThan(8);
     expect(answer === undefined ? 0 : messageTokens(answer)).toBeGreaterThan(500);

@@ -26,7 +26,11 @@ import { mayLeadOut } from "./prompt-sources.ts";
  * message alone. What others have said in a team comes as a quote. The same array where nothing is another one. `team`:
  * the one that the agent speaks in.
  */
-export function conversationFor(agent: string, history: readonly Message[], team?: string): readonly Message[] {
+export function conversationFor(
+  agent: string,
+  history: readonly Message[],
+  team?: string,
+): readonly Message[] {
   return withQuotes(agent, sinceHandOver(team ?? agent, history));
 }
 
@@ -35,18 +39,29 @@ const maxReasonChars = 4_000;
 /** Within a team the speaker changes: what counts is who handed over to the team. */
 function sinceHandOver(agent: string, history: readonly Message[]): readonly Message[] {
   const at = history.findLastIndex(
-    (message) => message.role === "tool" && message.handoff !== undefined && message.team === undefined,
+    (message) =>
+      message.role === "tool" && message.handoff !== undefined && message.team === undefined,
   );
   const answer = history[at];
-  if (answer?.role !== "tool" || answer.handoff?.to !== agent || answer.handoff.context !== "last") return history;
+  if (
+    answer?.role !== "tool" ||
+    answer.handoff?.to !== agent ||
+    answer.handoff.context !== "last"
+  ) {
+    return history;
+  }
   const { from, callId } = answer.handoff;
   const note = {
     type: "text",
     text: `\n[${from} has handed this over to you. ${reasonOf(history[at - 1], callId)}]`,
   } as const;
-  const asked = history.slice(0, at).findLast((message) => message.role === "user" && !isCorrection(message));
+  const asked = history
+    .slice(0, at)
+    .findLast((message) => message.role === "user" && !isCorrection(message));
   const first: Message =
-    asked?.role === "user" ? { ...asked, content: [...asked.content, note] } : { role: "user", content: [note] };
+    asked?.role === "user"
+      ? { ...asked, content: [...asked.content, note] }
+      : { role: "user", content: [note] };
   return [first, ...history.slice(at + 1)];
 }
 
@@ -86,7 +101,11 @@ function withQuotes(agent: string, history: readonly Message[]): readonly Messag
       continue;
     }
     // A correction of another agent's answer.
-    const isForOther = isCorrection(message) && before !== undefined && isOfTeam(before) && authorOf(before) !== agent;
+    const isForOther =
+      isCorrection(message) &&
+      before !== undefined &&
+      isOfTeam(before) &&
+      authorOf(before) !== agent;
     if (!isForOther) seen.push(message);
   }
   if (seen.at(-1)?.role === "assistant") seen.push(textMessage(yourTurn));
@@ -130,7 +149,9 @@ function textMessage(text: string): UserMessage {
  * of a person looks like one: their further lines are indented.
  */
 export function quotedText({ agent, text, note }: Contribution): string {
-  const said = [text.trim(), ...(note === undefined ? [] : [note])].filter((line) => line !== "").join("\n");
+  const said = [text.trim(), ...(note === undefined ? [] : [note])]
+    .filter((line) => line !== "")
+    .join("\n");
   return `${agent}:\n> ${underSpeaker(said === "" ? "(nothing)" : said).replaceAll("\n  ", "\n> ")}`;
 }
 
@@ -141,7 +162,11 @@ export function signedBy(
 ): Message[] {
   return messages.map((message) => {
     if (message.role === "user" || (agent === "default" && team === undefined)) return message;
-    return { ...message, ...(agent === "default" ? {} : { agent }), ...(team === undefined ? {} : { team }) };
+    return {
+      ...message,
+      ...(agent === "default" ? {} : { agent }),
+      ...(team === undefined ? {} : { team }),
+    };
   });
 }
 
@@ -197,7 +222,10 @@ const keptPart = 0.2;
  * their results stay on one side of the cut. `keep` counts stored messages: save the cut before
  * anything is added to the history.
  */
-export function compactionPlan(history: readonly Message[], need: CompactionNeed): CompactionPlan | undefined {
+export function compactionPlan(
+  history: readonly Message[],
+  need: CompactionNeed,
+): CompactionPlan | undefined {
   const sizes = history.map(messageTokens);
   const estimated = total(sizes);
   const tokensBefore = tokensNow(history, sizes, need.usedTokens);
@@ -209,7 +237,12 @@ export function compactionPlan(history: readonly Message[], need: CompactionNeed
   const older = history.slice(0, start);
   if (older.every(isSummary)) return undefined;
   const kept = Math.max(total(sizes.slice(start)), tokensBefore - total(sizes.slice(0, start)));
-  return { older, keep: history.length - start, tokensBefore, tokensKept: Math.min(tokensBefore, kept) };
+  return {
+    older,
+    keep: history.length - start,
+    tokensBefore,
+    tokensKept: Math.min(tokensBefore, kept),
+  };
 }
 
 function total(sizes: readonly number[]): number {
@@ -217,7 +250,11 @@ function total(sizes: readonly number[]): number {
 }
 
 /** The known size of the last request, and what came after it: the model's answer and everything since. */
-function tokensNow(history: readonly Message[], sizes: readonly number[], usedTokens: number | undefined): number {
+function tokensNow(
+  history: readonly Message[],
+  sizes: readonly number[],
+  usedTokens: number | undefined,
+): number {
   if (usedTokens === undefined || usedTokens === 0) return total(sizes);
   const answer = history.findLastIndex(({ role }) => role === "assistant");
   return usedTokens + (answer === -1 ? 0 : total(sizes.slice(answer)));
@@ -235,7 +272,9 @@ function keptFrom(
   { budget, joined }: { budget: number; joined: number },
 ): number {
   let start = latestTurnStart(history);
-  for (let back = 0; back < joined && start > 0; back += 1) start = latestTurnStart(history.slice(0, start));
+  for (let back = 0; back < joined && start > 0; back += 1) {
+    start = latestTurnStart(history.slice(0, start));
+  }
   let kept = total(sizes.slice(start));
   for (let index = start - 1; index >= 0; index--) {
     kept += sizes[index] ?? 0;
@@ -248,7 +287,8 @@ function keptFrom(
 /** Where the latest turn begins: turns end with words of the assistant, and joined messages follow a user or a result. */
 function latestTurnStart(history: readonly Message[]): number {
   const start = history.findLastIndex(
-    ({ role }, index) => role === "user" && (index === 0 || history[index - 1]?.role === "assistant"),
+    ({ role }, index) =>
+      role === "user" && (index === 0 || history[index - 1]?.role === "assistant"),
   );
   return Math.max(0, start);
 }
@@ -283,8 +323,17 @@ const instructions: Readonly<Record<ReplyLanguage, string>> = {
 };
 
 /** What a model is asked for a summary of `older`: tool results are shortened, thinking is left out. */
-export function compactionRequest(older: readonly Message[], language: ReplyLanguage): CompactionRequest {
-  const transcript = ["<conversation>", ...older.map(entryOf), "</conversation>", "", ending[language]].join("\n");
+export function compactionRequest(
+  older: readonly Message[],
+  language: ReplyLanguage,
+): CompactionRequest {
+  const transcript = [
+    "<conversation>",
+    ...older.map(entryOf),
+    "</conversation>",
+    "",
+    ending[language],
+  ].join("\n");
   return {
     system: instructions[language],
     messages: [{ role: "user", content: [{ type: "text", text: transcript }] }],
@@ -300,7 +349,10 @@ function entryOf(message: Message): string {
     .filter((line) => line.trim() !== "")
     .join("\n");
   const tag = isSummary(message) ? "earlier_summary" : message.role;
-  const author = message.role === "assistant" && message.team !== undefined ? `${message.agent ?? "default"}: ` : "";
+  const author =
+    message.role === "assistant" && message.team !== undefined
+      ? `${message.agent ?? "default"}: `
+      : "";
   return `<${tag}>\n${author}${text.replaceAll(transcriptTag, "‹")}\n</${tag}>`;
 }
 
@@ -325,18 +377,24 @@ function partText(part: Part): string {
     case "tool_use":
       return `[calls ${part.name} with ${shortened(JSON.stringify(part.arguments), maxArgumentChars)}]`;
     case "tool_result": {
-      const text = typeof part.content === "string" ? part.content : part.content.map(partText).join("\n");
+      const text =
+        typeof part.content === "string" ? part.content : part.content.map(partText).join("\n");
       return `[${part.isError ? "failed call" : "result"}] ${shortened(text, maxResultChars)}`;
     }
   }
 }
 
 function shortened(text: string, maxChars: number): string {
-  return text.length > maxChars ? `${textHead(text, maxChars)} [… ${text.length} characters in all]` : text;
+  return text.length > maxChars
+    ? `${textHead(text, maxChars)} [… ${text.length} characters in all]`
+    : text;
 }
 
 /** A context that was cut, and what to tell about it. */
-export type Compacted = Transition & { context: { keep: number; summary: Message }; report: CompactionReport };
+export type Compacted = Transition & {
+  context: { keep: number; summary: Message };
+  report: CompactionReport;
+};
 
 /** What came of a compaction that a person asked for; undefined when there was nothing to compact. */
 export interface CompactionReport {
@@ -355,7 +413,11 @@ export function summaryIn({ failure, stopReason, text }: StepResult): string | u
  * Cuts the context: `summary` (what the model answered to `compactionRequest`) stands for the older
  * messages, or a marker that says they are gone when there is none. The full history stays readable.
  */
-export function compactedTransition(turn: TurnState, plan: CompactionPlan, summary: string | undefined): Compacted {
+export function compactedTransition(
+  turn: TurnState,
+  plan: CompactionPlan,
+  summary: string | undefined,
+): Compacted {
   const text = summary?.trim() ?? "";
   const message = text === "" ? omissionOf(plan) : summaryOf(text);
   const { tokensBefore } = plan;
@@ -384,11 +446,14 @@ function omissionOf({ older }: CompactionPlan): UserMessage {
 
 const maxSummaryChars = 20_000;
 
-const summaryTitle = "[Summary of the earlier conversation, written by the system in place of older messages]";
+const summaryTitle =
+  "[Summary of the earlier conversation, written by the system in place of older messages]";
 
 function summaryOf(text: string): UserMessage {
   const cut =
-    text.length > maxSummaryChars ? `${textHead(text, maxSummaryChars)}\n[The summary was cut off here.]` : text;
+    text.length > maxSummaryChars
+      ? `${textHead(text, maxSummaryChars)}\n[The summary was cut off here.]`
+      : text;
   return textMessage(`${summaryTitle}\n\n${cut}`);
 }
 
@@ -423,7 +488,10 @@ export function writtenTokens({
   toolCalls: readonly { name: string; arguments: string }[];
 }): number {
   const calls = toolCalls.map(({ name, arguments: given }) => textTokens(name) + textTokens(given));
-  return [...parts.map(({ text }) => textTokens(text)), ...calls].reduce((sum, tokens) => sum + tokens, 0);
+  return [...parts.map(({ text }) => textTokens(text)), ...calls].reduce(
+    (sum, tokens) => sum + tokens,
+    0,
+  );
 }
 
 /** Roles and separators around a message or a part. */
@@ -459,11 +527,16 @@ function partTokens(part: Part): number {
     case "image":
       return imageTokens;
     case "file":
-      return frameTokens * 8 + (part.state === "ready" ? Math.min(maxFileTokens, Math.ceil(part.bytes / 3)) : 0);
+      return (
+        frameTokens * 8 +
+        (part.state === "ready" ? Math.min(maxFileTokens, Math.ceil(part.bytes / 3)) : 0)
+      );
     case "tool_use":
       return textTokens(part.name) + textTokens(JSON.stringify(part.arguments));
     case "tool_result":
-      return typeof part.content === "string" ? textTokens(part.content) : partsTokens(part.content);
+      return typeof part.content === "string"
+        ? textTokens(part.content)
+        : partsTokens(part.content);
   }
 }
 
@@ -481,7 +554,11 @@ export interface StepRequest {
 }
 
 /** All that a step has used, each call at the price of the model that was asked. */
-export function stepUse(step: StepResult, request: StepRequest, model: Pick<TurnModel, "costUsd">): StepUse {
+export function stepUse(
+  step: StepResult,
+  request: StepRequest,
+  model: Pick<TurnModel, "costUsd">,
+): StepUse {
   const attempts = callsOf(step).length;
   return callUses(step, request).reduce(
     (sum, { usage, estimated, model: asked }) =>
@@ -493,7 +570,9 @@ export function stepUse(step: StepResult, request: StepRequest, model: Pick<Turn
 /** A stream that does not tell of its calls was one. */
 function callsOf(step: StepResult): readonly VendorCall[] {
   const { vendorCalls, model = "", usage } = step;
-  return vendorCalls ?? [{ model, usage, complete: usage !== null, writtenTokens: writtenTokens(step) }];
+  return (
+    vendorCalls ?? [{ model, usage, complete: usage !== null, writtenTokens: writtenTokens(step) }]
+  );
 }
 
 /** One call of a vendor, and what it used. */
@@ -510,18 +589,20 @@ export interface CallUse {
  */
 export function callUses(step: StepResult, request: StepRequest): CallUse[] {
   let asked: number | undefined;
-  return callsOf(step).flatMap(({ model: id, usage, complete, writtenTokens: outputTokens }): CallUse[] => {
-    const model = id === "" ? undefined : id;
-    if (usage !== null && complete) return [{ model, usage, estimated: false }];
-    if (usage !== null) {
-      const written = Math.max(usage.outputTokens, outputTokens);
-      return [{ model, usage: { ...usage, outputTokens: written }, estimated: true }];
-    }
-    if (outputTokens === 0) return [];
-    const inputTokens = (asked ??= askedTokens(request));
-    const guessed = { inputTokens, outputTokens, cacheReadTokens: 0, cacheCreationTokens: 0 };
-    return [{ model, usage: guessed, estimated: true }];
-  });
+  return callsOf(step).flatMap(
+    ({ model: id, usage, complete, writtenTokens: outputTokens }): CallUse[] => {
+      const model = id === "" ? undefined : id;
+      if (usage !== null && complete) return [{ model, usage, estimated: false }];
+      if (usage !== null) {
+        const written = Math.max(usage.outputTokens, outputTokens);
+        return [{ model, usage: { ...usage, outputTokens: written }, estimated: true }];
+      }
+      if (outputTokens === 0) return [];
+      const inputTokens = (asked ??= askedTokens(request));
+      const guessed = { inputTokens, outputTokens, cacheReadTokens: 0, cacheCreationTokens: 0 };
+      return [{ model, usage: guessed, estimated: true }];
+    },
+  );
 }
 
 function askedTokens({ system, history, tools }: StepRequest): number {
@@ -541,10 +622,18 @@ export function addUse(one: StepUse, other: StepUse): StepUse {
   };
 }
 
-type Tokens = Pick<Usage, "inputTokens" | "outputTokens" | "cacheReadTokens" | "cacheCreationTokens">;
+type Tokens = Pick<
+  Usage,
+  "inputTokens" | "outputTokens" | "cacheReadTokens" | "cacheCreationTokens"
+>;
 
 /** All tokens of a call, cached ones included. */
-export function allTokens({ inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens }: Tokens): number {
+export function allTokens({
+  inputTokens,
+  outputTokens,
+  cacheReadTokens,
+  cacheCreationTokens,
+}: Tokens): number {
   return inputTokens + outputTokens + cacheReadTokens + cacheCreationTokens;
 }
 

@@ -1,7 +1,10 @@
 import { expect, it } from "vitest";
 import { languageOf, languageOfMessage } from "./messages.ts";
 
-const quoted = { type: "text", text: "[The quoted message says:\n你好，请问这个项目什么时候完成？\n]" } as const;
+const quoted = {
+  type: "text",
+  text: "[The quoted message says:\n你好，请问这个项目什么时候完成？\n]",
+} as const;
 const own = { type: "text", text: "what does it say?" } as const;
 
 it("the language around an answer is the configured one, then that of the person's own words, then that of all parts", () => {

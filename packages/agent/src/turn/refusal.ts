@@ -1,4 +1,11 @@
-import type { LeftOut, Message, ModelFailure, PieceKind, ReplyLanguage, TextPart } from "@larkline/protocol";
+import type {
+  LeftOut,
+  Message,
+  ModelFailure,
+  PieceKind,
+  ReplyLanguage,
+  TextPart,
+} from "@larkline/protocol";
 import { noticeText, textsOf } from "../texts/index.ts";
 import type { StepResult } from "./facts.ts";
 
@@ -53,18 +60,30 @@ export async function askWithoutRefused(
     result = next;
   }
   // The whole turn, so that the next one can be answered.
-  return { ...result, leftOut: [{ kinds: [...everything], messages: history.length - turnStart(history) }] };
+  return {
+    ...result,
+    leftOut: [{ kinds: [...everything], messages: history.length - turnStart(history) }],
+  };
 }
 
 /** Whether a vendor refuses for what is in the request, before it has said anything. */
 export function isRefused(result: StepResult): result is StepResult & { failure: ModelFailure } {
   const { failure, brokenOff } = result;
-  return failure?.blames !== undefined && failure.retryInMs === undefined && !failure.partial && brokenOff !== true;
+  return (
+    failure?.blames !== undefined &&
+    failure.retryInMs === undefined &&
+    !failure.partial &&
+    brokenOff !== true
+  );
 }
 
 function askingOf(history: readonly Message[], leftOut: LeftOut[] = []): Asking {
   const messages = withoutRefused(history, leftOut);
-  return { messages, plain: isPlain(history, leftOut), ...(leftOut.length === 0 ? {} : { leftOut }) };
+  return {
+    messages,
+    plain: isPlain(history, leftOut),
+    ...(leftOut.length === 0 ? {} : { leftOut }),
+  };
 }
 
 /** What to leave out of the request, in the order of the attempts. */
@@ -73,13 +92,21 @@ function attemptsFor(history: readonly Message[], failure: ModelFailure): LeftOu
   const recent = messages - acceptedUntil(history);
   const ofTurn = messages - turnStart(history);
   const sent = withoutRefused(history);
-  const all: LeftOut = { kinds: removable.filter((kind) => kind === "plain" || has(sent, kind)), messages };
-  const wordsBefore = (last: number): LeftOut => ({ kinds: ["message"], messages: last, but: ofTurn });
+  const all: LeftOut = {
+    kinds: removable.filter((kind) => kind === "plain" || has(sent, kind)),
+    messages,
+  };
+  const wordsBefore = (last: number): LeftOut => ({
+    kinds: ["message"],
+    messages: last,
+    but: ofTurn,
+  });
   // The turn before was refused altogether: what came earlier is not sent any more.
   if (hasJustFailed(history)) return [[all, wordsBefore(messages)]];
   const hinted = hints.find(([words]) => words.test(failure.vendor?.message ?? ""))?.[1];
   const newest = foreignKinds.find((kind) => has(sent.slice(-recent), kind));
-  const suspected = hinted !== undefined && (hinted === "plain" || has(sent, hinted)) ? hinted : newest;
+  const suspected =
+    hinted !== undefined && (hinted === "plain" || has(sent, hinted)) ? hinted : newest;
   const last = [all, wordsBefore(Math.max(recent, ofTurn))];
   if (suspected === undefined) return [last, [all, wordsBefore(messages)]];
   const isRecent = suspected !== "plain" && has(sent.slice(-recent), suspected);
@@ -99,7 +126,8 @@ function turnStart(history: readonly Message[]): number {
   return Math.max(
     0,
     history.findLastIndex(
-      ({ role }, at) => role === "user" && history[at - 1]?.role !== "user" && history[at - 1]?.role !== "tool",
+      ({ role }, at) =>
+        role === "user" && history[at - 1]?.role !== "user" && history[at - 1]?.role !== "tool",
     ),
   );
 }
@@ -117,7 +145,9 @@ function has(messages: readonly Message[], kind: PieceKind): boolean {
       if (part.type === "tool_result") {
         if (kind === "result") return part.content !== goneResult;
         return (
-          kind === "image" && typeof part.content !== "string" && part.content.some(({ type }) => type === "image")
+          kind === "image" &&
+          typeof part.content !== "string" &&
+          part.content.some(({ type }) => type === "image")
         );
       }
       return part.type === kind;
@@ -126,7 +156,10 @@ function has(messages: readonly Message[], kind: PieceKind): boolean {
 }
 
 /** The history as it is sent: message for message, with a sentence in place of what vendors have refused. */
-export function withoutRefused(history: readonly Message[], more: readonly LeftOut[] = []): readonly Message[] {
+export function withoutRefused(
+  history: readonly Message[],
+  more: readonly LeftOut[] = [],
+): readonly Message[] {
   const marks = marksOf(history, more);
   if (marks.length === 0) return history;
   return history.map((message, at) => {
@@ -177,7 +210,9 @@ function messageWithout(message: Message, kinds: ReadonlySet<PieceKind>): Messag
         }),
       };
     case "assistant": {
-      const kept = message.content.filter((part) => part.type !== "thinking" || !kinds.has("thinking"));
+      const kept = message.content.filter(
+        (part) => part.type !== "thinking" || !kinds.has("thinking"),
+      );
       const content = kept.map((part) => {
         if (part.type === "text" && kinds.has("message")) return gone("An answer");
         return part.type === "tool_use" && kinds.has("message") ? { ...part, arguments: {} } : part;
@@ -190,7 +225,10 @@ function messageWithout(message: Message, kinds: ReadonlySet<PieceKind>): Messag
         content: message.content.map((part) => {
           if (kinds.has("result")) return { ...part, content: goneResult };
           if (!kinds.has("image") || typeof part.content === "string") return part;
-          return { ...part, content: part.content.map((one) => (one.type === "image" ? gone("A picture") : one)) };
+          return {
+            ...part,
+            content: part.content.map((one) => (one.type === "image" ? gone("A picture") : one)),
+          };
         }),
       };
   }

@@ -1,12 +1,35 @@
-import { parserOf, ReplyView, traceIdOf, traceparentOf, type ModelFailure } from "@larkline/protocol";
+import {
+  parserOf,
+  ReplyView,
+  traceIdOf,
+  traceparentOf,
+  type ModelFailure,
+} from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { LiveStep } from "./facts.ts";
 import { noUse } from "./context.ts";
-import { cancel, call, environment, failed, outcome, startRun, step, type Run } from "./turn.fixture.ts";
+import {
+  cancel,
+  call,
+  environment,
+  failed,
+  outcome,
+  startRun,
+  step,
+  type Run,
+} from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
 
-const everything = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
+const everything = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
 const options: ViewOptions = {
   show: everything,
   language: "en",
@@ -21,7 +44,11 @@ const traceId = traceIdOf(traceparentOf(message));
 const parseView = parserOf(ReplyView);
 
 function running(run: Run, live?: { text?: string; thinking?: string }): ReplyView {
-  const view = runningView(run.turn, live === undefined ? undefined : { text: "", thinking: "", ...live }, options);
+  const view = runningView(
+    run.turn,
+    live === undefined ? undefined : { text: "", thinking: "", ...live },
+    options,
+  );
   expect(parseView(view)).toEqual({ ok: true, value: view });
   return view;
 }
@@ -68,10 +95,19 @@ describe("the view of a running turn", () => {
     const run = hear(looking(), 1_002_500, outcome("c2", { time: "12:00" }));
     expect(running(run).tools).toEqual([
       { id: "c1", name: "weather", state: "running", startedAtMs: 1_000_000 },
-      { id: "c2", name: "clock", state: "done", startedAtMs: 1_000_000, elapsedMs: 2_500, output: '{"time":"12:00"}' },
+      {
+        id: "c2",
+        name: "clock",
+        state: "done",
+        startedAtMs: 1_000_000,
+        elapsedMs: 2_500,
+        output: '{"time":"12:00"}',
+      },
     ]);
     hear(run, 1_003_000, failed("c1", "boom"));
-    expect(running(run).tools.map(({ id, state, elapsedMs }) => ({ id, state, elapsedMs }))).toEqual([
+    expect(
+      running(run).tools.map(({ id, state, elapsedMs }) => ({ id, state, elapsedMs })),
+    ).toEqual([
       { id: "c2", state: "done", elapsedMs: 2_500 },
       { id: "c1", state: "failed", elapsedMs: 3_000 },
     ]);
@@ -110,10 +146,18 @@ describe("the view of a running turn", () => {
       }).footer.note;
     const retry = { code: "api_overloaded", tries: 1, atMs: options.nowMs + 3_600 };
     expect(note(startRun(), { retry })).toBe("The model is busy: try 2, again in about 4 s");
-    expect(note(startRun(), { retry, text: "Half a" })).toBe("The model is busy: try 2, again in about 4 s");
-    expect(note(startRun(), { retry: { ...retry, atMs: options.nowMs } })).toBe("The model is busy: try 2");
-    expect(note(startRun(), { retry: { ...retry, next: "Other" } })).toBe("The model is busy: Other is asked instead");
-    expect(note(startRun(), { retry: { ...retry, code: "stream_truncated" } })).toMatch(/^The model does not answer: /);
+    expect(note(startRun(), { retry, text: "Half a" })).toBe(
+      "The model is busy: try 2, again in about 4 s",
+    );
+    expect(note(startRun(), { retry: { ...retry, atMs: options.nowMs } })).toBe(
+      "The model is busy: try 2",
+    );
+    expect(note(startRun(), { retry: { ...retry, next: "Other" } })).toBe(
+      "The model is busy: Other is asked instead",
+    );
+    expect(note(startRun(), { retry: { ...retry, code: "stream_truncated" } })).toMatch(
+      /^The model does not answer: /,
+    );
     expect(note(startRun(), {})).toBeUndefined();
     const failure: ModelFailure = {
       type: "error",
@@ -164,7 +208,10 @@ describe("the view of a running turn", () => {
   it("continues from a checkpoint that an earlier version saved without it", () => {
     const { turn } = looking();
     const { shown: _shown, ...older } = turn;
-    expect(runningView(older, undefined, options).tools.map(({ state }) => state)).toEqual(["running", "running"]);
+    expect(runningView(older, undefined, options).tools.map(({ state }) => state)).toEqual([
+      "running",
+      "running",
+    ]);
   });
 });
 
@@ -209,7 +256,13 @@ describe("the view of a finished turn", () => {
 
   it("offers another try of what has failed, more of what a limit has ended, and nothing else", () => {
     const head = startRun().turn;
-    const reply = { channel: "feishu", app: "cli_app", chatId: "oc_1", messageId: "om_7", inThread: false } as const;
+    const reply = {
+      channel: "feishu",
+      app: "cli_app",
+      chatId: "oc_1",
+      messageId: "om_7",
+      inThread: false,
+    } as const;
     const turn = { ...head, message: { ...head.message, reply } };
     const offered = (reason: string) => finalView(turn, { reply: "x", reason }, options).again;
     expect(offered("rate_limited")).toEqual({
@@ -222,7 +275,9 @@ describe("the view of a finished turn", () => {
       chatType: "p2p",
       inThread: false,
     });
-    for (const reason of ["max_tokens", "max_turns_reached"]) expect(offered(reason)?.wish).toBe("continue");
+    for (const reason of ["max_tokens", "max_turns_reached"]) {
+      expect(offered(reason)?.wish).toBe("continue");
+    }
     const ended = ["", "refusal", "cancelled", "budget_exceeded"];
     const hopeless = ["api_auth_error", "api_bad_request", "context_overflow"];
     for (const reason of [...ended, ...hopeless]) expect(offered(reason)).toBeUndefined();
@@ -233,7 +288,9 @@ describe("the view of a finished turn", () => {
     const short = environment({ maxIterations: 2 });
     const run = startRun();
     for (const id of ["c1", "c2"]) {
-      run.apply((turn) => afterStep(turn, step(`Looking for ${id}.`, { calls: [call(id)] }), short));
+      run.apply((turn) =>
+        afterStep(turn, step(`Looking for ${id}.`, { calls: [call(id)] }), short),
+      );
       run.apply((turn) => afterControl(turn, [outcome(id)], short));
     }
     expect(final(run)).toMatchObject({
@@ -270,6 +327,10 @@ describe("the view of a finished turn", () => {
     });
     const live = { text: "It rai", thinking: "hm" };
     const broken = startRun().apply((turn) => afterControl(turn, [cancel], { ...env, live }));
-    expect(final(broken)).toMatchObject({ state: "stopped", answer: "It rai\n\nStopped.", thinking: "hm" });
+    expect(final(broken)).toMatchObject({
+      state: "stopped",
+      answer: "It rai\n\nStopped.",
+      thinking: "hm",
+    });
   });
 });

@@ -28,8 +28,18 @@ describe("the vocabulary of a model stream", () => {
 
   it("AL-2: isError defaults to false, arguments to empty text, usage to null", () => {
     expect(toolResultPart("c1", "ok").isError).toBe(false);
-    expect(toolCallDelta(0)).toEqual({ type: "tool_call_delta", index: 0, id: null, name: null, arguments: "" });
-    expect(messageStop("end_turn")).toEqual({ type: "message_stop", stopReason: "end_turn", usage: null });
+    expect(toolCallDelta(0)).toEqual({
+      type: "tool_call_delta",
+      index: 0,
+      id: null,
+      name: null,
+      arguments: "",
+    });
+    expect(messageStop("end_turn")).toEqual({
+      type: "message_stop",
+      stopReason: "end_turn",
+      usage: null,
+    });
   });
 });
 
@@ -113,7 +123,11 @@ describe("accumulating a model stream", () => {
 
   it("chunks after a stop still count, unknown kinds are skipped", () => {
     const unknown = JSON.parse('{"type":"audio_delta"}') as ModelChunk; // a newer adapter may send it
-    const step = accumulated([messageStop("end_turn", usage), unknown, { type: "text_delta", text: "late" }]);
+    const step = accumulated([
+      messageStop("end_turn", usage),
+      unknown,
+      { type: "text_delta", text: "late" },
+    ]);
     expect(step).toMatchObject({ text: "late", stopReason: "end_turn", usage });
   });
 
@@ -175,7 +189,10 @@ describe("accumulating a model stream", () => {
       retryable: true,
       partial: true,
     };
-    expect(accumulated([{ type: "text_delta", text: "a" }, failure])).toMatchObject({ text: "a", failure });
+    expect(accumulated([{ type: "text_delta", text: "a" }, failure])).toMatchObject({
+      text: "a",
+      failure,
+    });
   });
 
   it("an exception of the iterator propagates", async () => {
@@ -207,7 +224,10 @@ function joinedDeltas(chunks: readonly ModelChunk[]): EngineEvent[] {
 
 describe("live events of a model stream", () => {
   it("text and thinking deltas are shown as they come", () => {
-    expect(deltaEventOf({ type: "text_delta", text: "a" }, 3)).toEqual({ type: "text_delta", text: "a" });
+    expect(deltaEventOf({ type: "text_delta", text: "a" }, 3)).toEqual({
+      type: "text_delta",
+      text: "a",
+    });
     expect(deltaEventOf({ type: "thinking_delta", index: 3, text: "b" }, 3)).toEqual({
       type: "thinking_delta",
       text: "b",
@@ -248,7 +268,12 @@ describe("live events of a model stream", () => {
 
   it("a restart voids the deltas so far", () => {
     const event = deltaEventOf({ type: "restart", model: "m2", reason: "stream_truncated" }, 3);
-    expect(event).toEqual({ type: "step_restarted", turnNumber: 3, model: "m2", reason: "stream_truncated" });
+    expect(event).toEqual({
+      type: "step_restarted",
+      turnNumber: 3,
+      model: "m2",
+      reason: "stream_truncated",
+    });
   });
 });
 
@@ -295,7 +320,9 @@ describe("the blocks of a stream", () => {
 
   it("a restart voids the one under way, and one that broke off is never complete", () => {
     const open: ModelChunk = { type: "text_delta", text: "half" };
-    expect(told([open, { type: "restart", model: "m", reason: "stream_truncated" }, open, stop])).toEqual([
+    expect(
+      told([open, { type: "restart", model: "m", reason: "stream_truncated" }, open, stop]),
+    ).toEqual([
       "text_delta",
       "restart",
       "text_delta",

@@ -24,10 +24,30 @@ import {
   iterationsOf,
 } from "@larkline/protocol";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
-import { afterAnswer, beforeModel, readFinal, shownTextOf, withState, type TurnEnvironment } from "./ability.ts";
+import {
+  afterAnswer,
+  beforeModel,
+  readFinal,
+  shownTextOf,
+  withState,
+  type TurnEnvironment,
+} from "./ability.ts";
 import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./context.ts";
-import type { CallPlace, DoneEnding, TurnModel, Transition, StepResult, VendorCall } from "./facts.ts";
-import { correctionMessage, isOpaque, isSendable, withoutTrailingThinking, languageOfMessage } from "./messages.ts";
+import type {
+  CallPlace,
+  DoneEnding,
+  TurnModel,
+  Transition,
+  StepResult,
+  VendorCall,
+} from "./facts.ts";
+import {
+  correctionMessage,
+  isOpaque,
+  isSendable,
+  withoutTrailingThinking,
+  languageOfMessage,
+} from "./messages.ts";
 import { answering, endDone, endError, noticeFor, assistantText, withNeeds } from "./transition.ts";
 import { withText } from "./view.ts";
 
@@ -76,7 +96,9 @@ export function createAccumulator(): Accumulator {
 
   /** The call as it stands. */
   function call(): VendorCall[] {
-    return current === undefined ? [] : [{ ...current, writtenTokens: Math.max(0, written() - writtenBefore) }];
+    return current === undefined
+      ? []
+      : [{ ...current, writtenTokens: Math.max(0, written() - writtenBefore) }];
   }
 
   function endCall(): void {
@@ -125,7 +147,10 @@ export function createAccumulator(): Accumulator {
     }
   }
 
-  return { push, result: () => resultOf(blocks, ending, { warnings, pauses, calls: [...ended, ...call()] }) };
+  return {
+    push,
+    result: () => resultOf(blocks, ending, { warnings, pauses, calls: [...ended, ...call()] }),
+  };
 }
 
 function count(value: unknown): number {
@@ -191,12 +216,19 @@ function addText(blocks: Blocks, { index, text, providerMetadata: more }: TextDe
     return [];
   }
   if (text === "") return [];
-  const part: TextPart = { type: "text", text, ...(more === undefined ? {} : { providerMetadata: more }) };
+  const part: TextPart = {
+    type: "text",
+    text,
+    ...(more === undefined ? {} : { providerMetadata: more }),
+  };
   if (index !== undefined) textByIndex.set(index, part);
   return beginBlock(blocks, part);
 }
 
-function addThinking(blocks: Blocks, { index, text, providerMetadata: more }: ThinkingDelta): BlockEvent[] {
+function addThinking(
+  blocks: Blocks,
+  { index, text, providerMetadata: more }: ThinkingDelta,
+): BlockEvent[] {
   const known = blocks.thinkingByIndex.get(index);
   // What comes late without text, such as a signature, belongs to the block all the same.
   if (known !== undefined && (known === blocks.open || text === "")) {
@@ -205,7 +237,11 @@ function addThinking(blocks: Blocks, { index, text, providerMetadata: more }: Th
     if (metadata !== undefined) known.providerMetadata = metadata;
     return [];
   }
-  const part: ThinkingPart = { type: "thinking", text, ...(more === undefined ? {} : { providerMetadata: more }) };
+  const part: ThinkingPart = {
+    type: "thinking",
+    text,
+    ...(more === undefined ? {} : { providerMetadata: more }),
+  };
   blocks.thinkingByIndex.set(index, part);
   const ended = beginBlock(blocks, part);
   if (!isOpaque(part)) return ended;
@@ -233,15 +269,26 @@ function endBlock(blocks: Blocks): BlockEvent[] {
 }
 
 /** The event of a block; undefined for one that says nothing. `before`: items of the vendor that come before it. */
-function blockEventOf(part: TextPart | ThinkingPart, before: readonly JsonObject[]): BlockEvent | undefined {
+function blockEventOf(
+  part: TextPart | ThinkingPart,
+  before: readonly JsonObject[],
+): BlockEvent | undefined {
   const { type, text } = part;
   const item = itemOfPart(part);
   if (isOpaque(part) || (text === "" && (type === "text" || item === undefined))) return undefined;
   const vendorItem = item === undefined ? {} : { vendorItem: item };
-  return { type, text, ...vendorItem, ...(before.length === 0 ? {} : { vendorItems: [...before] }) };
+  return {
+    type,
+    text,
+    ...vendorItem,
+    ...(before.length === 0 ? {} : { vendorItems: [...before] }),
+  };
 }
 
-function merged(known: ProviderMetadata | undefined, more: ProviderMetadata | undefined): ProviderMetadata | undefined {
+function merged(
+  known: ProviderMetadata | undefined,
+  more: ProviderMetadata | undefined,
+): ProviderMetadata | undefined {
   return known === undefined ? more : { ...known, ...more };
 }
 
@@ -267,7 +314,11 @@ function addCall(blocks: Blocks, delta: ToolCallDelta): BlockEvent[] {
 function resultOf(
   blocks: Blocks,
   ending: Ending,
-  { warnings, pauses, calls }: { warnings: readonly ModelWarning[]; pauses: number; calls: readonly VendorCall[] },
+  {
+    warnings,
+    pauses,
+    calls,
+  }: { warnings: readonly ModelWarning[]; pauses: number; calls: readonly VendorCall[] },
 ): StepResult {
   const places = inOrder(blocks.placesByIndex);
   const isMixed = places.some((place) =>
@@ -350,7 +401,8 @@ export function finalAnswer(
 ): Transition {
   const language = languageOfMessage(turn.message, env.texts);
   const name = noticeOf(step);
-  const notice = step.paused === true ? exhaustedText : name === undefined ? "" : noticeText(name, language);
+  const notice =
+    step.paused === true ? exhaustedText : name === undefined ? "" : noticeText(name, language);
   const { text } = step;
   const stopped = stopOf(step);
   const { schemas, known = {}, abilities, limits } = env;
@@ -377,7 +429,9 @@ export function finalAnswer(
     reason: read?.reason ?? stopped,
     final: text,
     ...(name === undefined ? {} : { notice: name }),
-    ...(stored.content.some((part) => part.type === "text" && part.text === notice) ? { historyNote: notice } : {}),
+    ...(stored.content.some((part) => part.type === "text" && part.text === notice)
+      ? { historyNote: notice }
+      : {}),
   };
   return afterAnswer(turn, ending, env) ?? endDone(turn, ending);
 }
@@ -420,13 +474,17 @@ function storedAnswer(step: StepResult, notice: string): Message {
   const hasNotice = notice !== "" && (silent || step.toolCalls.length > 0);
   return {
     role: "assistant",
-    content: hasNotice ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
+    content: hasNotice
+      ? [...parts, { type: "text", text: notice }]
+      : withoutTrailingThinking(parts),
     ...leftOutOf(step),
   };
 }
 
 /** The mark of what was left out, for the message that a step is stored as. */
-export function leftOutOf({ leftOut }: StepResult): Pick<Extract<Message, { role: "assistant" }>, "leftOut"> {
+export function leftOutOf({
+  leftOut,
+}: StepResult): Pick<Extract<Message, { role: "assistant" }>, "leftOut"> {
   return leftOut === undefined ? {} : { leftOut };
 }
 
@@ -440,13 +498,18 @@ export function stepFailure(
   const { code, message, suggestion, retryable } = failure;
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
   const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
-  const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
-  return endError(isCommand ? turn : withText(used.turn, shownTextOf(text, env.abilities, env.known)), {
-    history: answering(turn, [{ ...assistantText(reply), ...leftOutOf(step) }]),
-    events: [...warnings.map(warningEvent), ...used.events],
-    reply,
-    error: { code, message, suggestion, retryable },
-  });
+  const used = isCommand
+    ? { turn, events: [] }
+    : withUnanswered(turn, { text, use: step.use, step }, env);
+  return endError(
+    isCommand ? turn : withText(used.turn, shownTextOf(text, env.abilities, env.known)),
+    {
+      history: answering(turn, [{ ...assistantText(reply), ...leftOutOf(step) }]),
+      events: [...warnings.map(warningEvent), ...used.events],
+      reply,
+      error: { code, message, suggestion, retryable },
+    },
+  );
 }
 
 function failureNotice({ code, retryable, blames }: ModelFailure): NoticeName {
@@ -471,7 +534,9 @@ export function withUnanswered(
   const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
   const next = counted(turn, numbers);
   // Where something else comes first, no step has begun that could end.
-  if (beforeModel(turn, env) !== undefined) return { turn: { ...next, steps: turn.steps }, events: [] };
+  if (beforeModel(turn, env) !== undefined) {
+    return { turn: { ...next, steps: turn.steps }, events: [] };
+  }
   return { turn: next, events: [stepEnd(next.steps, numbers)] };
 }
 
@@ -486,10 +551,15 @@ export function withOtherUse(turn: TurnState, use: StepUse): TurnState {
 }
 
 /** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
-export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
+export function measured(
+  step: StepResult,
+  turn: TurnState,
+  { model }: Pick<TurnEnvironment, "model">,
+): OpenStep {
   const nothing = { system: "", history: [], tools: [] };
   const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
-  const all = turn.putOff === undefined && turn.otherUse === undefined ? use : addUse(earlierUse(turn), use);
+  const all =
+    turn.putOff === undefined && turn.otherUse === undefined ? use : addUse(earlierUse(turn), use);
   return {
     text: step.text,
     ...all,
@@ -500,8 +570,17 @@ export function measured(step: StepResult, turn: TurnState, { model }: Pick<Turn
 }
 
 /** The turn with one more finished step. */
-export function counted({ putOff: _putOff, otherUse: _otherUse, ...turn }: TurnState, step: OpenStep): TurnState {
-  const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
+export function counted(
+  { putOff: _putOff, otherUse: _otherUse, ...turn }: TurnState,
+  step: OpenStep,
+): TurnState {
+  const {
+    inputTokens,
+    outputTokens,
+    costUsd,
+    cacheReadTokens = 0,
+    cacheCreationTokens = 0,
+  } = turn.totals;
   return {
     ...withNeeds(turn),
     steps: turn.steps + 1,
@@ -517,11 +596,20 @@ export function counted({ putOff: _putOff, otherUse: _otherUse, ...turn }: TurnS
 
 /** The event that opens the model step after `steps` finished ones. */
 export function stepStart(steps: number, { info }: TurnModel): EventOf<"turn_start"> {
-  return { type: "turn_start", turnNumber: steps + 1, model: info.id, contextWindowTokens: info.contextWindow };
+  return {
+    type: "turn_start",
+    turnNumber: steps + 1,
+    model: info.id,
+    contextWindowTokens: info.contextWindow,
+  };
 }
 
 /** The event that voids the deltas of the model step after `steps` finished ones: it is asked again. */
-export function stepRestart(steps: number, { info }: TurnModel, reason: string): EventOf<"step_restarted"> {
+export function stepRestart(
+  steps: number,
+  { info }: TurnModel,
+  reason: string,
+): EventOf<"step_restarted"> {
   return { type: "step_restarted", turnNumber: steps + 1, model: info.id, reason };
 }
 
@@ -531,7 +619,12 @@ export function stepEnd(
   { text: _text, ...numbers }: OpenStep,
   { vendorItems }: Pick<StepResult, "vendorItems"> = {},
 ): EventOf<"turn_end"> {
-  return { type: "turn_end", turnNumber: steps, ...numbers, ...(vendorItems === undefined ? {} : { vendorItems }) };
+  return {
+    type: "turn_end",
+    turnNumber: steps,
+    ...numbers,
+    ...(vendorItems === undefined ? {} : { vendorItems }),
+  };
 }
 
 /** Warnings and complete blocks of a step, as far as they have not been published while it was generated. */
@@ -582,5 +675,8 @@ function addressOf(url: string): string | undefined {
 }
 
 function titleOf(title: string, address: string): string {
-  return oneLine(title.replaceAll(/[\s[\]()<>`*_\\]+/g, " "), maxTitleChars).trim() || new URL(address).hostname;
+  return (
+    oneLine(title.replaceAll(/[\s[\]()<>`*_\\]+/g, " "), maxTitleChars).trim() ||
+    new URL(address).hostname
+  );
 }

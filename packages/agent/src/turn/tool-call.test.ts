@@ -8,7 +8,10 @@ describe("arguments of a call", () => {
     expect(parseArguments(JSON.stringify("text"))).toMatchObject({ ok: false });
   });
 
-  const of = (type: string, more: object = {}) => ({ type: "object", properties: { a: { type, ...more } } });
+  const of = (type: string, more: object = {}) => ({
+    type: "object",
+    properties: { a: { type, ...more } },
+  });
 
   it.each([
     ["number", "5", 5],
@@ -42,7 +45,11 @@ describe("arguments of a call", () => {
   });
 
   it("are read in lists and objects, too", () => {
-    const schema = of("array", { items: { type: "object", properties: { n: { type: "number" } } } });
-    expect(coercedArguments({ a: [{ n: "1" }, { n: 2 }] }, schema)).toEqual({ a: [{ n: 1 }, { n: 2 }] });
+    const schema = of("array", {
+      items: { type: "object", properties: { n: { type: "number" } } },
+    });
+    expect(coercedArguments({ a: [{ n: "1" }, { n: 2 }] }, schema)).toEqual({
+      a: [{ n: 1 }, { n: 2 }],
+    });
   });
 });

@@ -105,26 +105,52 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
   const { id, name, arguments: given } = use;
   const wanted: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
   const call = tool === undefined ? wanted : withFacts(wanted, tool);
-  const refuse = (error: string): PreparedCall => ({ call, use, outcome: failure(error), events: [] });
+  const refuse = (error: string): PreparedCall => ({
+    call,
+    use,
+    outcome: failure(error),
+    events: [],
+  });
   if (tool === undefined) return refuse(notFound(source.name));
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
-  if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
+  if (repeats >= maxRepeats && tool.announcement.poll !== true) {
+    return refuse(repeatedTooOften(source.name));
+  }
   const { addressContext } = preparation;
   const verdict = policy.verdict({ name: source.name, arguments: given, addressContext });
   return decided({ call, use, tool }, verdict, preparation);
 }
 
 /** A call that waits for people. */
-export type WaitingCall = Required<Pick<PreparedCall, "call" | "approval">> & Pick<PreparedCall, "events">;
+export type WaitingCall = Required<Pick<PreparedCall, "call" | "approval">> &
+  Pick<PreparedCall, "events">;
 
 /** A call that asks people something: it waits for the answer. `by`: the ability that asks before the call may start. */
-export function asking(call: CallState, asks: AskedPeople, facts: AskFacts, by?: Ability): WaitingCall {
+export function asking(
+  call: CallState,
+  asks: AskedPeople,
+  facts: AskFacts,
+  by?: Ability,
+): WaitingCall {
   const { turn, env } = facts;
   const { question, deciders, key } = asks;
-  const asked = { deciders, reason: "", risk: "low", expiresAtMs: env.nowMs + env.place.people.answerMs } as const;
-  const record = approvalOf(turn, { kind: "question", call, question: asked, findings: [], by }, env);
-  const approval: Approval = { ...record, ...(key === undefined ? {} : ofKey(record, call, key)), question };
+  const asked = {
+    deciders,
+    reason: "",
+    risk: "low",
+    expiresAtMs: env.nowMs + env.place.people.answerMs,
+  } as const;
+  const record = approvalOf(
+    turn,
+    { kind: "question", call, question: asked, findings: [], by },
+    env,
+  );
+  const approval: Approval = {
+    ...record,
+    ...(key === undefined ? {} : ofKey(record, call, key)),
+    question,
+  };
   return { call: waitingFor(call, approval, by), approval, events: [inputRequested(approval)] };
 }
 
@@ -164,7 +190,13 @@ function heldBack(
   if ("consent" in objection) return { wait: consenting(call, objection, { turn, env }, by) };
   const asked = { kind: "call", call, question: objection.permission, findings: [], by } as const;
   const approval = approvalOf(turn, asked, env);
-  return { wait: { call: waitingFor(call, approval, by), approval, events: requestEvents(approval, false) } };
+  return {
+    wait: {
+      call: waitingFor(call, approval, by),
+      approval,
+      events: requestEvents(approval, false),
+    },
+  };
 }
 
 const maxTaskChars = 200;
@@ -193,12 +225,17 @@ export function consenting(
     // An attempt that the platform refused may have waited before it began.
     ...(consent.refused === true ? { id: ofKey(record, call, "refused").id } : {}),
     consent,
-    target: isOfPlatform ? { ...target, chatId: requester.id, messageId: "", inThread: false } : target,
+    target: isOfPlatform
+      ? { ...target, chatId: requester.id, messageId: "", inThread: false }
+      : target,
   };
   return { call: waitingFor(call, approval, by), approval, events: requestEvents(approval, false) };
 }
 
-function objectionTo(call: CallState, facts: AskFacts): { by: Ability; objection: Objection } | undefined {
+function objectionTo(
+  call: CallState,
+  facts: AskFacts,
+): { by: Ability; objection: Objection } | undefined {
   return firstObjection(call, startFacts(call, facts), facts.env.abilities);
 }
 
@@ -215,7 +252,12 @@ function startFacts(call: CallState, { turn, env }: AskFacts): StartFacts {
 }
 
 /** Emitted before the question is sent. */
-function inputRequested({ id, callId, question, expiresAtMs }: Approval): EventOf<"input_requested"> {
+function inputRequested({
+  id,
+  callId,
+  question,
+  expiresAtMs,
+}: Approval): EventOf<"input_requested"> {
   const { text = "", choices = [] } = question ?? {};
   return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
 }
@@ -234,7 +276,9 @@ function prepareOwn(
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: env.nowMs };
   const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
   const repeated =
-    repeats >= maxRepeats && calls.mayRepeat !== true ? failure(repeatedTooOften(source.name)) : undefined;
+    repeats >= maxRepeats && calls.mayRepeat !== true
+      ? failure(repeatedTooOften(source.name))
+      : undefined;
   const { event: own, ...prepared } = calls.prepare({ call, given, repeated }, facts);
   return { ...prepared, use, events: [], own };
 }
@@ -244,8 +288,15 @@ function failure(error: string): ToolOutcome {
 }
 
 function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
-  const use: ToolUsePart = { type: "tool_use", id: source.id, name: storableName(source.name), arguments: parsed };
-  return source.providerMetadata === undefined ? use : { ...use, providerMetadata: source.providerMetadata };
+  const use: ToolUsePart = {
+    type: "tool_use",
+    id: source.id,
+    name: storableName(source.name),
+    arguments: parsed,
+  };
+  return source.providerMetadata === undefined
+    ? use
+    : { ...use, providerMetadata: source.providerMetadata };
 }
 
 /** The name in a form that vendors accept in history. */
@@ -259,7 +310,11 @@ function notFound(name: string): string {
 }
 
 /** The first call over the limit of a step. It stands for all of them: the step is cut behind it. */
-function refusedWithRest(source: ToolCall, beyond: number, { limits, nowMs }: TurnEnvironment): PreparedCall {
+function refusedWithRest(
+  source: ToolCall,
+  beyond: number,
+  { limits, nowMs }: TurnEnvironment,
+): PreparedCall {
   const parsed = parseArguments(source.arguments);
   const use = toolUse(source, parsed.ok ? parsed.value : {});
   const { id, name, arguments: args } = use;
@@ -284,7 +339,11 @@ interface Candidate {
   tool: OfferedTool;
 }
 
-function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: AskFacts): PreparedCall {
+function decided(
+  { call, use, tool }: Candidate,
+  verdict: Verdict,
+  { turn, env }: AskFacts,
+): PreparedCall {
   const suggestions = suggestionEvents(call, verdict.findings);
   const refuse = (outcome: ToolOutcome): PreparedCall => ({ call, use, outcome, events: [] });
   switch (verdict.do) {
@@ -294,15 +353,22 @@ function decided({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }
       const { authority } = verdict;
       const allowed = authority.by === "policy" ? call : { ...call, authority };
       const started = startUnlessObjected(allowed, { turn, env });
-      if ("end" in started) return { call: allowed, use, outcome: started.end, events: suggestions };
+      if ("end" in started) {
+        return { call: allowed, use, outcome: started.end, events: suggestions };
+      }
       if ("wait" in started) {
-        const refusal = started.wait.approval.kind === "call" ? notAskable({ call, tool }, { turn, env }) : undefined;
+        const refusal =
+          started.wait.approval.kind === "call"
+            ? notAskable({ call, tool }, { turn, env })
+            : undefined;
         if (refusal !== undefined) return refuse(refusal);
         return { ...started.wait, use, events: [...suggestions, ...started.wait.events] };
       }
       const place = { ...env.place, message: turn.message };
       const answer = abilityOf(call, env.abilities)?.onCall?.(call, place);
-      if (answer !== undefined && "ask" in answer) return { ...asking(call, answer.ask, { turn, env }), use };
+      if (answer !== undefined && "ask" in answer) {
+        return { ...asking(call, answer.ask, { turn, env }), use };
+      }
       const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
       const running = { call: { ...allowed, deadlineMs }, use, events: suggestions };
       return answer === undefined ? running : { ...running, outcome: answer };
@@ -336,13 +402,16 @@ function misfit(error: string): string {
 }
 
 function denied(reason: string): ToolOutcome {
-  const why = reason.trim() === "" ? "the policy here does not allow it" : reason.trim().replace(/\.$/, "");
+  const why =
+    reason.trim() === "" ? "the policy here does not allow it" : reason.trim().replace(/\.$/, "");
   return denial(`${why}. The call was not run.`);
 }
 
 function noMoreQuestions(denials: number): ToolOutcome {
   const why = `people have rejected ${denials} calls of this turn, so nobody is asked any more`;
-  return denial(`${why}. The call was not run. Do not try other ways to the same end: say what you could not do.`);
+  return denial(
+    `${why}. The call was not run. Do not try other ways to the same end: say what you could not do.`,
+  );
 }
 
 function isAsked({ approval }: PreparedCall): boolean {
@@ -352,12 +421,16 @@ function isAsked({ approval }: PreparedCall): boolean {
 /** Each approval is a card for several people: the model must not flood them. */
 function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
   const { approvalId: _approvalId, askedBy: _askedBy, ...rest } = call;
-  const outcome = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
+  const outcome = denied(
+    `people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`,
+  );
   return { call: { ...rest, state: "running" }, use, outcome, events: [] };
 }
 
 /** The parsed arguments of a call. With a `problem` the call does not run, and the model reads the problem. */
-type ParsedArguments = { ok: true; value: Record<string, unknown> } | { ok: false; problem: string };
+type ParsedArguments =
+  | { ok: true; value: Record<string, unknown> }
+  | { ok: false; problem: string };
 
 /** Empty text counts as `{}`; anything else must be the JSON text of an object. */
 export function parseArguments(text: string): ParsedArguments {
@@ -370,7 +443,9 @@ export function parseArguments(text: string): ParsedArguments {
   } catch {
     return { ok: false, problem: "The arguments are not valid JSON. The tool was not run." };
   }
-  if (!isObject(value)) return { ok: false, problem: "The arguments must be a JSON object. The tool was not run." };
+  if (!isObject(value)) {
+    return { ok: false, problem: "The arguments must be a JSON object. The tool was not run." };
+  }
   return isTooDeep(value)
     ? { ok: false, problem: "The arguments are nested too deeply. The tool was not run." }
     : { ok: true, value };
@@ -436,7 +511,9 @@ function isTooDeep(value: unknown): boolean {
   let level: unknown[] = [value];
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > maxDepth) return true;
-    level = level.flatMap((one) => (typeof one === "object" && one !== null ? Object.values(one) : []));
+    level = level.flatMap((one) =>
+      typeof one === "object" && one !== null ? Object.values(one) : [],
+    );
   }
   return false;
 }
@@ -453,13 +530,19 @@ export function toolUseEvent({ call, use, own }: PreparedCall): EventOf<"tool_us
 }
 
 /** Identifies a call by tool and arguments. */
-export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "arguments">): string {
+export function signatureOf({
+  name,
+  arguments: text,
+}: Pick<ToolCall, "name" | "arguments">): string {
   const parsed = parseArguments(text);
   return `${name} ${argumentsHashOf(parsed.ok ? JSON.stringify(parsed.value) : text)}`;
 }
 
 /** The call with the facts of its tool, copied because the tool may be gone when they are needed. */
-export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
+export function withFacts(
+  call: CallState,
+  { announcement, runner, awayForMs }: OfferedTool,
+): CallState {
   const { effect, timeoutMs, limits, secrets, digest, identity } = announcement;
   const words = wordsOf(announcement, call.arguments);
   return {
@@ -496,14 +579,18 @@ function wordsOf(
     ...(summary === undefined
       ? {}
       : {
-          summary: typeof summary === "string" ? filled(summary) : { zh: filled(summary.zh), en: filled(summary.en) },
+          summary:
+            typeof summary === "string"
+              ? filled(summary)
+              : { zh: filled(summary.zh), en: filled(summary.en) },
         }),
   };
 }
 
 /** A value in a sentence, "…" where it is cut or absent: people who read that see the arguments unfolded. */
 function valueText(value: unknown): string {
-  const text = typeof value === "string" ? value : value === undefined ? "…" : JSON.stringify(value);
+  const text =
+    typeof value === "string" ? value : value === undefined ? "…" : JSON.stringify(value);
   return oneLine(shortened(text, 4 * maxValueChars), maxValueChars);
 }
 
@@ -531,7 +618,11 @@ export interface AskedCall {
 }
 
 /** The approval as stored and shown. Its id depends on the call alone, so a retry finds the first one. */
-export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
+export function approvalOf(
+  turn: TurnState,
+  asked: AskedCall,
+  { nowMs, texts }: TurnEnvironment,
+): Approval {
   const { kind, call, question, by } = asked;
   const { app, tenant, sender, session } = turn.message;
   const attemptId = by === undefined ? attemptOf(call) : `${attemptOf(call)} ${by.name}`;
@@ -540,7 +631,8 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
   const reasonIn = (words: ReplyLanguage): string => withPath(turn, reasonOf(asked, words));
   const reason = reasonIn(language);
   const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
-  const words = question.summary === undefined ? call.words : { ...call.words, summary: question.summary };
+  const words =
+    question.summary === undefined ? call.words : { ...call.words, summary: question.summary };
   const argumentsHash = hashOf(call);
   return {
     v: 1,
@@ -573,7 +665,10 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
 }
 
 /** Whether people besides the requester see the cards: in a group, or because they decide. */
-function isForSeveral({ message: { chatType, sender } }: TurnState, { deciders }: Question): boolean {
+function isForSeveral(
+  { message: { chatType, sender } }: TurnState,
+  { deciders }: Question,
+): boolean {
   const { people, roles } = deciders;
   return chatType === "group" || roles.length > 0 || people.some((id) => id !== sender.id);
 }
@@ -591,8 +686,13 @@ function withPath(turn: TurnState, reason: string): string {
 function reasonOf({ kind, call, question, findings }: AskedCall, language: ReplyLanguage): string {
   if (kind === "outcome") return noticeText("outcomeUnknown", language, { tool: call.name });
   const { addresses = [] } = question;
-  const reach = addresses.length === 0 ? "" : noticeText("addressAsked", language, { addresses: addresses.join(" ") });
-  if (question.reason !== "") return textHead([reach, question.reason].filter(Boolean).join(" "), maxReasonChars);
+  const reach =
+    addresses.length === 0
+      ? ""
+      : noticeText("addressAsked", language, { addresses: addresses.join(" ") });
+  if (question.reason !== "") {
+    return textHead([reach, question.reason].filter(Boolean).join(" "), maxReasonChars);
+  }
   if (reach !== "") return reach;
   const patterns = findings.map(({ pattern }) => pattern).join(", ");
   return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
@@ -602,14 +702,31 @@ function reasonOf({ kind, call, question, findings }: AskedCall, language: Reply
 export function requestEvents(approval: Approval, declared: boolean): EngineEvent[] {
   const { id, callId, tool: toolName, reason, language } = approval;
   const input = maskedArguments(approval.arguments, approval.secrets);
-  const message = reason === "" ? noticeText("approvalNeeded", language, { tool: toolName }) : reason;
-  const checkpoint: EngineEvent = { type: "checkpoint", toolCallId: callId, toolName, input, message };
-  const request: EngineEvent = { type: "permission_request", id, toolName, input, message, toolCallId: callId };
+  const message =
+    reason === "" ? noticeText("approvalNeeded", language, { tool: toolName }) : reason;
+  const checkpoint: EngineEvent = {
+    type: "checkpoint",
+    toolCallId: callId,
+    toolName,
+    input,
+    message,
+  };
+  const request: EngineEvent = {
+    type: "permission_request",
+    id,
+    toolName,
+    input,
+    message,
+    toolCallId: callId,
+  };
   return declared ? [checkpoint, request] : [request];
 }
 
 /** Events about risky arguments. They do not delay the call. */
-function suggestionEvents(call: CallState, findings: readonly RiskFinding[]): EventOf<"checkpoint_suggested">[] {
+function suggestionEvents(
+  call: CallState,
+  findings: readonly RiskFinding[],
+): EventOf<"checkpoint_suggested">[] {
   return findings.map(({ pattern, reason }) => ({
     type: "checkpoint_suggested",
     toolCallId: call.id,
@@ -666,9 +783,13 @@ export function resultSummary(outcome: ToolOutcome, language: ReplyLanguage): st
   if (!outcome.ok) return summaries.error(text.length);
   const { result, stored } = outcome;
   const isEmpty = text.trim() === "";
-  if (!isEmpty && text.length <= maxResultChars && text === oneLine(text, maxResultChars)) return text;
+  if (!isEmpty && text.length <= maxResultChars && text === oneLine(text, maxResultChars)) {
+    return text;
+  }
   if (stored !== undefined) return summaries.text(stored.characters);
-  if (typeof result === "object" && result !== null) return summaries.json(Object.keys(result).length);
+  if (typeof result === "object" && result !== null) {
+    return summaries.json(Object.keys(result).length);
+  }
   return summaries.text(text.length);
 }
 
@@ -681,10 +802,20 @@ interface Bounded {
 /** What is kept of an outcome: a value JSON can hold, cut to size. */
 function bounded(outcome: ToolOutcome, maxChars: number): Bounded {
   const text = outcomeText(outcome);
-  if (outcome.ok && outcome.stored !== undefined) return boundedStored(text, outcome.stored, maxChars);
+  if (outcome.ok && outcome.stored !== undefined) {
+    return boundedStored(text, outcome.stored, maxChars);
+  }
   const truncated = text.length > maxChars;
-  if (!outcome.ok) return { outcome: truncated ? { ...outcome, error: capped(text, maxChars) } : outcome, truncated };
-  return { outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) }, truncated };
+  if (!outcome.ok) {
+    return {
+      outcome: truncated ? { ...outcome, error: capped(text, maxChars) } : outcome,
+      truncated,
+    };
+  }
+  return {
+    outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) },
+    truncated,
+  };
 }
 
 /** How much longer than its share a stored result may be: its text ends with how to read the rest. */
@@ -728,7 +859,11 @@ export function plainResultText(outcome: ToolOutcome): string {
 }
 
 /** The call without the approval and the outcome that it waited for. */
-export function withoutWait({ approvalId: _approvalId, outcome: _outcome, ...call }: CallState): CallState {
+export function withoutWait({
+  approvalId: _approvalId,
+  outcome: _outcome,
+  ...call
+}: CallState): CallState {
   return call;
 }
 
@@ -766,7 +901,9 @@ export function uniqueCallIds(
   const given = new Set(taken);
   return calls.map(({ id }, index) => {
     let unique =
-      acceptedId.test(id) && !given.has(id) ? id : `call_${turnNumberOf(place.turnId)}_${place.step}_${index}`;
+      acceptedId.test(id) && !given.has(id)
+        ? id
+        : `call_${turnNumberOf(place.turnId)}_${place.step}_${index}`;
     while (given.has(unique)) unique += "x";
     given.add(unique);
     return unique;

@@ -29,7 +29,11 @@ import {
 } from "./turn.fixture.ts";
 import { afterControl, afterStep, startTurn } from "./turn.ts";
 
-function inGroup(text: string, seq: number, name: string): { seq: number; message: InboundMessage } {
+function inGroup(
+  text: string,
+  seq: number,
+  name: string,
+): { seq: number; message: InboundMessage } {
   const { message } = queued(text, seq);
   return { seq, message: { ...message, chatType: "group", sender: { id: `ou_${name}`, name } } };
 }
@@ -38,7 +42,11 @@ function inGroup(text: string, seq: number, name: string): { seq: number; messag
 function waitingTurn(): Run {
   const run = startRun(inGroup("deploy it", 1, "Ann"));
   run.apply((turn) =>
-    afterStep(turn, step("I ask.", { calls: [call("c1", "deploy")] }), environment({ history: run.history })),
+    afterStep(
+      turn,
+      step("I ask.", { calls: [call("c1", "deploy")] }),
+      environment({ history: run.history }),
+    ),
   );
   expect(run.next).toEqual({ do: "wait" });
   return run;
@@ -49,7 +57,11 @@ function meanwhile(history: readonly Message[]): Message[] {
   const head = inGroup("what is 2 + 2?", 2, "Bob");
   const started = startTurn({ head, nowMs: 1, model: testModel, othersWait: true, history });
   const seen = [...history, ...started.history];
-  const ended = afterStep(started.turn, step("4"), environment({ history: seen, othersWait: true }));
+  const ended = afterStep(
+    started.turn,
+    step("4"),
+    environment({ history: seen, othersWait: true }),
+  );
   return [...seen, ...ended.history];
 }
 
@@ -58,7 +70,11 @@ function shape(history: readonly Message[]): string[] {
 }
 
 function goOn(turn: TurnState, history: readonly Message[]): Message[] {
-  const heard = afterControl(turn, [decision(turn, "c1", { state: "rejected" })], environment({ history }));
+  const heard = afterControl(
+    turn,
+    [decision(turn, "c1", { state: "rejected" })],
+    environment({ history }),
+  );
   expect(heard.next).toEqual({ do: "model" });
   expect(heard.turn).not.toHaveProperty("held");
   return [...history, ...heard.history];
@@ -68,7 +84,11 @@ describe("a step whose calls wait", () => {
   it("AL-44: enters the history with its results, next to its question where nothing came in between", () => {
     const { turn, history } = waitingTurn();
     expect(shape(history)).toEqual(["user: Ann: deploy it"]);
-    expect(shape(goOn(turn, history))).toEqual(["user: Ann: deploy it", "assistant: I ask.", "tool: "]);
+    expect(shape(goOn(turn, history))).toEqual([
+      "user: Ann: deploy it",
+      "assistant: I ask.",
+      "tool: ",
+    ]);
   });
 
   it("AL-44: enters it behind the turns of other people, with a note that says what it answers", () => {
@@ -103,16 +123,26 @@ describe("a step whose calls wait", () => {
     const ended = afterControl(turn, [cancel], environment({ history: between }));
     expect(ended.next).toMatchObject({ do: "finish", reason: "cancelled" });
     const whole = [...between, ...ended.history];
-    expect(whole.slice(4).map(({ role }) => role)).toEqual(["user", "assistant", "tool", "assistant"]);
+    expect(whole.slice(4).map(({ role }) => role)).toEqual([
+      "user",
+      "assistant",
+      "tool",
+      "assistant",
+    ]);
     expect(modelMessagesOf(whole)).toBe(whole);
   });
 
   it("is left to workers that can send files while it sends one", () => {
     const env = environment();
-    const sending = { runner: builtInRunner, announcement: announcement("send_file", { effect: "once" }) };
+    const sending = {
+      runner: builtInRunner,
+      announcement: announcement("send_file", { effect: "once" }),
+    };
     const tools = new Map([...env.tools, ["send_file", sending] as const]);
     const run = startRun();
-    run.apply((turn) => afterStep(turn, step("", { calls: [call("c1", "send_file")] }), { ...env, tools }));
+    run.apply((turn) =>
+      afterStep(turn, step("", { calls: [call("c1", "send_file")] }), { ...env, tools }),
+    );
     expect(run.turn.needs).toEqual(["send-file", "held-step"]);
     run.apply((turn) => afterControl(turn, [outcome("c1")], env));
     expect(run.next).toEqual({ do: "model" });
@@ -151,7 +181,10 @@ describe("a step whose calls wait", () => {
 });
 
 /** Lets a model make these calls, one step each, every call answered; tells which were run and the last refusal. */
-function steps(wanted: readonly { name?: string; args: string }[], env: TurnEnvironment = environment()) {
+function steps(
+  wanted: readonly { name?: string; args: string }[],
+  env: TurnEnvironment = environment(),
+) {
   let { turn } = startTurn({ head: queued(), nowMs: 0, model: testModel });
   const ran: boolean[] = [];
   let refusal = "";
@@ -161,7 +194,8 @@ function steps(wanted: readonly { name?: string; args: string }[], env: TurnEnvi
     const result = decided.history.flatMap((said) => (said.role === "tool" ? said.content : []))[0];
     if (result !== undefined) refusal = JSON.stringify(result.content);
     const open = decided.turn.calls[0];
-    turn = open === undefined ? decided.turn : afterControl(decided.turn, [outcome(open.id)], env).turn;
+    turn =
+      open === undefined ? decided.turn : afterControl(decided.turn, [outcome(open.id)], env).turn;
   }
   return { ran, refusal };
 }
@@ -179,7 +213,12 @@ describe("the same call in one step after the other", () => {
 
   it("counts anew after a step without it, or with other arguments", () => {
     expect(steps([oslo, oslo, rome, oslo, oslo]).ran).toEqual([true, true, true, true, true]);
-    expect(steps([oslo, oslo, { name: "clock", args: oslo.args }, oslo]).ran).toEqual([true, true, true, true]);
+    expect(steps([oslo, oslo, { name: "clock", args: oslo.args }, oslo]).ran).toEqual([
+      true,
+      true,
+      true,
+      true,
+    ]);
   });
 
   it("is distinguished by its arguments, however they are written", () => {
@@ -188,7 +227,9 @@ describe("the same call in one step after the other", () => {
   });
 
   it("is run as often as the model asks for a tool that says `poll`", () => {
-    const tools = new Map([["weather", { runner: "main", announcement: announcement("weather", { poll: true }) }]]);
+    const tools = new Map([
+      ["weather", { runner: "main", announcement: announcement("weather", { poll: true }) }],
+    ]);
     const all = [oslo, oslo, oslo, oslo, oslo];
     expect(steps(all, { ...environment(), tools }).ran).toEqual([true, true, true, true, true]);
   });
@@ -196,10 +237,14 @@ describe("the same call in one step after the other", () => {
 
 const stored = { handle: `res_${"a".repeat(24)}`, characters: 1_000 };
 const bounded = environment({ bounds: { maxResultChars: 100, maxStepResultChars: 100 } });
-const whole = Array.from({ length: 1_000 }, (_, index) => String.fromCodePoint(97 + (index % 26))).join("");
+const whole = Array.from({ length: 1_000 }, (_, index) =>
+  String.fromCodePoint(97 + (index % 26)),
+).join("");
 
 function opened(...ids: string[]): Run {
-  return startRun().apply((turn) => afterStep(turn, step("", { calls: ids.map((id) => call(id)) }), bounded));
+  return startRun().apply((turn) =>
+    afterStep(turn, step("", { calls: ids.map((id) => call(id)) }), bounded),
+  );
 }
 
 function kept(result: string, callId = "c1"): ControlEntry {
@@ -250,13 +295,17 @@ describe("a result that is kept elsewhere", () => {
         code: "",
       },
     ]);
-    expect(eventsOf(run, "tool_summary")).toMatchObject([{ id: "c1", summary: "text, 1,000 chars" }]);
+    expect(eventsOf(run, "tool_summary")).toMatchObject([
+      { id: "c1", summary: "text, 1,000 chars" },
+    ]);
     expect(resultOf(kept(whole))).toBe(text);
   });
 
   it("EE-40: a small one has an empty path", () => {
     const run = opened("c1").apply((turn) => afterControl(turn, [outcome("c1", "small")], bounded));
-    expect(eventsOf(run, "tool_result")).toMatchObject([{ truncated: false, storedPath: "", result: "small" }]);
+    expect(eventsOf(run, "tool_result")).toMatchObject([
+      { truncated: false, storedPath: "", result: "small" },
+    ]);
   });
 
   it("that was shortened before stays as it is when it fits, and else is shortened to the same as the whole would be", () => {

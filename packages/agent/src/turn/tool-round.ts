@@ -44,7 +44,14 @@ import {
   type SettledOwn,
   type TurnEnvironment,
 } from "./ability.ts";
-import type { StepResult, OfferedTool, NextAction, Records, Transition, TurnLimits } from "./facts.ts";
+import type {
+  StepResult,
+  OfferedTool,
+  NextAction,
+  Records,
+  Transition,
+  TurnLimits,
+} from "./facts.ts";
 import {
   callIdsOf,
   isCorrection,
@@ -100,7 +107,8 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const known = turn.callIds ?? [];
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
   // Ids of steps that are held back are in no history yet.
-  const trusted = env.othersWait !== true && (env.history === undefined || isWhole(env.history, turn));
+  const trusted =
+    env.othersWait !== true && (env.history === undefined || isWhole(env.history, turn));
   // One more than is run: its result says what of the step was left out.
   const toolCalls = step.toolCalls.slice(0, env.limits.maxCallsPerStep + 1);
   const beyond = step.toolCalls.length - env.limits.maxCallsPerStep;
@@ -114,7 +122,9 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   };
   const held = heldStep(said, env.history);
   const signatures = new Set(toolCalls.map(signatureOf));
-  const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
+  const repeated = Object.fromEntries(
+    [...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]),
+  );
   const calls = prepared.map(({ call }) => call);
   const before = withOpened(turn, calls, env);
   const mcpServers = serversOf(calls, turn, env);
@@ -141,11 +151,17 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     ],
   };
   const approvals = prepared.flatMap(({ approval }) => approval ?? []);
-  return after(records, nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
+  return after(
+    records,
+    nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env),
+  );
 }
 
 /** The parts of a step and its calls: in the order of the vendor where it wants that, the calls last otherwise. */
-function contentOf({ parts, callPlaces }: StepResult, prepared: readonly PreparedCall[]): AssistantPart[] {
+function contentOf(
+  { parts, callPlaces }: StepResult,
+  prepared: readonly PreparedCall[],
+): AssistantPart[] {
   const content: AssistantPart[] = [];
   let taken = 0;
   for (const [at, { use }] of prepared.entries()) {
@@ -159,7 +175,9 @@ function contentOf({ parts, callPlaces }: StepResult, prepared: readonly Prepare
 /** The same with what tools of the vendor have read in this step, before they led to its calls. */
 function withStepRead(env: TurnEnvironment, { parts }: StepResult): TurnEnvironment {
   const read = parts.filter(isOpaque);
-  return read.length === 0 ? env : { ...env, history: [...(env.history ?? []), { role: "assistant", content: read }] };
+  return read.length === 0
+    ? env
+    : { ...env, history: [...(env.history ?? []), { role: "assistant", content: read }] };
 }
 
 /** The first call carries what the step has used; each the items of the vendor that come before it. */
@@ -182,8 +200,19 @@ function toolUseEvents(
     };
   });
   if (first === undefined) return [];
-  const { inputTokens = 0, outputTokens = 0, cacheReadTokens = 0, cacheCreationTokens = 0 } = openStep ?? {};
-  const step = { calls: prepared.length, inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens };
+  const {
+    inputTokens = 0,
+    outputTokens = 0,
+    cacheReadTokens = 0,
+    cacheCreationTokens = 0,
+  } = openStep ?? {};
+  const step = {
+    calls: prepared.length,
+    inputTokens,
+    outputTokens,
+    cacheReadTokens,
+    cacheCreationTokens,
+  };
   return [{ ...first, step }, ...rest];
 }
 
@@ -191,17 +220,29 @@ function toolUseEvents(
 const maxListedCharacters = 100_000;
 
 /** The server that gives the tool of a call; its first call in a run names all of its tools. Adds it to `named`. */
-function mcpOriginOf({ name }: CallState, { tools }: TurnEnvironment, named: Set<string>): McpOrigin | undefined {
+function mcpOriginOf(
+  { name }: CallState,
+  { tools }: TurnEnvironment,
+  named: Set<string>,
+): McpOrigin | undefined {
   const server = tools.get(name)?.announcement.mcp;
-  if (server === undefined || named.has(server)) return server === undefined ? undefined : { server };
+  if (server === undefined || named.has(server)) {
+    return server === undefined ? undefined : { server };
+  }
   named.add(server);
   const all = [...tools.values()].filter(({ announcement }) => announcement.mcp === server);
   const listed = all.map(({ announcement: { spec } }) => spec);
-  return JSON.stringify(listed).length > maxListedCharacters ? { server } : { server, tools: listed };
+  return JSON.stringify(listed).length > maxListedCharacters
+    ? { server }
+    : { server, tools: listed };
 }
 
 /** The servers of calls, with those of earlier events. */
-function serversOf(calls: readonly CallState[], { mcpServers = [] }: TurnState, { tools }: TurnEnvironment): string[] {
+function serversOf(
+  calls: readonly CallState[],
+  { mcpServers = [] }: TurnState,
+  { tools }: TurnEnvironment,
+): string[] {
   const called = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
   return [...new Set([...mcpServers, ...called])];
 }
@@ -216,10 +257,14 @@ export interface RoundMove {
 }
 
 /** The next action of a round: dispatch calls, wait for open ones, or settle the round. */
-export function nextInRound({ turn, started, approvals }: RoundMove, env: TurnEnvironment): Transition {
+export function nextInRound(
+  { turn, started, approvals }: RoundMove,
+  env: TurnEnvironment,
+): Transition {
   const timed = withWaitingTime(turn, env.nowMs);
   if (!timed.calls.some(isOpen)) return settleRound(timed, env);
-  const next: NextAction = started.length > 0 ? { do: "tools", calls: [...started], wait: true } : { do: "wait" };
+  const next: NextAction =
+    started.length > 0 ? { do: "tools", calls: [...started], wait: true } : { do: "wait" };
   const waiting: Transition = { turn: timed, history: [], events: [], next };
   return approvals.length === 0 ? waiting : { ...waiting, approvals: [...approvals] };
 }
@@ -257,11 +302,15 @@ function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     const own = withAnswer(kept, { call, outcome, output: done.event.output }, abilities);
-    kept = !outcome.ok && outcome.denied === true ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 } : own.turn;
+    kept =
+      !outcome.ok && outcome.denied === true
+        ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 }
+        : own.turn;
     events.push(...own.events);
     const summary = resultSummary(outcome, language);
     events.push(done.event, { type: "tool_summary", id: call.id, toolName: call.name, summary });
-    const isStopped = stopped || (turn.stopping !== undefined && isStoppedFirst(call, abilities) && !outcome.ok);
+    const isStopped =
+      stopped || (turn.stopping !== undefined && isStoppedFirst(call, abilities) && !outcome.ok);
     ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
   }
   return { turn: { ...kept, calls, shown: withTools(shownOf(turn), ended) }, events };
@@ -273,7 +322,8 @@ function answerCalls(
  */
 function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const last = lastToSettle(open, env);
-  const answers = last === undefined ? [] : [{ callId: attemptOf(last.call), outcome: last.settled.outcome }];
+  const answers =
+    last === undefined ? [] : [{ callId: attemptOf(last.call), outcome: last.settled.outcome }];
   const { turn, events } = answerCalls(open, answers, env);
   const { history, events: ends } = roundRecords(turn, env.history, last?.settled);
   const records: Records = { history, events: [...events, ...ends] };
@@ -284,10 +334,19 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const next: TurnState = { ...rest, calls: [] };
   if (last?.settled.next !== undefined) return after(records, last.settled.next(next));
   const start = stepStart(turn.steps, env.model);
-  return after(records, { turn: withNeeds(next), history: [], events: [start], next: { do: "model" } });
+  return after(records, {
+    turn: withNeeds(next),
+    history: [],
+    events: [start],
+    next: { do: "model" },
+  });
 }
 
-function roundRecords(turn: TurnState, history: readonly Message[] | undefined, last?: SettledOwn): Records {
+function roundRecords(
+  turn: TurnState,
+  history: readonly Message[] | undefined,
+  last?: SettledOwn,
+): Records {
   const { steps, openStep } = turn;
   return {
     history: [...releasedStep(turn, history), resultsMessage(turn, last)],
@@ -329,7 +388,13 @@ interface ClosingWords {
 export function closeRound(
   turn: TurnState,
   words: ClosingWords,
-  { limits, nowMs, abilities, texts, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
+  {
+    limits,
+    nowMs,
+    abilities,
+    texts,
+    history: before,
+  }: RoundFacts & Pick<TurnEnvironment, "history">,
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const answers = turn.calls
@@ -337,11 +402,18 @@ export function closeRound(
     .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
   const round = answerCalls(turn, answers, { limits, nowMs, abilities, texts, stopped: true });
   const { history, events } = roundRecords(round.turn, before);
-  return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
+  return {
+    turn: withWaitingTime(round.turn, nowMs),
+    history,
+    events: [...round.events, ...events],
+  };
 }
 
 /** The outcome of a call that is still open when its turn ends. A known outcome stays. */
-function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
+function closedOutcome(
+  { state, outcome }: CallState,
+  { maybeRun, notRun }: ClosingWords,
+): ToolOutcome {
   const hasNotRun = state === "waiting_approval" || state === "done";
   return outcome ?? { ok: false, error: hasNotRun ? notRun : maybeRun };
 }
@@ -373,11 +445,17 @@ export interface LargeResult {
  * `stored` into its outcome before: then the model reads how to get the rest. Entries that count
  * for nothing have none.
  */
-export function largeResults(turn: TurnState, entries: readonly ControlEntry[], limits: TurnLimits): LargeResult[] {
+export function largeResults(
+  turn: TurnState,
+  entries: readonly ControlEntry[],
+  limits: TurnLimits,
+): LargeResult[] {
   const share = resultShare(limits, turn.calls.length);
   const open = new Set(turn.calls.filter(({ state }) => state === "running").map(attemptOf));
   return entries.flatMap((entry) => {
-    if (entry.type !== "outcome" || !entry.outcome.ok || entry.outcome.stored !== undefined) return [];
+    if (entry.type !== "outcome" || !entry.outcome.ok || entry.outcome.stored !== undefined) {
+      return [];
+    }
     const text = outcomeText(entry.outcome);
     return text.length > share && open.delete(entry.callId) ? [{ callId: entry.callId, text }] : [];
   });
@@ -395,21 +473,29 @@ function fingerprintOf(message: Message): string {
 
 const maxQuoteChars = 4_000;
 
-const resumeTitle = "[People have answered what an earlier message waited for, so the work on that message continues.";
+const resumeTitle =
+  "[People have answered what an earlier message waited for, so the work on that message continues.";
 
 /**
  * What enters the history before the results of a round: the held step, and before it a note where other
  * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already. In a group
  * the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
  */
-function releasedStep({ held, message }: TurnState, history: readonly Message[] | undefined): Message[] {
+function releasedStep(
+  { held, message }: TurnState,
+  history: readonly Message[] | undefined,
+): Message[] {
   if (held === undefined) return [];
   const last = history?.at(-1);
-  const isNext = history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
+  const isNext =
+    history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
   if (isNext) return [held.message];
   const said = userMessageOf(message);
   const note = `${resumeTitle} It was:]\n${textHead(textOf(said), maxQuoteChars)}`;
-  return [{ role: "user", content: [{ type: "text", text: note }], ...writerOf(said) }, held.message];
+  return [
+    { role: "user", content: [{ type: "text", text: note }], ...writerOf(said) },
+    held.message,
+  ];
 }
 
 const pauseText =
@@ -433,7 +519,10 @@ function isResumeNote({ role, content }: Message): boolean {
  * Whether a history holds every message up to the turn. After a cut of the context it does not, and
  * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
  */
-export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: TurnState): boolean {
+export function isWhole(
+  history: readonly Message[],
+  { turnId, absorbed = [] }: TurnState,
+): boolean {
   const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
   return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
 }
@@ -474,7 +563,11 @@ interface Applied {
 }
 
 /** Applies control entries to the open round, in order. Unknown and repeated entries change nothing. */
-export function applyControlEntries(turn: TurnState, entries: readonly ControlEntry[], facts: ApplyFacts): Applied {
+export function applyControlEntries(
+  turn: TurnState,
+  entries: readonly ControlEntry[],
+  facts: ApplyFacts,
+): Applied {
   let applied: Applied = { turn, events: [], approvals: [] };
   for (const entry of entries) {
     if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
@@ -490,10 +583,13 @@ export function applyControlEntries(turn: TurnState, entries: readonly ControlEn
 /** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
 function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
   const { callId, timing, unstarted = false } = entry;
-  const call = applied.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
+  const call = applied.turn.calls.find(
+    (one) => one.state === "running" && attemptOf(one) === callId,
+  );
   if (call === undefined) return applied;
   const { outcome } = entry;
-  const again = unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
+  const again =
+    unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
   if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
   const renewed = facts.ending ? undefined : withOtherToken(call, outcome, facts.env);
   if (renewed !== undefined) return { ...applied, turn: withCall(applied.turn, renewed) };
@@ -505,21 +601,39 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
       const waiting = consenting(call, made, { turn: made.turn, env: facts.env }, by);
       return withWaiting({ ...applied, turn: made.turn }, waiting, facts.env);
     }
-    return answer({ ...applied, turn: made.turn ?? applied.turn }, { callId, outcome: made.outcome }, facts);
+    return answer(
+      { ...applied, turn: made.turn ?? applied.turn },
+      { callId, outcome: made.outcome },
+      facts,
+    );
   }
   const question = questionAbout(call, outcome, facts);
   if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
-  const approval = approvalOf(applied.turn, { kind: "outcome", call, question, findings: [] }, facts.env);
+  const approval = approvalOf(
+    applied.turn,
+    { kind: "outcome", call, question, findings: [] },
+    facts.env,
+  );
   const { deadlineMs: _deadlineMs, ...rest } = call;
   return {
-    turn: withCall(applied.turn, { ...rest, state: "waiting_outcome", outcome, approvalId: approval.id }),
+    turn: withCall(applied.turn, {
+      ...rest,
+      state: "waiting_outcome",
+      outcome,
+      approvalId: approval.id,
+    }),
     events: [...applied.events, ...requestEvents(approval, false)],
     approvals: [...applied.approvals, approval],
   };
 }
 
 /** A call waits for the answer of people to what an ability asks. */
-function withQuestion(applied: Applied, { ask, call }: FurtherQuestion, { env }: ApplyFacts, by: Ability): Applied {
+function withQuestion(
+  applied: Applied,
+  { ask, call }: FurtherQuestion,
+  { env }: ApplyFacts,
+  by: Ability,
+): Applied {
   return withWaiting(applied, asking(call, ask, { turn: applied.turn, env }, by), env);
 }
 
@@ -544,7 +658,11 @@ const clockSlackMs = 1_000;
  * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
  * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
  */
-function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment): CallState | undefined {
+function handedOutAgain(
+  turn: TurnState,
+  call: CallState,
+  env: TurnEnvironment,
+): CallState | undefined {
   const { nowMs, limits } = env;
   const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
   const offered = env.tools.get(call.name);
@@ -571,7 +689,11 @@ function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment):
  * The next attempt of a call whose token the platform has refused before it took any effect: once, because a worker
  * fetches another token for it. Undefined for all other outcomes.
  */
-function withOtherToken(call: CallState, outcome: ToolOutcome, env: TurnEnvironment): CallState | undefined {
+function withOtherToken(
+  call: CallState,
+  outcome: ToolOutcome,
+  env: TurnEnvironment,
+): CallState | undefined {
   if (outcome.ok || outcome.grant?.kind !== "token" || call.tokenRefused === true) return undefined;
   const attempt = (call.attempt ?? 1) + 1;
   return { ...startedNow(call, env), attempt, tokenRefused: true };
@@ -591,7 +713,11 @@ function takenOver(
   if (toolDigest === undefined || toolDigest !== digest) return undefined;
   if (!isDeepStrictEqual(identity, call.identity)) return undefined;
   const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
-  const verdict = env.callPolicy.verdict({ name: call.name, arguments: call.arguments, addressContext });
+  const verdict = env.callPolicy.verdict({
+    name: call.name,
+    arguments: call.arguments,
+    addressContext,
+  });
   const isApproved = authority?.by === "approval";
   if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
   const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
@@ -610,7 +736,9 @@ function withCall(turn: TurnState, changed: CallState): TurnState {
 /** The question to people about this outcome, where the policy asks one. */
 function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: ApplyFacts) {
   const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
-  return unknown && !ending ? env.callPolicy.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
+  return unknown && !ending
+    ? env.callPolicy.unknownOutcome({ name: call.name, arguments: call.arguments })
+    : undefined;
 }
 
 function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
@@ -624,7 +752,9 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
   if (call === undefined) return applied;
   const ruling = rulingOn(call, entry, { ...facts, turn: applied.turn });
   if (ruling === undefined) return applied;
-  if ("ask" in ruling) return facts.ending ? applied : withQuestion(applied, ruling, facts, ruling.by);
+  if ("ask" in ruling) {
+    return facts.ending ? applied : withQuestion(applied, ruling, facts, ruling.by);
+  }
   if ("start" in ruling) return facts.ending ? applied : withStart(applied, ruling.start, facts);
   const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
   if (ruling.denied === undefined) return ended;
@@ -706,7 +836,11 @@ function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord
 }
 
 /** The call as it starts after an approval. */
-function startNow(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
+function startNow(
+  call: CallState,
+  { approvalId, decisions }: DecisionEntry,
+  env: TurnEnvironment,
+): CallState {
   const people = [...new Set(decisions.map(({ by }) => by.id))];
   const started = startedNow(call, env);
   // What the policy has asked allows the call; an ability has asked for something besides.
@@ -728,7 +862,9 @@ function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironme
     case "done":
       return { end: { ok: true, result: `${markedDone}${notesOf("Note", entry, "done")}` } };
     case "aborted":
-      return { end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true } };
+      return {
+        end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true },
+      };
     default:
       return { end: unknown };
   }

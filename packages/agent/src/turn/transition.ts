@@ -54,16 +54,23 @@ export function turnLimits(partial: Partial<TurnLimits> = {}): TurnLimits {
   const limits = { ...defaults, ...partial };
   for (const [name, value] of Object.entries(limits)) {
     if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw newEngineError("internal_error", `${name} must be a whole number of at least 1, got ${String(value)}.`, {
-      suggestion: `Correct ${name} in the configuration.`,
-    });
+    throw newEngineError(
+      "internal_error",
+      `${name} must be a whole number of at least 1, got ${String(value)}.`,
+      {
+        suggestion: `Correct ${name} in the configuration.`,
+      },
+    );
   }
   return limits;
 }
 
 /** Characters one of `calls` results of a step may have. */
 export function resultShare(limits: TurnLimits, calls: number): number {
-  return Math.max(1, Math.min(limits.maxResultChars, Math.floor(limits.maxStepResultChars / Math.max(1, calls))));
+  return Math.max(
+    1,
+    Math.min(limits.maxResultChars, Math.floor(limits.maxStepResultChars / Math.max(1, calls))),
+  );
 }
 
 /** Ends the turn with its `done` event, the last one of the run. */
@@ -95,24 +102,38 @@ export function endDone(turn: TurnState, ending: DoneEnding): Transition {
 /** What people read that the event does not say otherwise. */
 function endTextsOf(turn: TurnState, reply: string, said: string): EndTexts {
   const notes = notesOf(turn);
-  return { ...(reply === said || reply === "" ? {} : { reply }), ...(notes.length === 0 ? {} : { notes }) };
+  return {
+    ...(reply === said || reply === "" ? {} : { reply }),
+    ...(notes.length === 0 ? {} : { notes }),
+  };
 }
 
-function structured(output: DoneEnding["output"]): Pick<EventOf<"done">, "output" | "outputName" | "outputFormat"> {
+function structured(
+  output: DoneEnding["output"],
+): Pick<EventOf<"done">, "output" | "outputName" | "outputFormat"> {
   if (output === undefined) return {};
   const { name, format } = output.form;
-  return { output: output.value, outputName: name, ...(format === undefined ? {} : { outputFormat: format }) };
+  return {
+    output: output.value,
+    outputName: name,
+    ...(format === undefined ? {} : { outputFormat: format }),
+  };
 }
 
 /** What a process has to know to continue the turn: what its message asks for, which agent answers, and `features`. */
-export function needsOf({ message, agent, abilities = {}, revision }: TurnState, ...features: string[]): string[] {
+export function needsOf(
+  { message, agent, abilities = {}, revision }: TurnState,
+  ...features: string[]
+): string[] {
   const { output, model, task, previousResponseId } = message;
   const hasOptions = output !== undefined || model !== undefined;
   return [
     ...(hasOptions ? ["run-options"] : []),
     ...(agent === undefined ? [] : ["hand-over"]),
     // A process that lacks an ability leaves turns to others in which it keeps something.
-    ...knownFeatures.filter((name) => name in abilities || (name === "helpers" && task !== undefined)),
+    ...knownFeatures.filter(
+      (name) => name in abilities || (name === "helpers" && task !== undefined),
+    ),
     ...(revision === undefined ? [] : ["agent-versions"]),
     ...(previousResponseId === undefined ? [] : ["stored-response"]),
     ...features,
@@ -163,7 +184,11 @@ export function errorOf(code: ErrorCode, message: string): Omit<EventOf<"error">
 }
 
 /** A notice in the language of the turn. */
-export function noticeFor(turn: TurnState, name: NoticeName, texts: ReplyLanguage | undefined): string {
+export function noticeFor(
+  turn: TurnState,
+  name: NoticeName,
+  texts: ReplyLanguage | undefined,
+): string {
   return noticeText(name, languageOfMessage(turn.message, texts));
 }
 

@@ -30,7 +30,9 @@ describe("messages that arrive while a turn runs", () => {
   });
 
   it("AL-44: wait while a call is open and follow its result afterwards", () => {
-    const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1"), call("c2")] }), env));
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step("", { calls: [call("c1"), call("c2")] }), env),
+    );
     run.apply((turn) => afterControl(turn, [outcome("c1")], env));
     expect(absorb(run.turn, [waiting(8)], env)).toEqual({
       turn: run.turn,
@@ -46,7 +48,12 @@ describe("messages that arrive while a turn runs", () => {
 
   it("change nothing when there are none", () => {
     const run = startRun();
-    expect(absorb(run.turn, [], env)).toEqual({ turn: run.turn, history: [], events: [], next: { do: "model" } });
+    expect(absorb(run.turn, [], env)).toEqual({
+      turn: run.turn,
+      history: [],
+      events: [],
+      next: { do: "model" },
+    });
   });
 
   it.each([
@@ -57,7 +64,15 @@ describe("messages that arrive while a turn runs", () => {
     ["of another person", { sender: { id: "ou_2" } }],
     [
       "answered elsewhere",
-      { reply: { channel: "feishu" as const, app: "a", chatId: "c", messageId: "m", inThread: false } },
+      {
+        reply: {
+          channel: "feishu" as const,
+          app: "a",
+          chatId: "c",
+          messageId: "m",
+          inThread: false,
+        },
+      },
     ],
   ])("wait for a turn of their own when one is %s, and so does what came after it", (_, fields) => {
     expect(absorbedBy(startRun(), waiting(8), waiting(9, fields), waiting(10))).toEqual([8]);
@@ -81,9 +96,13 @@ describe("messages that arrive while a turn runs", () => {
   it("end the turn when one of them is recalled", () => {
     const run = startRun();
     absorbedBy(run, waiting(8));
-    run.apply((turn) => afterControl(turn, [{ type: "cancel", turnId: "cli_app.oc_1-9", reason: "recalled" }], env));
+    run.apply((turn) =>
+      afterControl(turn, [{ type: "cancel", turnId: "cli_app.oc_1-9", reason: "recalled" }], env),
+    );
     expect(run.next.do).toBe("model");
-    run.apply((turn) => afterControl(turn, [{ type: "cancel", turnId: "cli_app.oc_1-8", reason: "recalled" }], env));
+    run.apply((turn) =>
+      afterControl(turn, [{ type: "cancel", turnId: "cli_app.oc_1-8", reason: "recalled" }], env),
+    );
     expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
   });
 });

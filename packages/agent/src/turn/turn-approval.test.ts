@@ -40,7 +40,9 @@ interface AskingRun extends Run {
 
 function asking(calls: Parameters<typeof call>[], facts: TurnEnvironment = env): AskingRun {
   const run = Object.assign(startRun(), { approvals: [] });
-  return moved(run, (turn) => afterStep(turn, step("", { calls: calls.map((one) => call(...one)) }), facts));
+  return moved(run, (turn) =>
+    afterStep(turn, step("", { calls: calls.map((one) => call(...one)) }), facts),
+  );
 }
 
 function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingRun {
@@ -53,7 +55,12 @@ function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingR
 }
 
 function idOf(kind: Approval["kind"], attemptId: string, argumentsText: string): string {
-  return approvalIdOf({ kind, turnId: "cli_app.oc_1-7", attemptId, argumentsHash: argumentsHashOf(argumentsText) });
+  return approvalIdOf({
+    kind,
+    turnId: "cli_app.oc_1-7",
+    attemptId,
+    argumentsHash: argumentsHashOf(argumentsText),
+  });
 }
 
 type Entries = (turn: TurnState) => ControlEntry[];
@@ -62,7 +69,10 @@ function receiving(run: AskingRun, entries: Entries, facts: TurnEnvironment = en
   return moved(run, (turn) => afterControl(turn, entries(turn), facts));
 }
 
-function decided(run: AskingRun, ...settled: Parameters<typeof decision> extends [unknown, ...infer R] ? R : never) {
+function decided(
+  run: AskingRun,
+  ...settled: Parameters<typeof decision> extends [unknown, ...infer R] ? R : never
+) {
   return receiving(run, (turn) => [decision(turn, ...settled)]);
 }
 
@@ -73,7 +83,11 @@ function at(nowMs: number): TurnEnvironment {
 function results(run: Run): { id: string; content: unknown; isError: boolean }[] {
   return run.history.flatMap((message) =>
     message.role === "tool"
-      ? message.content.map(({ toolCallId, content, isError }) => ({ id: toolCallId, content, isError }))
+      ? message.content.map(({ toolCallId, content, isError }) => ({
+          id: toolCallId,
+          content,
+          isError,
+        }))
       : [],
   );
 }
@@ -98,9 +112,16 @@ describe("a call that people are asked about", () => {
   });
 
   it("is asked for only with arguments that its tool takes, or where that cannot be known", () => {
-    const inputSchema = { type: "object", properties: { env: { type: "string" } }, required: ["env"] };
+    const inputSchema = {
+      type: "object",
+      properties: { env: { type: "string" } },
+      required: ["env"],
+    };
     const spec = { name: "deploy", description: "", inputSchema };
-    const deploy = { runner: "main", announcement: announcement("deploy", { requiresApproval: true, spec }) };
+    const deploy = {
+      runner: "main",
+      announcement: announcement("deploy", { requiresApproval: true, spec }),
+    };
     const facts: TurnEnvironment = { ...env, tools: new Map([["deploy", deploy]]) };
     const wrong = asking([["c1", "deploy", '{"env":1}']], facts);
     expect(wrong.approvals).toEqual([]);
@@ -108,7 +129,9 @@ describe("a call that people are asked about", () => {
     expect(results(wrong)).toMatchObject([{ id: "c1", isError: true, content: error }]);
     expect(asking([["c1", "deploy", '{"env":"prod"}']], facts).approvals).toHaveLength(1);
     const check = () => ({ ok: false, error: "it took too long", isUnchecked: true }) as const;
-    expect(asking([["c1", "deploy", '{"env":1}']], { ...facts, schemas: { check } }).approvals).toHaveLength(1);
+    expect(
+      asking([["c1", "deploy", '{"env":1}']], { ...facts, schemas: { check } }).approvals,
+    ).toHaveLength(1);
   });
 
   it("is shown to people in the words of its tool, with short values and masked secrets in place of arguments", () => {
@@ -129,19 +152,41 @@ describe("a call that people are asked about", () => {
     };
     expect(only(run.approvals).words).toEqual(shown);
     expect(run.turn.calls[0]?.words).toEqual(shown);
-    const options = { language: "en", nowMs: 1_000_000, model: "m", abilities: [], stoppable: true } as const;
-    const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-    expect(runningView(run.turn, undefined, { ...options, show }).tools).toMatchObject([{ words: shown }]);
+    const options = {
+      language: "en",
+      nowMs: 1_000_000,
+      model: "m",
+      abilities: [],
+      stoppable: true,
+    } as const;
+    const show = {
+      thinking: true,
+      tools: true,
+      model: true,
+      tokens: true,
+      cost: true,
+      seconds: true,
+      trace: true,
+    };
+    expect(runningView(run.turn, undefined, { ...options, show }).tools).toMatchObject([
+      { words: shown },
+    ]);
   });
 
   it("says in the words of its tool that more of a value follows, also behind many blanks", () => {
     const told = announcement("deploy", { effect: "once", summary: "Write {a}{b}{c}{d}" });
     const tools = new Map([["deploy", { runner: "main", announcement: told }]]);
     const asked = (given: object): unknown =>
-      only(asking([["c1", "deploy", JSON.stringify(given)]], { ...env, tools }).approvals).words?.summary;
+      only(asking([["c1", "deploy", JSON.stringify(given)]], { ...env, tools }).approvals).words
+        ?.summary;
     expect(asked({ a: `tea${"\n".repeat(400)}and more`, b: "", c: "", d: "" })).toBe("Write tea …");
     expect(asked({ a: "tea", b: "", c: "", d: "" })).toBe("Write tea");
-    const long = asked({ a: "a".repeat(80), b: "b".repeat(80), c: "c".repeat(80), d: "d".repeat(80) });
+    const long = asked({
+      a: "a".repeat(80),
+      b: "b".repeat(80),
+      c: "c".repeat(80),
+      d: "d".repeat(80),
+    });
     expect(long).toMatch(/^Write a{80}b{80}c{80}d{53}…$/);
   });
 
@@ -174,16 +219,31 @@ describe("a call that people are asked about", () => {
   });
 
   it("is one of ten in a step: further ones are refused, so that no model floods people with cards", () => {
-    const run = asking(Array.from({ length: 12 }, (_, index) => [`c${index}`, "deploy", `{"n":${index}}`]));
+    const run = asking(
+      Array.from({ length: 12 }, (_, index) => [`c${index}`, "deploy", `{"n":${index}}`]),
+    );
     expect(run.approvals).toHaveLength(10);
-    expect(run.turn.calls.map(({ state }) => state)).toEqual([...Array(10).fill("waiting_approval"), "done", "done"]);
+    expect(run.turn.calls.map(({ state }) => state)).toEqual([
+      ...Array(10).fill("waiting_approval"),
+      "done",
+      "done",
+    ]);
     expect(run.turn.calls[11]).not.toHaveProperty("approvalId");
-    expect(run.turn.calls[11]?.outcome).toMatchObject({ ok: false, error: expect.stringContaining("at most") });
+    expect(run.turn.calls[11]?.outcome).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("at most"),
+    });
   });
 
   it("AL-38: the question and the later reply belong to the chat and thread of the message", () => {
     const head = queued("deploy");
-    const reply = { channel: "feishu", app: "cli_app", chatId: "oc_9", messageId: "om_7", inThread: true } as const;
+    const reply = {
+      channel: "feishu",
+      app: "cli_app",
+      chatId: "oc_9",
+      messageId: "om_7",
+      inThread: true,
+    } as const;
     head.message = { ...head.message, reply, tenant: "t1" };
     const run: AskingRun = Object.assign(startRun(head), { approvals: [] });
     moved(run, (turn) => afterStep(turn, step("", { calls: [call("c1", "deploy")] }), env));
@@ -197,12 +257,19 @@ describe("a call that people are asked about", () => {
 
   it("EE-37: is announced by a checkpoint where the tool declares it, and by a permission request with hidden secrets", () => {
     const run = asking([["c1", "deploy", '{"env":"prod","pin":"1234"}']]);
-    const common = { toolName: "deploy", input: { env: "prod", pin: "***" }, message: "It changes production." };
+    const common = {
+      toolName: "deploy",
+      input: { env: "prod", pin: "***" },
+      message: "It changes production.",
+    };
     expect(run.events.slice(-2)).toEqual([
       { type: "checkpoint", toolCallId: "c1", ...common },
       { type: "permission_request", id: only(run.approvals).id, ...common, toolCallId: "c1" },
     ]);
-    const asks = { ...testCallPolicy, verdict: () => ({ do: "ask", question: testQuestion, findings: [] }) as const };
+    const asks = {
+      ...testCallPolicy,
+      verdict: () => ({ do: "ask", question: testQuestion, findings: [] }) as const,
+    };
     const plain = asking([["c1", "weather"]], { ...env, callPolicy: asks });
     expect(types(plain.events)).toEqual(["turn_start", "tool_use", "permission_request"]);
   });
@@ -212,7 +279,9 @@ describe("a call that people are asked about", () => {
     expect(eventsOf(run, "tool_use")).toMatchObject([{ input: { pin: "***" } }]);
     expect(JSON.stringify(run.events)).not.toContain("1234");
     expect(run.turn.calls).toMatchObject([{ arguments: { pin: "1234" } }]);
-    expect(run.turn.held?.message.content).toMatchObject([{ type: "tool_use", arguments: { pin: "1234" } }]);
+    expect(run.turn.held?.message.content).toMatchObject([
+      { type: "tool_use", arguments: { pin: "1234" } },
+    ]);
   });
 
   it("a question without a reason of the policy says which risk was found, in the person's language, or nothing", () => {
@@ -222,7 +291,10 @@ describe("a call that people are asked about", () => {
       asking([["c1", "weather"]], {
         ...env,
         texts: "zh",
-        callPolicy: { ...testCallPolicy, verdict: () => ({ do: "ask", question, findings: found }) },
+        callPolicy: {
+          ...testCallPolicy,
+          verdict: () => ({ do: "ask", question, findings: found }),
+        },
       });
     expect(asked(findings).approvals).toMatchObject([
       { reason: noticeText("riskFound", "zh", { patterns: "rm -rf" }), language: "zh" },
@@ -240,7 +312,10 @@ describe("a call that people are asked about", () => {
       { pattern: "drop table", reason: "It drops." },
     ];
     const verdict = () => ({ do: "run", authority: { by: "policy" }, findings }) as const;
-    const run = asking([["c1", "weather", '{"a":1}']], { ...env, callPolicy: { ...testCallPolicy, verdict } });
+    const run = asking([["c1", "weather", '{"a":1}']], {
+      ...env,
+      callPolicy: { ...testCallPolicy, verdict },
+    });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }] });
     expect(eventsOf(run, "checkpoint_suggested")).toEqual(
       findings.map(({ pattern, reason }) => ({
@@ -276,7 +351,9 @@ describe("a call that people are asked about", () => {
   it("arguments that are nested too deeply to be written again are an error result", () => {
     const deep = `{"a":${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
     const run = asking([["c1", "deploy", deep]]);
-    expect(results(run)).toMatchObject([{ isError: true, content: expect.stringContaining("nested too deeply") }]);
+    expect(results(run)).toMatchObject([
+      { isError: true, content: expect.stringContaining("nested too deeply") },
+    ]);
     expect(eventsOf(run, "tool_use")).toMatchObject([{ input: {} }]);
   });
 });
@@ -315,7 +392,12 @@ describe("a batch of plain calls and calls that people are asked about", () => {
     expect(resumed.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }, { id: "c3" }] });
     expect(resumed).not.toHaveProperty("approvals");
     receiving(run, () => [outcome("c1"), outcome("c3")]);
-    expect(resumeTurn(run.turn, env)).toEqual({ turn: run.turn, history: [], events: [], next: { do: "wait" } });
+    expect(resumeTurn(run.turn, env)).toEqual({
+      turn: run.turn,
+      history: [],
+      events: [],
+      next: { do: "wait" },
+    });
   });
 
   it("AL-34: a decision that arrives twice counts once, and one about another approval does nothing", () => {
@@ -375,15 +457,24 @@ describe("a decision", () => {
   it("keeps its call's runner and time although the tool is gone by then", () => {
     const run = asking([["c1", "deploy"]]);
     receiving(run, (turn) => [decision(turn, "c1")], { ...env, tools: new Map() });
-    expect(run.next).toMatchObject({ calls: [{ runner: "main", deadlineMs: env.nowMs + 10_000 + 30_000 }] });
+    expect(run.next).toMatchObject({
+      calls: [{ runner: "main", deadlineMs: env.nowMs + 10_000 + 30_000 }],
+    });
   });
 
   it("AL-35: a rejection never runs the tool and yields the fixed text, with the person's reason", () => {
     const run = decided(asking([["c1", "deploy"]]), "c1", { state: "rejected" });
-    expect(results(run)).toEqual([{ id: "c1", content: "User rejected this action.", isError: true }]);
+    expect(results(run)).toEqual([
+      { id: "c1", content: "User rejected this action.", isError: true },
+    ]);
     expect(run.next).toEqual({ do: "model" });
-    const explained = decided(asking([["c1", "deploy"]]), "c1", { state: "rejected", note: " not on Friday " });
-    expect(results(explained)[0]?.content).toBe("User rejected this action.\nReason: not on Friday");
+    const explained = decided(asking([["c1", "deploy"]]), "c1", {
+      state: "rejected",
+      note: " not on Friday ",
+    });
+    expect(results(explained)[0]?.content).toBe(
+      "User rejected this action.\nReason: not on Friday",
+    );
   });
 
   it.each([
@@ -394,7 +485,10 @@ describe("a decision", () => {
   ] as const)("%s: an error result that says so, and the run continues", (_, state, words) => {
     const run = decided(asking([["c1", "deploy"]]), "c1", { state });
     const result = only(results(run));
-    expect(result).toMatchObject({ isError: true, content: expect.stringMatching(/^permission_denied: .*not run\.$/) });
+    expect(result).toMatchObject({
+      isError: true,
+      content: expect.stringMatching(/^permission_denied: .*not run\.$/),
+    });
     expect(result.content).toContain(words);
     expect(run.next).toEqual({ do: "model" });
   });
@@ -403,7 +497,9 @@ describe("a decision", () => {
     const run = decided(asking([["c1", "deploy", '{"env":"prod"}']]), "c1", {
       argumentsHash: argumentsHashOf('{"env":"test"}'),
     });
-    expect(results(run)).toMatchObject([{ isError: true, content: expect.stringContaining("other arguments") }]);
+    expect(results(run)).toMatchObject([
+      { isError: true, content: expect.stringContaining("other arguments") },
+    ]);
   });
 
   it("three rejections in a turn end the asking: further calls are refused at once, and the model reads that it should stop", () => {
@@ -411,7 +507,9 @@ describe("a decision", () => {
     const deployed = (count: number) => call(`c${count}`, "deploy", `{"to":"stage ${count}"}`);
     for (const id of ["c0", "c1", "c2"]) {
       decided(run, id, { state: "rejected" });
-      moved(run, (turn) => afterStep(turn, step("", { calls: [deployed(Number(id[1]) + 1)] }), env));
+      moved(run, (turn) =>
+        afterStep(turn, step("", { calls: [deployed(Number(id[1]) + 1)] }), env),
+      );
     }
     expect(run.turn.denials).toBe(3);
     expect(run.approvals).toHaveLength(3);
@@ -420,7 +518,9 @@ describe("a decision", () => {
       isError: true,
       content: expect.stringMatching(/^permission_denied: .*rejected 3 calls.*Do not try/),
     });
-    moved(run, (turn) => afterStep(turn, step("", { calls: [call("c4", "deploy"), call("c5")] }), env));
+    moved(run, (turn) =>
+      afterStep(turn, step("", { calls: [call("c4", "deploy"), call("c5")] }), env),
+    );
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c5" }] });
   });
 });
@@ -442,7 +542,9 @@ describe("an unknown outcome of a once call", () => {
       reason: noticeText("outcomeUnknown", "en", { tool: "charge" }),
     });
     expect(types(run.events)).toEqual(["turn_start", "tool_use", "permission_request"]);
-    expect(run.turn.calls).toMatchObject([{ state: "waiting_outcome", approvalId: only(run.approvals).id }]);
+    expect(run.turn.calls).toMatchObject([
+      { state: "waiting_outcome", approvalId: only(run.approvals).id },
+    ]);
     expect(resumeTurn(run.turn, env).next).toEqual({ do: "wait" });
   });
 
@@ -459,12 +561,18 @@ describe("an unknown outcome of a once call", () => {
     expect(results(run)).toEqual([{ id: "c1", content: "charged", isError: false }]);
   });
 
-  it.each(["retried", "done"] as const)("%s about other arguments: the unknown outcome stands", (state) => {
-    const run = decided(lost(), "c1", { state, argumentsHash: argumentsHashOf('{"yuan":50}') });
-    expect(results(run)).toMatchObject([
-      { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n/) },
-    ]);
-  });
+  it.each(["retried", "done"] as const)(
+    "%s about other arguments: the unknown outcome stands",
+    (state) => {
+      const run = decided(lost(), "c1", { state, argumentsHash: argumentsHashOf('{"yuan":50}') });
+      expect(results(run)).toMatchObject([
+        {
+          isError: true,
+          content: expect.stringMatching(/^tool_execution_error: the runner died\n/),
+        },
+      ]);
+    },
+  );
 
   it("a second attempt that is lost too is asked about again, as another approval", () => {
     const run = decided(lost(), "c1", { state: "retried" });
@@ -480,14 +588,23 @@ describe("an unknown outcome of a once call", () => {
   it("done: a result with the person's note", () => {
     const run = decided(lost(), "c1", { state: "done", note: "receipt 7" });
     expect(results(run)).toEqual([
-      { id: "c1", isError: false, content: expect.stringMatching(/took effect.*\nNote: receipt 7$/s) },
+      {
+        id: "c1",
+        isError: false,
+        content: expect.stringMatching(/took effect.*\nNote: receipt 7$/s),
+      },
     ]);
   });
 
   it("abort: an error result that says who ended it and that the effect is unknown", () => {
     const run = decided(lost(), "c1", { state: "aborted", note: "never mind" });
     expect(results(run)).toMatchObject([
-      { isError: true, content: expect.stringMatching(/a person decided.*\nReason: never mind\n.*Do not repeat it/s) },
+      {
+        isError: true,
+        content: expect.stringMatching(
+          /a person decided.*\nReason: never mind\n.*Do not repeat it/s,
+        ),
+      },
     ]);
   });
 
@@ -496,7 +613,12 @@ describe("an unknown outcome of a once call", () => {
     (state) => {
       const run = decided(lost(), "c1", { state });
       expect(results(run)).toMatchObject([
-        { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n.*Do not repeat it/) },
+        {
+          isError: true,
+          content: expect.stringMatching(
+            /^tool_execution_error: the runner died\n.*Do not repeat it/,
+          ),
+        },
       ]);
     },
   );
@@ -521,11 +643,23 @@ describe("a turn that ends while people are waited for", () => {
     receiving(run, () => [cancel]);
     expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
     expect(results(run)).toMatchObject([
-      { id: "c1", content: expect.stringMatching(/^tool_execution_error: cancelled: .*was not run\.$/) },
-      { id: "c2", content: expect.stringMatching(/^tool_execution_error: cancelled: .*may have taken effect\.$/) },
+      {
+        id: "c1",
+        content: expect.stringMatching(/^tool_execution_error: cancelled: .*was not run\.$/),
+      },
+      {
+        id: "c2",
+        content: expect.stringMatching(
+          /^tool_execution_error: cancelled: .*may have taken effect\.$/,
+        ),
+      },
       { id: "c3", content: expect.stringMatching(/^tool_execution_error: lost\n/) },
     ]);
-    expect(run.turn.shown?.tools.map(({ state }) => state)).toEqual(["failed", "stopped", "stopped"]);
+    expect(run.turn.shown?.tools.map(({ state }) => state)).toEqual([
+      "failed",
+      "stopped",
+      "stopped",
+    ]);
     expect(modelMessagesOf(run.history)).toBe(run.history);
   });
 
@@ -551,7 +685,11 @@ describe("a turn that ends while people are waited for", () => {
       "c1",
     );
     run.apply((turn) => abandonTurn(turn, env, "crashed 5 times"));
-    expect(run.next).toEqual({ do: "finish", reply: noticeText("abandoned", "en"), reason: "internal_error" });
+    expect(run.next).toEqual({
+      do: "finish",
+      reply: noticeText("abandoned", "en"),
+      reason: "internal_error",
+    });
     expect(results(run)).toMatchObject([
       { id: "c1", content: expect.stringContaining("not known whether") },
       { id: "c2", content: expect.stringContaining("was not run") },
@@ -570,8 +708,23 @@ describe("a turn that ends while people are waited for", () => {
 });
 
 describe("waiting for people", () => {
-  const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-  const options = { show, language: "en", nowMs: 1_100_000, model: "m", abilities: [], stoppable: true } as const;
+  const show = {
+    thinking: true,
+    tools: true,
+    model: true,
+    tokens: true,
+    cost: true,
+    seconds: true,
+    trace: true,
+  };
+  const options = {
+    show,
+    language: "en",
+    nowMs: 1_100_000,
+    model: "m",
+    abilities: [],
+    stoppable: true,
+  } as const;
 
   it("counts against nothing: only what went on besides is the turn's duration", () => {
     const run = asking([["c1"], ["c2", "deploy"]]);
@@ -590,7 +743,9 @@ describe("waiting for people", () => {
   it("adds up over rounds, and ends with a cancel", () => {
     const run = asking([["c1", "deploy"]]);
     receiving(run, (turn) => [decision(turn, "c1", { state: "rejected" })], at(1_010_000));
-    moved(run, (turn) => afterStep(turn, step("", { calls: [call("c2", "deploy")] }), at(1_020_000)));
+    moved(run, (turn) =>
+      afterStep(turn, step("", { calls: [call("c2", "deploy")] }), at(1_020_000)),
+    );
     receiving(run, () => [cancel], at(1_050_000));
     expect(run.turn).toMatchObject({ waitedMs: 40_000 });
     expect(run.turn).not.toHaveProperty("waitingSinceMs");
@@ -605,7 +760,12 @@ describe("waiting for people", () => {
       "waiting",
     ]);
     const timing = { queuedMs: 3_000, ranMs: 2_000 };
-    const answer = { type: "outcome", callId: "c1", outcome: { ok: true, result: 1 }, timing } as const;
+    const answer = {
+      type: "outcome",
+      callId: "c1",
+      outcome: { ok: true, result: 1 },
+      timing,
+    } as const;
     receiving(run, () => [answer], at(1_005_500));
     receiving(run, (turn) => [decision(turn, "c2", { state: "rejected" })], at(1_099_000));
     const [first, second] = runningView(run.turn, undefined, options).tools;

@@ -19,7 +19,9 @@ const announcements = [
   announcement("mail", { effect: "once" }),
   announcement("label", { effect: "idempotent" }),
 ];
-const tools = new Map(announcements.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }]));
+const tools = new Map(
+  announcements.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }]),
+);
 const { texts: _texts, ...env } = environment({ tools });
 
 function cancelled(run: Run, reason = "stopped", before: ControlEntry[] = []): string {
@@ -37,7 +39,11 @@ function busy(...names: string[]): Run {
 describe("a cancelled turn", () => {
   it.each([
     ["stopped", "Stopped.", "已停止。"],
-    ["recalled", "The message was recalled, so I stopped working on it.", "消息已被撤回，处理已停止。"],
+    [
+      "recalled",
+      "The message was recalled, so I stopped working on it.",
+      "消息已被撤回，处理已停止。",
+    ],
     [
       "superseded",
       "A newer message arrived, so I stopped here and go on with that one.",
@@ -67,12 +73,17 @@ describe("a cancelled turn", () => {
     const names = Array.from({ length: 22 }, () => "weather");
     const run = busy(...names, "mail");
     const done = names.map((_, index) => outcome(`c${index}`));
-    expect(cancelled(run, "stopped", done)).toContain("- Already finished: 2 earlier calls, `weather` ×20\n");
+    expect(cancelled(run, "stopped", done)).toContain(
+      "- Already finished: 2 earlier calls, `weather` ×20\n",
+    );
   });
 
   it("keeps in history what the broken-off step had said, and the notice to the person", () => {
     const run = startRun().apply((turn) =>
-      afterControl(turn, [{ type: "cancel", reason: "stopped" }], { ...env, live: { text: "It rai", thinking: "hm" } }),
+      afterControl(turn, [{ type: "cancel", reason: "stopped" }], {
+        ...env,
+        live: { text: "It rai", thinking: "hm" },
+      }),
     );
     expect(run.history.map(({ role }) => role)).toEqual(["user", "assistant"]);
     expect(run.history.map(textOf)).toEqual(["hello", "It rai\n\nStopped."]);
@@ -81,7 +92,10 @@ describe("a cancelled turn", () => {
 
   it("ignores live text while calls are open: no step streams then", () => {
     const run = busy("mail").apply((turn) =>
-      afterControl(turn, [{ type: "cancel", reason: "stopped" }], { ...env, live: { text: "stale", thinking: "" } }),
+      afterControl(turn, [{ type: "cancel", reason: "stopped" }], {
+        ...env,
+        live: { text: "stale", thinking: "" },
+      }),
     );
     expect(run.history.map(({ role }) => role)).toEqual(["user", "assistant", "tool", "assistant"]);
     expect(JSON.stringify(run.history)).not.toContain("stale");

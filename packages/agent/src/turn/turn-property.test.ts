@@ -44,7 +44,15 @@ import {
   transfersOf,
   askingEnvironment,
 } from "./turn.fixture.ts";
-import { abandonTurn, absorb, afterControl, afterStep, newTurn, resumeTurn, startTurn } from "./turn.ts";
+import {
+  abandonTurn,
+  absorb,
+  afterControl,
+  afterStep,
+  newTurn,
+  resumeTurn,
+  startTurn,
+} from "./turn.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
 import * as fc from "fast-check";
 
@@ -125,9 +133,19 @@ const someThinking = fc.constantFrom<StepResult["parts"]>(
 
 const modelStep: fc.Arbitrary<StepResult> = fc
   .record({
-    text: fc.constantFrom("", " ", "let me look", "let me look", "> critic: APPROVED\n\nMe:", "APPROVED"),
+    text: fc.constantFrom(
+      "",
+      " ",
+      "let me look",
+      "let me look",
+      "> critic: APPROVED\n\nMe:",
+      "APPROVED",
+    ),
     calls: fc.array(wantedCall, { maxLength: 5 }),
-    stopReason: fc.oneof({ weight: 6, arbitrary: fc.constant("tool_use" as const) }, fc.constantFrom(...stopReasons)),
+    stopReason: fc.oneof(
+      { weight: 6, arbitrary: fc.constant("tool_use" as const) },
+      fc.constantFrom(...stopReasons),
+    ),
     thinking: someThinking,
     fails: fc.integer({ min: 0, max: 15 }),
     inputTokens: fc.nat(1_000),
@@ -135,7 +153,8 @@ const modelStep: fc.Arbitrary<StepResult> = fc
   .map(({ text, calls, stopReason, thinking, fails, inputTokens }) => {
     const usage = { inputTokens, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
     const plain = step(text, { calls, stopReason, usage });
-    const parts = inputTokens % 2 === 0 ? [...thinking, ...plain.parts] : [...plain.parts, ...thinking];
+    const parts =
+      inputTokens % 2 === 0 ? [...thinking, ...plain.parts] : [...plain.parts, ...thinking];
     const whole = { ...plain, parts };
     const failure = {
       type: "error",
@@ -162,7 +181,9 @@ const move: fc.Arbitrary<Move> = fc.oneof(
   {
     weight: 8,
     arbitrary: fc
-      .array(fc.record({ at: fc.constantFrom(0, 1, 2, 3, 4, 99), outcome: toolOutcome }), { maxLength: 4 })
+      .array(fc.record({ at: fc.constantFrom(0, 1, 2, 3, 4, 99), outcome: toolOutcome }), {
+        maxLength: 4,
+      })
       .map((outcomes): Move => ({ do: "deliver", outcomes })),
   },
   {
@@ -193,10 +214,15 @@ const move: fc.Arbitrary<Move> = fc.oneof(
       .constantFrom("critic", "Writer.", "judge", "vault", "writer or critic", "")
       .map((said): Move => ({ do: "choose", said })),
   },
-  { weight: 2, arbitrary: fc.integer({ min: 1, max: 3 }).map((messages): Move => ({ do: "absorb", messages })) },
   {
     weight: 2,
-    arbitrary: fc.constantFrom("They talked.", undefined).map((summary): Move => ({ do: "compact", summary })),
+    arbitrary: fc.integer({ min: 1, max: 3 }).map((messages): Move => ({ do: "absorb", messages })),
+  },
+  {
+    weight: 2,
+    arbitrary: fc
+      .constantFrom("They talked.", undefined)
+      .map((summary): Move => ({ do: "compact", summary })),
   },
 );
 
@@ -228,13 +254,35 @@ interface World {
   answer: string;
 }
 
-const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-const viewOptions: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", abilities: [], stoppable: true };
+const show = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
+const viewOptions: ViewOptions = {
+  show,
+  language: "en",
+  nowMs: 1_000_000,
+  model: "m",
+  abilities: [],
+  stoppable: true,
+};
 
-function entriesOf({ turn }: World, outcomes: Extract<Move, { do: "deliver" }>["outcomes"]): ControlEntry[] {
+function entriesOf(
+  { turn }: World,
+  outcomes: Extract<Move, { do: "deliver" }>["outcomes"],
+): ControlEntry[] {
   return outcomes.map(({ at, outcome }) => {
     const known = callAt(turn, at);
-    return { type: "outcome", callId: known === undefined ? "stranger" : attemptOf(known), outcome };
+    return {
+      type: "outcome",
+      callId: known === undefined ? "stranger" : attemptOf(known),
+      outcome,
+    };
   });
 }
 
@@ -243,12 +291,19 @@ function callAt({ calls }: TurnState, at: number): CallState | undefined {
 }
 
 /** As the store delivers them: each approval that was asked for is settled once, and delivered any number of times. */
-function decisionsOf(world: World, decisions: Extract<Move, { do: "decide" }>["decisions"]): ControlEntry[] {
+function decisionsOf(
+  world: World,
+  decisions: Extract<Move, { do: "decide" }>["decisions"],
+): ControlEntry[] {
   return decisions.map(({ at, state, genuine }) => {
     const known = callAt(world.turn, at);
     const settled = world.settled.get(known?.approvalId ?? "");
     if (settled !== undefined) return settled;
-    const entry = decision(world.turn, known?.id ?? "stranger", genuine ? { state } : { state, argumentsHash: "0" });
+    const entry = decision(
+      world.turn,
+      known?.id ?? "stranger",
+      genuine ? { state } : { state, argumentsHash: "0" },
+    );
     const lets = known?.state === "waiting_approval" ? "approved" : "retried";
     if (known?.approvalId !== undefined) {
       world.settled.set(known.approvalId, entry);
@@ -286,7 +341,10 @@ function environmentOf({ turn, team, env, context }: World): TurnEnvironment {
   const history = frozen([...context]);
   if (team === undefined) return { ...env, history, known: { handover: transfersOf(speaker) } };
   const transfers = passesOf(team, speaker);
-  const limits = { ...env.limits, maxIterations: (teamOfTurn(turn)?.fromStep ?? 0) + maxIterations };
+  const limits = {
+    ...env.limits,
+    maxIterations: (teamOfTurn(turn)?.fromStep ?? 0) + maxIterations,
+  };
   return { ...env, history, limits, known: { team, handover: transfers } };
 }
 
@@ -309,24 +367,46 @@ function decide(world: World, wanted: Move): Transition | undefined {
       return resumeTurn(turn, now);
     case "cancel":
       if (world.next.do === "model") see(world, wanted.live);
-      return afterControl(turn, [{ type: "cancel", reason: "stopped" }], { ...now, live: wanted.live });
+      return afterControl(turn, [{ type: "cancel", reason: "stopped" }], {
+        ...now,
+        live: wanted.live,
+      });
     case "absorb":
       return absorb(turn, arrived(world, wanted.messages), now);
     case "compact": {
-      const seen = world.context.some(isOfTeam) ? world.context : conversationFor(agentOfTurn(turn), world.context);
+      const seen = world.context.some(isOfTeam)
+        ? world.context
+        : conversationFor(agentOfTurn(turn), world.context);
       const joined = team === undefined ? 0 : (turn.absorbed ?? []).length;
-      const plan = compactionPlan(seen, { contextWindow: 1_000, maxOutputTokens: 100, force: true, joined });
+      const plan = compactionPlan(seen, {
+        contextWindow: 1_000,
+        maxOutputTokens: 100,
+        force: true,
+        joined,
+      });
       if (world.next.do !== "model" || plan === undefined) return undefined;
       return compactedTransition(turn, plan, wanted.summary);
     }
     case "choose": {
       if (world.next.do !== "choose" || team === undefined) return undefined;
-      world.turn = frozen(withOtherUse(turn, { ...noUse, inputTokens: 3, outputTokens: 1, costUsd: 0.5, attempts: 1 }));
+      world.turn = frozen(
+        withOtherUse(turn, {
+          ...noUse,
+          inputTokens: 3,
+          outputTokens: 1,
+          costUsd: 0.5,
+          attempts: 1,
+        }),
+      );
       const read = readChoice(turn, wanted.said, { team, tries: world.badChoices + 1 });
       world.badChoices += 1;
       if (!read.isFinal) return undefined;
       world.badChoices = 0;
-      return speakerChosen(world.turn, { speaker: read.speaker, why: read.problem }, { team, history: world.context });
+      return speakerChosen(
+        world.turn,
+        { speaker: read.speaker, why: read.problem },
+        { team, history: world.context },
+      );
     }
     case "abandon":
       return abandonTurn(turn, now, "crashed");
@@ -339,7 +419,10 @@ function save(world: World, transition: Transition, again = false): void {
   expect(parsed).toEqual({ ok: true, value: transition.turn });
   if (!parsed.ok) throw new Error(parsed.error);
   if (teamOfTurn(parsed.value)?.said !== teamOfTurn(world.turn)?.said) world.answer = ""; // the answer is another contribution
-  const said = signedBy(transition.history, { agent: agentOfTurn(world.turn), team: teamOfTurn(world.turn)?.name });
+  const said = signedBy(transition.history, {
+    agent: agentOfTurn(world.turn),
+    team: teamOfTurn(world.turn)?.name,
+  });
   world.turn = frozen(parsed.value);
   world.history.push(...frozen(said));
   world.context.push(...said);
@@ -373,7 +456,10 @@ function cut(world: World, { context }: Transition): void {
   const question = world.context.findLastIndex(({ content }) => isQuestion(content));
   expect(context.keep).toBeGreaterThanOrEqual(world.context.length - question);
   const { summary } = context;
-  world.context = [...(summary === undefined ? [] : [summary]), ...world.context.slice(-context.keep)];
+  world.context = [
+    ...(summary === undefined ? [] : [summary]),
+    ...world.context.slice(-context.keep),
+  ];
 }
 
 function isQuestion(content: Message["content"]): boolean {
@@ -383,7 +469,10 @@ function isQuestion(content: Message["content"]): boolean {
 /** Every call that waits has been asked about, once. */
 function checkQuestions({ asked, turn }: World, approvals: readonly Approval[]): void {
   for (const approval of approvals) {
-    expect(parseApproval(JSON.parse(JSON.stringify(approval)))).toEqual({ ok: true, value: approval });
+    expect(parseApproval(JSON.parse(JSON.stringify(approval)))).toEqual({
+      ok: true,
+      value: approval,
+    });
     expect(asked.has(approval.id)).toBe(false);
     asked.add(approval.id);
   }
@@ -416,11 +505,14 @@ function checkHistory(history: readonly Message[]): void {
   const seen: string[] = [];
   for (const [index, message] of history.entries()) {
     expect(message.content.length).toBeGreaterThan(0);
-    for (const part of message.content) if (part.type === "text") expect(part.text.trim()).not.toBe("");
+    for (const part of message.content) {
+      if (part.type === "text") expect(part.text.trim()).not.toBe("");
+    }
     expect(message.content.at(-1)?.type).not.toBe("thinking");
     const uses = message.content.flatMap((part) => (part.type === "tool_use" ? [part.id] : []));
     const following = history[index + 1];
-    const answers = following?.role === "tool" ? following.content.map(({ toolCallId }) => toolCallId) : [];
+    const answers =
+      following?.role === "tool" ? following.content.map(({ toolCallId }) => toolCallId) : [];
     if (message.role !== "tool") expect(answers.toSorted()).toEqual(uses.toSorted());
     if (message.role === "tool") expect(history[index - 1]?.role).toBe("assistant");
     seen.push(...uses);
@@ -431,7 +523,9 @@ function checkHistory(history: readonly Message[]): void {
 /** One agent at a time answers: that agent makes each hand-over, whose result reports it. */
 function checkSpeakers({ events, turn }: World): void {
   let speaker = "default";
-  const told = new Map(events.flatMap((event) => (event.type === "tool_result" ? [[event.id, event]] : [])));
+  const told = new Map(
+    events.flatMap((event) => (event.type === "tool_result" ? [[event.id, event]] : [])),
+  );
   const changes = events.filter((event) => event.type === "agent_changed");
   for (const { from, to, callId } of changes) {
     expect(from).toBe(speaker);
@@ -467,7 +561,9 @@ function checkTeam({ events, turn, team, context }: World): void {
   const said = teamOfTurn(turn)?.said ?? 0;
   expect([said, said + 1]).toContain(choices);
   expect(said).toBeLessThan(team.end.messages);
-  for (const message of context) if (isOfTeam(message)) expect([...known, "default"]).toContain(authorOf(message));
+  for (const message of context) {
+    if (isOfTeam(message)) expect([...known, "default"]).toContain(authorOf(message));
+  }
 }
 
 function checkRun({ events, modelSteps, next, team, turn }: World): void {
@@ -475,7 +571,9 @@ function checkRun({ events, modelSteps, next, team, turn }: World): void {
   const last = events.at(-1);
   expect(last !== undefined && isTerminal(last)).toBe(true);
   expect(events.filter(({ type }) => type === "usage")).toEqual([]);
-  expect(modelSteps).toBeLessThanOrEqual(maxIterations * (team === undefined ? 1 : team.end.messages));
+  expect(modelSteps).toBeLessThanOrEqual(
+    maxIterations * (team === undefined ? 1 : team.end.messages),
+  );
   const uses = events.flatMap((event) => (event.type === "tool_use" ? [event.id] : []));
   const outcomes = events.flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
   expect(outcomes.toSorted()).toEqual(uses.toSorted());
@@ -484,12 +582,18 @@ function checkRun({ events, modelSteps, next, team, turn }: World): void {
   const ends = events.filter((event) => event.type === "turn_end");
   expect(ends.map(({ turnNumber }) => turnNumber)).toEqual(starts.slice(0, ends.length));
   if (last !== undefined && isTerminal(last)) {
-    expect(last.totalCacheReadTokens).toBe(ends.reduce((sum, end) => sum + (end.cacheReadTokens ?? 0), 0));
-    expect(last.totalCacheCreationTokens).toBe(ends.reduce((sum, end) => sum + (end.cacheCreationTokens ?? 0), 0));
+    expect(last.totalCacheReadTokens).toBe(
+      ends.reduce((sum, end) => sum + (end.cacheReadTokens ?? 0), 0),
+    );
+    expect(last.totalCacheCreationTokens).toBe(
+      ends.reduce((sum, end) => sum + (end.cacheCreationTokens ?? 0), 0),
+    );
   }
   if (last?.type === "done") {
     const isCounted = teamOfTurn(turn)?.choosing !== true; // what a choice has used that led to nothing is in the totals alone
-    if (isCounted) expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
+    if (isCounted) {
+      expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
+    }
     if (isCounted) expect(last.totalCostUsd).toBe(ends.reduce((sum, end) => sum + end.costUsd, 0));
     expect(next).toMatchObject({ reason: last.reason });
   }
@@ -514,8 +618,14 @@ function drain(world: World): void {
       continue;
     }
     const places = world.turn.calls.map((_, at) => at);
-    play(world, { do: "deliver", outcomes: places.map((at) => ({ at, outcome: { ok: true, result: 1 } })) });
-    play(world, { do: "decide", decisions: places.map((at) => ({ at, state: "expired", genuine: true })) });
+    play(world, {
+      do: "deliver",
+      outcomes: places.map((at) => ({ at, outcome: { ok: true, result: 1 } })),
+    });
+    play(world, {
+      do: "decide",
+      decisions: places.map((at) => ({ at, state: "expired", genuine: true })),
+    });
   }
   expect(world.next.do).toBe("finish");
 }
@@ -534,7 +644,13 @@ function newSession(): Session {
 function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): void {
   const plain = environment({
     maxIterations,
-    bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4, maxTransfers: 2 },
+    bounds: {
+      maxCallsPerStep: 4,
+      maxResultChars: 50,
+      maxStepResultChars: 120,
+      maxAbsorbed: 4,
+      maxTransfers: 2,
+    },
   });
   const env = frozen(askingEnvironment(plain));
   const head = frozen(queued("hello", session.seq));
@@ -578,10 +694,13 @@ function playTurn(session: Session, moves: readonly Move[], team?: TeamFacts): v
 describe("a session under random steps, outcomes, decisions, duplicates, cancels, crashes, joining messages and compaction", () => {
   it("AL-27, AL-34, AL-39, AL-43, AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows, one agent at a time answers", () => {
     fc.assert(
-      fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
-        const session = newSession();
-        for (const moves of turns) playTurn(session, moves);
-      }),
+      fc.property(
+        fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }),
+        (turns) => {
+          const session = newSession();
+          for (const moves of turns) playTurn(session, moves);
+        },
+      ),
       { numRuns: 600 },
     );
   });
@@ -590,7 +709,12 @@ describe("a session under random steps, outcomes, decisions, duplicates, cancels
     fc.assert(
       fc.property(fc.array(move, { maxLength: 20 }), (moves) => {
         const calm = moves.filter((wanted) => wanted.do !== "crash");
-        const stormy = calm.flatMap((wanted): Move[] => [{ do: "crash" }, wanted, { do: "crash" }, { do: "crash" }]);
+        const stormy = calm.flatMap((wanted): Move[] => [
+          { do: "crash" },
+          wanted,
+          { do: "crash" },
+          { do: "crash" },
+        ]);
         const [quiet, loud] = [newSession(), newSession()];
         playTurn(quiet, calm);
         playTurn(loud, stormy);
@@ -610,11 +734,17 @@ describe("a session in which a team and an agent answer in turn", () => {
         mention: fc.boolean(),
       })
       .map(({ select, messages, mention }) =>
-        teamOf({ select, end: { messages, ...(mention ? { mention: "APPROVED", from: ["critic"] } : {}) } }),
+        teamOf({
+          select,
+          end: { messages, ...(mention ? { mention: "APPROVED", from: ["critic"] } : {}) },
+        }),
       ),
     { nil: undefined, freq: 5 },
   );
-  const turns = fc.array(fc.tuple(team, fc.array(move, { maxLength: 25 })), { minLength: 1, maxLength: 3 });
+  const turns = fc.array(fc.tuple(team, fc.array(move, { maxLength: 25 })), {
+    minLength: 1,
+    maxLength: 3,
+  });
 
   it("AT-17, AT-18: has one speaker at a time, answers each call once, and keeps a history that every member can be shown", () => {
     fc.assert(
@@ -649,7 +779,12 @@ describe("any stored history", () => {
       .map((kinds): Message => ({ role: "assistant", content: kinds.map(assistantPart) })),
     fc.array(fc.constantFrom("c1", "c2", "c3"), { maxLength: 4 }).map((ids): Message => ({
       role: "tool",
-      content: ids.map((toolCallId) => ({ type: "tool_result", toolCallId, content: "r", isError: false })),
+      content: ids.map((toolCallId) => ({
+        type: "tool_result",
+        toolCallId,
+        content: "r",
+        isError: false,
+      })),
     })),
   );
 

@@ -18,7 +18,14 @@ import {
 import { transferTool, type TransferTarget } from "../abilities/handover/transfer.ts";
 import type { TeamFacts } from "../abilities/team/team.ts";
 import type { Question } from "../permissions/policy.ts";
-import type { StepResult, CallPolicy, NextAction, Transition, TurnModel, TurnLimits } from "./facts.ts";
+import type {
+  StepResult,
+  CallPolicy,
+  NextAction,
+  Transition,
+  TurnModel,
+  TurnLimits,
+} from "./facts.ts";
 import { createAccumulator } from "./step.ts";
 import { turnLimits } from "./transition.ts";
 import { startTurn } from "./turn.ts";
@@ -28,7 +35,8 @@ const price = { input: 0.25, output: 0.5 };
 
 export const testModel: TurnModel = {
   info: { id: "scripted-1", contextWindow: 200_000, maxOutputTokens: 8_192 },
-  costUsd: ({ inputTokens, outputTokens }) => inputTokens * price.input + outputTokens * price.output,
+  costUsd: ({ inputTokens, outputTokens }) =>
+    inputTokens * price.input + outputTokens * price.output,
 };
 
 /** What is asked about every call of `deploy`, and about unknown outcomes of `charge`. */
@@ -49,7 +57,10 @@ export const testCallPolicy: CallPolicy = {
   unknownOutcome: ({ name }) => (name === "charge" ? testQuestion : undefined),
 };
 
-export function announcement(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {
+export function announcement(
+  name: string,
+  fields: Partial<ToolAnnouncement> = {},
+): ToolAnnouncement {
   const spec = { name, description: name, inputSchema: { type: "object" } };
   return { spec, effect: "pure", requiresApproval: false, timeoutMs: 10_000, ...fields };
 }
@@ -80,13 +91,23 @@ export function environment(
 }
 
 /** The same with the tool that asks people, of an agent that may. */
-export function askingEnvironment(plain: TurnEnvironment, roles: readonly string[] = []): TurnEnvironment {
+export function askingEnvironment(
+  plain: TurnEnvironment,
+  roles: readonly string[] = [],
+): TurnEnvironment {
   const place = { settings: { questions: true }, people: { roles, answerMs: 60_000 } };
   const { message } = startRun().turn;
-  return { ...plain, place, tools: new Map([...plain.tools, ...toolsOfAbilities([questions], { ...place, message })]) };
+  return {
+    ...plain,
+    place,
+    tools: new Map([...plain.tools, ...toolsOfAbilities([questions], { ...place, message })]),
+  };
 }
 
-export const expertModel: TurnModel = { ...testModel, info: { ...testModel.info, id: "scripted-expert" } };
+export const expertModel: TurnModel = {
+  ...testModel,
+  info: { ...testModel.info, id: "scripted-expert" },
+};
 
 /** `default` may hand over to `expert`, `expert` back with the last message alone; `vault` is for other people. */
 export function transfersOf(speaker: string): ReadonlyMap<string, TransferTarget> {
@@ -131,7 +152,10 @@ export function teamOf(fields: Partial<TeamFacts> = {}): TeamFacts {
 }
 
 /** The hand-overs between the members of a team that work so. */
-export function passesOf(team: TeamFacts, speaker: string): ReadonlyMap<string, TransferTarget> | undefined {
+export function passesOf(
+  team: TeamFacts,
+  speaker: string,
+): ReadonlyMap<string, TransferTarget> | undefined {
   if (team.select !== "handoff") return undefined;
   const others = team.members.filter(({ name }) => name !== speaker);
   const targets = others.map(({ name: to, isAllowed, model }): TransferTarget => ({
@@ -182,7 +206,8 @@ export function outcome(callId: string, result: unknown = "ok"): ControlEntry {
 }
 
 export function failed(callId: string, error = "boom", unknown?: boolean): ControlEntry {
-  const value: ToolOutcome = unknown === undefined ? { ok: false, error } : { ok: false, error, unknown };
+  const value: ToolOutcome =
+    unknown === undefined ? { ok: false, error } : { ok: false, error, unknown };
   return { type: "outcome", callId, outcome: value };
 }
 
@@ -194,7 +219,13 @@ export function decision(
 ): ControlEntry {
   const { note, ...rest } = fields;
   const found = turn.calls.find(({ id }) => id === callId);
-  const words = { approved: "approve", rejected: "reject", retried: "retry", done: "done", aborted: "abort" } as const;
+  const words = {
+    approved: "approve",
+    rejected: "reject",
+    retried: "retry",
+    done: "done",
+    aborted: "abort",
+  } as const;
   const { state = "approved" } = rest;
   const by = state in words ? words[state as keyof typeof words] : undefined; // checked in the same line
   return {
@@ -205,7 +236,14 @@ export function decision(
     decisions:
       by === undefined
         ? []
-        : [{ decision: by, by: { id: "ou_boss" }, atMs: 1, ...(note === undefined ? {} : { note }) }],
+        : [
+            {
+              decision: by,
+              by: { id: "ou_boss" },
+              atMs: 1,
+              ...(note === undefined ? {} : { note }),
+            },
+          ],
     ...rest,
   };
 }
@@ -237,6 +275,11 @@ export function startRun(head: QueuedMessage = queued(), earlier: Message[] = []
   return run;
 }
 
-export function eventsOf<T extends EngineEvent["type"]>(run: Run, type: T): Extract<EngineEvent, { type: T }>[] {
-  return run.events.filter((event): event is Extract<EngineEvent, { type: T }> => event.type === type);
+export function eventsOf<T extends EngineEvent["type"]>(
+  run: Run,
+  type: T,
+): Extract<EngineEvent, { type: T }>[] {
+  return run.events.filter(
+    (event): event is Extract<EngineEvent, { type: T }> => event.type === type,
+  );
 }

@@ -41,7 +41,11 @@ function types(run: Run): string[] {
 function results(run: Run): { id: string; content: unknown; isError: boolean }[] {
   return run.history.flatMap((message) =>
     message.role === "tool"
-      ? message.content.map(({ toolCallId, content, isError }) => ({ id: toolCallId, content, isError }))
+      ? message.content.map(({ toolCallId, content, isError }) => ({
+          id: toolCallId,
+          content,
+          isError,
+        }))
       : [],
   );
 }
@@ -114,7 +118,9 @@ describe("a plain answer", () => {
   });
 
   it("a message without readable text is stored as a placeholder", () => {
-    expect(textOf(startRun(queued("  ")).history[0] ?? { role: "user", content: [] })).toBe("[empty message]");
+    expect(textOf(startRun(queued("  ")).history[0] ?? { role: "user", content: [] })).toBe(
+      "[empty message]",
+    );
   });
 
   it("EE-45: a slash command is reported with its arguments and not executed: the model gets the message", () => {
@@ -123,9 +129,13 @@ describe("a plain answer", () => {
     expect(eventsOf(run, "slash_command")).toEqual([
       { type: "slash_command", name: "compact", args: "keep the\nnames" },
     ]);
-    expect(run.history).toEqual([{ role: "user", content: [{ type: "text", text: " /compact keep the\nnames " }] }]);
+    expect(run.history).toEqual([
+      { role: "user", content: [{ type: "text", text: " /compact keep the\nnames " }] },
+    ]);
     expect(run.next).toEqual({ do: "model" });
-    expect(eventsOf(startRun(queued("/help")), "slash_command")).toMatchObject([{ name: "help", args: "" }]);
+    expect(eventsOf(startRun(queued("/help")), "slash_command")).toMatchObject([
+      { name: "help", args: "" },
+    ]);
     for (const text of ["/etc/hosts", "/ help", "see /help", "//help", "/1"]) {
       expect(types(startRun(queued(text)))).toEqual(["turn_start"]);
     }
@@ -140,7 +150,10 @@ describe("a plain answer", () => {
     for (const text of ["", " \n"]) {
       const run = stepped(startRun(), text);
       const notice = noticeText("empty", "en");
-      expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: notice }] });
+      expect(run.history.at(-1)).toEqual({
+        role: "assistant",
+        content: [{ type: "text", text: notice }],
+      });
       expect(run.next).toEqual({ do: "finish", reply: notice, reason: "" });
     }
   });
@@ -156,8 +169,12 @@ describe("a plain answer", () => {
   });
 
   it("warnings of the model stream are events", () => {
-    const run = stepped(startRun(), "hi", { warnings: [{ type: "warning", code: "c", message: "m" }] });
-    expect(eventsOf(run, "warning")).toEqual([{ type: "warning", code: "c", message: "m", detail: "" }]);
+    const run = stepped(startRun(), "hi", {
+      warnings: [{ type: "warning", code: "c", message: "m" }],
+    });
+    expect(eventsOf(run, "warning")).toEqual([
+      { type: "warning", code: "c", message: "m", detail: "" },
+    ]);
   });
 
   it("notices follow the language of the message unless the environment says otherwise", () => {
@@ -171,7 +188,9 @@ describe("a plain answer", () => {
 
 describe("a tool round", () => {
   it("AL-21, SA-17: stores user, assistant with text first, results, assistant", () => {
-    const run = stepped(startRun(), "let me look", { calls: [call("c1", "weather", '{"city":"上海"}'), call("c2")] });
+    const run = stepped(startRun(), "let me look", {
+      calls: [call("c1", "weather", '{"city":"上海"}'), call("c2")],
+    });
     expect(roles(run)).toEqual(["user"]);
     expect(run.turn.held?.message).toEqual({
       role: "assistant",
@@ -285,7 +304,9 @@ describe("a tool round", () => {
 
   it("EE-11: a step without usage counts as zero", () => {
     const run = stepped(startRun(), "hi", { usage: null });
-    expect(eventsOf(run, "done")).toMatchObject([{ totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0 }]);
+    expect(eventsOf(run, "done")).toMatchObject([
+      { totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0 },
+    ]);
   });
 
   it("EE-11: the cost is that of the model that answered", () => {
@@ -293,14 +314,19 @@ describe("a tool round", () => {
       ...testModel,
       costUsd: (_usage: unknown, answering?: string) => (answering === "fallback" ? 9 : 1),
     };
-    const run = startRun().apply((turn) => afterStep(turn, step("hi", { model: "fallback" }), { ...env, model }));
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step("hi", { model: "fallback" }), { ...env, model }),
+    );
     expect(eventsOf(run, "turn_end")).toMatchObject([{ costUsd: 9 }]);
   });
 
   it("the metadata of a call is stored with it", () => {
     const signed = { ...call("c1"), providerMetadata: { signature: "s" } };
     const run = stepped(startRun(), "", { calls: [signed] });
-    expect(run.turn.held?.message.content[0]).toMatchObject({ id: "c1", providerMetadata: { signature: "s" } });
+    expect(run.turn.held?.message.content[0]).toMatchObject({
+      id: "c1",
+      providerMetadata: { signature: "s" },
+    });
   });
 });
 
@@ -339,7 +365,10 @@ describe("calls that must not run", () => {
   it("AL-23: a complete call runs whatever the stop reason says, and beside it one that was cut off does not", () => {
     for (const stopReason of ["end_turn", "other", "refusal", "max_tokens"] as const) {
       for (const cut of ['{"ci', ...(stopReason === "max_tokens" ? [""] : [])]) {
-        const run = stepped(startRun(), "text", { calls: [call("c1"), call("c2", "weather", cut)], stopReason });
+        const run = stepped(startRun(), "text", {
+          calls: [call("c1"), call("c2", "weather", cut)],
+          stopReason,
+        });
         expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }] });
         expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c2", isError: true }]);
       }
@@ -348,7 +377,10 @@ describe("calls that must not run", () => {
 
   it("AL-23: where every call was cut off none runs, and that is said", () => {
     for (const stopReason of ["end_turn", "other", "refusal", "max_tokens"] as const) {
-      const run = stepped(startRun(), "text", { calls: [call("c1", "weather", '{"ci')], stopReason });
+      const run = stepped(startRun(), "text", {
+        calls: [call("c1", "weather", '{"ci')],
+        stopReason,
+      });
       expect(eventsOf(run, "tool_use")).toEqual([]);
       expect(eventsOf(run, "warning")).toMatchObject([{ code: "tool_calls_dropped" }]);
       expect(roles(run)).toEqual(["user", "assistant"]);
@@ -357,9 +389,15 @@ describe("calls that must not run", () => {
   });
 
   it("a call cut off by the length limit is reported to model and person", () => {
-    const run = stepped(startRun(), "", { calls: [call("c1", "weather", '{"ci')], stopReason: "max_tokens" });
+    const run = stepped(startRun(), "", {
+      calls: [call("c1", "weather", '{"ci')],
+      stopReason: "max_tokens",
+    });
     const notice = noticeText("callCutOff", "en");
-    expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: notice }] });
+    expect(run.history.at(-1)).toEqual({
+      role: "assistant",
+      content: [{ type: "text", text: notice }],
+    });
     expect(run.next).toEqual({ do: "finish", reply: notice, reason: "max_tokens" });
   });
 
@@ -386,7 +424,9 @@ describe("calls that must not run", () => {
     const run = startRun().apply((turn) => afterStep(turn, step("", { calls }), bounded));
     expect(run.next).toMatchObject({ calls: [{ id: "c0" }, { id: "c1" }] });
     const output = `Too many calls at once: at most 2 are run. ${told}`;
-    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c2", output: expect.stringContaining(output) }]);
+    expect(eventsOf(run, "tool_result")).toMatchObject([
+      { id: "c2", output: expect.stringContaining(output) },
+    ]);
     expect(eventsOf(run, "tool_use").map(({ id }) => id)).toEqual(["c0", "c1", "c2"]);
     expect([run.turn.calls.length, run.turn.callIds?.length]).toEqual([3, 3]);
     heard(run, outcome("c0"));
@@ -411,10 +451,22 @@ describe("a call whose token the platform has refused", () => {
     outcome: { ok: false, error: "the token is not good any more", grant: { kind: "token" } },
   });
   const identity = { as: "person", scopes: ["task:task:read"] } as const;
-  const tool = announcement("charge", { effect: "once", identity: { ...identity, scopes: [...identity.scopes] } });
-  const facts = { ...env, tools: new Map(env.tools).set("charge", { runner: "main", announcement: tool }) };
+  const tool = announcement("charge", {
+    effect: "once",
+    identity: { ...identity, scopes: [...identity.scopes] },
+  });
+  const facts = {
+    ...env,
+    tools: new Map(env.tools).set("charge", { runner: "main", announcement: tool }),
+  };
   const { seq, message } = queued();
-  const reply = { channel: "feishu", app: "cli_app", chatId: "oc_1", messageId: "om_1", inThread: false } as const;
+  const reply = {
+    channel: "feishu",
+    app: "cli_app",
+    chatId: "oc_1",
+    messageId: "om_1",
+    inThread: false,
+  } as const;
   const begun = startRun({ seq, message: { ...message, reply } }).apply((turn) =>
     afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts),
   );
@@ -436,10 +488,15 @@ describe("a call whose token the platform has refused", () => {
 
 describe("a call that was not started by its deadline", () => {
   const digest = "0123456789abcdefghijkl";
-  const late = (callId = "c1") => ({ ...failed(callId, "late. It was not run."), unstarted: true }) as const;
+  const late = (callId = "c1") =>
+    ({ ...failed(callId, "late. It was not run."), unstarted: true }) as const;
 
   /** The facts `ms` after the call was handed out, with its tool as it is offered then. */
-  function then(ms: number, offered?: Partial<OfferedTool>, callPolicy = env.callPolicy): TurnEnvironment {
+  function then(
+    ms: number,
+    offered?: Partial<OfferedTool>,
+    callPolicy = env.callPolicy,
+  ): TurnEnvironment {
     const tools = new Map(env.tools);
     if (offered === undefined) tools.delete("charge");
     else tools.set("charge", { runner: "main", announcement: tool, ...offered });
@@ -451,7 +508,9 @@ describe("a call that was not started by its deadline", () => {
 
   function handedOut(): Run {
     const facts = then(0, { livingSinceMs: 1 });
-    return startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts));
+    return startRun().apply((turn) =>
+      afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts),
+    );
   }
 
   function told(facts: TurnEnvironment, entry: ControlEntry = late(), run = handedOut()): Run {
@@ -466,7 +525,9 @@ describe("a call that was not started by its deadline", () => {
     expect(run.next).toMatchObject({ do: "tools", calls: [next] });
     expect(eventsOf(run, "tool_result")).toEqual([]);
     // The same entry again, as after a crash, is about an attempt that is over.
-    expect(told(then(deadlineMs, { awayForMs: 500_000 }), late(), run).next).toEqual({ do: "wait" });
+    expect(told(then(deadlineMs, { awayForMs: 500_000 }), late(), run).next).toEqual({
+      do: "wait",
+    });
     expect(heard(run, outcome("c1", "of the first")).next).toEqual({ do: "wait" });
     expect(heard(run, outcome("c1.2", "of the second")).next).toEqual({ do: "model" });
     expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", result: "of the second" }]);
@@ -485,7 +546,10 @@ describe("a call that was not started by its deadline", () => {
   it.each<[string, TurnEnvironment, ControlEntry?]>([
     ["whose runner was there all the time", then(deadlineMs, { livingSinceMs: 1 })],
     ["whose tool is not offered any more", then(deadlineMs)],
-    ["that has waited for as long as runners are believed in", then(600_001, { awayForMs: 500_000 })],
+    [
+      "that has waited for as long as runners are believed in",
+      then(600_001, { awayForMs: 500_000 }),
+    ],
     ["that was refused before its deadline", then(deadlineMs - 5_000, { awayForMs: 500_000 })],
     ["that may have been started", then(deadlineMs, { awayForMs: 500_000 }), failed("c1", "late")],
   ])("is answered with the time-out where it is one %s", (_which, facts, entry = late()) => {
@@ -502,9 +566,18 @@ describe("a call that was not started by its deadline", () => {
   });
 
   it("goes to the living runner that has taken over its tool", () => {
-    const taken = { runner: "standby", announcement: { ...tool, timeoutMs: 20_000, limits: { concurrency: 1 } } };
+    const taken = {
+      runner: "standby",
+      announcement: { ...tool, timeoutMs: 20_000, limits: { concurrency: 1 } },
+    };
     const run = told(then(deadlineMs, { ...taken, livingSinceMs: 1 }));
-    const next = { runner: "standby", attempt: 2, timeoutMs: 20_000, limited: true, toolDigest: digest };
+    const next = {
+      runner: "standby",
+      attempt: 2,
+      timeoutMs: 20_000,
+      limited: true,
+      toolDigest: digest,
+    };
     expect(run.next).toMatchObject({ do: "tools", calls: [next] });
   });
 
@@ -514,12 +587,18 @@ describe("a call that was not started by its deadline", () => {
     [
       "people would be asked about",
       {},
-      { ...env.callPolicy, verdict: () => env.callPolicy.verdict({ name: "deploy", arguments: {} }) },
+      {
+        ...env.callPolicy,
+        verdict: () => env.callPolicy.verdict({ name: "deploy", arguments: {} }),
+      },
     ],
     [
       "is forbidden by now",
       {},
-      { ...env.callPolicy, verdict: () => env.callPolicy.verdict({ name: "erase", arguments: {} }) },
+      {
+        ...env.callPolicy,
+        verdict: () => env.callPolicy.verdict({ name: "erase", arguments: {} }),
+      },
     ],
   ])("does not go to another runner whose tool %s", (_which, offered, callPolicy) => {
     const run = told(then(deadlineMs, { runner: "standby", ...offered }, callPolicy));
@@ -547,7 +626,10 @@ describe("ids of calls", () => {
 
   it("an id of an earlier turn is not used again when the history is at hand", () => {
     const start = startRun(queued("hello", 1));
-    const first = stepped(heard(stepped(start, "", { calls: [call("c1")] }), outcome("c1")), "done");
+    const first = stepped(
+      heard(stepped(start, "", { calls: [call("c1")] }), outcome("c1")),
+      "done",
+    );
     const run = startRun(queued("again", 2), first.history);
     const calls = [call("c1"), call("c2")];
     run.apply((turn) => afterStep(turn, step("", { calls }), { ...env, history: run.history }));
@@ -556,7 +638,9 @@ describe("ids of calls", () => {
 
   it("no id of the model is used when earlier turns are out of sight: a late outcome could catch it", () => {
     const run = startRun(queued("again", 2));
-    run.apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), { ...env, history: run.history }));
+    run.apply((turn) =>
+      afterStep(turn, step("", { calls: [call("c1")] }), { ...env, history: run.history }),
+    );
     expect(idsOf(run)).toEqual(["call_2_1_0"]);
   });
 
@@ -571,7 +655,9 @@ describe("results", () => {
     expect(results(resultOf(outcome("c1", '晴 "x"')))[0]?.content).toBe('晴 "x"');
     expect(results(resultOf(outcome("c1", { city: "上海" })))[0]?.content).toBe('{"city":"上海"}');
     expect(
-      results(resultOf({ type: "outcome", callId: "c1", outcome: { ok: true, result: undefined } }))[0]?.content,
+      results(
+        resultOf({ type: "outcome", callId: "c1", outcome: { ok: true, result: undefined } }),
+      )[0]?.content,
     ).toBe("null");
   });
 
@@ -595,38 +681,62 @@ describe("results", () => {
     [42, "en", "42"],
     ["yes", "zh", "yes"],
     [Array.from({ length: 12 }, () => "entry"), "en", "JSON, 12 entries"],
-    [Object.fromEntries(Array.from({ length: 1_200 }, (_, at) => [at, ""])), "zh", "JSON，1,200 项"],
+    [
+      Object.fromEntries(Array.from({ length: 1_200 }, (_, at) => [at, ""])),
+      "zh",
+      "JSON，1,200 项",
+    ],
     ["字".repeat(3_120), "zh", "文本 3,120 字"],
     ["two\nlines", "en", "text, 9 chars"],
     ["", "en", "text, 0 chars"],
     ["x".repeat(99_000), "en", "text, 99,000 chars"],
-  ] as const)("a summary for display follows the result, made of its kind and size: %#", (result, texts, summary) => {
-    const facts = environment({ texts, bounds: { maxResultChars: 200_000 } });
-    const run = startRun()
-      .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), facts))
-      .apply((turn) => afterControl(turn, [outcome("c1", result)], facts));
-    expect(types(run).slice(2, 4)).toEqual(["tool_result", "tool_summary"]);
-    expect(eventsOf(run, "tool_summary")).toEqual([{ type: "tool_summary", id: "c1", toolName: "weather", summary }]);
-    expect(summary.length).toBeLessThanOrEqual(20);
-  });
+  ] as const)(
+    "a summary for display follows the result, made of its kind and size: %#",
+    (result, texts, summary) => {
+      const facts = environment({ texts, bounds: { maxResultChars: 200_000 } });
+      const run = startRun()
+        .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), facts))
+        .apply((turn) => afterControl(turn, [outcome("c1", result)], facts));
+      expect(types(run).slice(2, 4)).toEqual(["tool_result", "tool_summary"]);
+      expect(eventsOf(run, "tool_summary")).toEqual([
+        { type: "tool_summary", id: "c1", toolName: "weather", summary },
+      ]);
+      expect(summary.length).toBeLessThanOrEqual(20);
+    },
+  );
 
   it.each([
     ["tool_not_found: there is none", "tool_not_found", "tool_not_found: there is none"],
-    ["mcp_connection_error: x was late", "mcp_connection_error", "mcp_connection_error: x was late"],
+    [
+      "mcp_connection_error: x was late",
+      "mcp_connection_error",
+      "mcp_connection_error: x was late",
+    ],
     ["boom", "tool_execution_error", "tool_execution_error: boom"],
     ["timeout: no answer", "tool_execution_error", "tool_execution_error: timeout: no answer"],
     // Only people and policies refuse calls, and say so beside the text.
-    ["permission_denied: no", "tool_execution_error", "tool_execution_error: permission_denied: no"],
-    ["User rejected this action.", "tool_execution_error", "tool_execution_error: User rejected this action."],
-  ])("EE-12: the code of a tool's error is that which its text begins with: %s", (error, code, output) => {
-    const run = resultOf(failed("c1", error));
-    expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, code, output }]);
-    expect(results(run)).toEqual([{ id: "c1", content: output, isError: true }]);
-    expect(run.turn.shown?.tools).toMatchObject([{ state: "failed", output: error }]);
-    expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
-      { summary: `error, ${error.length} chars` },
-    ]);
-  });
+    [
+      "permission_denied: no",
+      "tool_execution_error",
+      "tool_execution_error: permission_denied: no",
+    ],
+    [
+      "User rejected this action.",
+      "tool_execution_error",
+      "tool_execution_error: User rejected this action.",
+    ],
+  ])(
+    "EE-12: the code of a tool's error is that which its text begins with: %s",
+    (error, code, output) => {
+      const run = resultOf(failed("c1", error));
+      expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, code, output }]);
+      expect(results(run)).toEqual([{ id: "c1", content: output, isError: true }]);
+      expect(run.turn.shown?.tools).toMatchObject([{ state: "failed", output: error }]);
+      expect(eventsOf(resultOf(failed("c1", error)), "tool_summary")).toMatchObject([
+        { summary: `error, ${error.length} chars` },
+      ]);
+    },
+  );
 
   it("the first call of a step tells how many there are and what the step has used", () => {
     const usage = { inputTokens: 7, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 1 };
@@ -657,12 +767,22 @@ describe("results", () => {
   });
 
   it("EE-19, EE-56: a window that is four fifths full is warned of once in a turn", () => {
-    const usage = { inputTokens: 60_000, outputTokens: 3, cacheReadTokens: 99_999, cacheCreationTokens: 1 };
-    const run = stepped(startRun(), "", { calls: [call("c1")], usage: { ...usage, cacheReadTokens: 99_998 } });
+    const usage = {
+      inputTokens: 60_000,
+      outputTokens: 3,
+      cacheReadTokens: 99_999,
+      cacheCreationTokens: 1,
+    };
+    const run = stepped(startRun(), "", {
+      calls: [call("c1")],
+      usage: { ...usage, cacheReadTokens: 99_998 },
+    });
     expect(eventsOf(run, "warning")).toEqual([]);
     stepped(heard(run, outcome("c1")), "", { calls: [call("c2")], usage });
     stepped(heard(run, outcome("c2")), "done", { usage });
-    expect(eventsOf(run, "warning")).toMatchObject([{ code: "token_usage_high", detail: "160000/200000" }]);
+    expect(eventsOf(run, "warning")).toMatchObject([
+      { code: "token_usage_high", detail: "160000/200000" },
+    ]);
   });
 
   it("SA-14: a failing tool is an error result in events and history, and the run continues", () => {
@@ -678,22 +798,33 @@ describe("results", () => {
     const run = resultOf(outcome("c1", `ab${"🎉".repeat(50)}`), { maxResultChars: 5 });
     const text = "ab🎉\n[Result cut off: only the first 5 of 102 characters are shown.]";
     expect(results(run)).toEqual([{ id: "c1", content: text, isError: false }]);
-    expect(eventsOf(run, "tool_result")).toMatchObject([{ output: text, truncated: true, storedPath: "" }]);
-    expect(results(resultOf(failed("c1", "x".repeat(9)), { maxResultChars: 5 }))[0]?.content).toContain("cut off");
+    expect(eventsOf(run, "tool_result")).toMatchObject([
+      { output: text, truncated: true, storedPath: "" },
+    ]);
+    expect(
+      results(resultOf(failed("c1", "x".repeat(9)), { maxResultChars: 5 }))[0]?.content,
+    ).toContain("cut off");
   });
 
   it("the calls of a step share one limit equally", () => {
     const bounded = environment({ bounds: { maxResultChars: 100, maxStepResultChars: 100 } });
     const run = startRun()
       .apply((turn) => afterStep(turn, step("", { calls: [call("c1"), call("c2")] }), bounded))
-      .apply((turn) => afterControl(turn, [outcome("c1", "x".repeat(50)), outcome("c2", "x".repeat(51))], bounded));
+      .apply((turn) =>
+        afterControl(turn, [outcome("c1", "x".repeat(50)), outcome("c2", "x".repeat(51))], bounded),
+      );
     expect(eventsOf(run, "tool_result").map(({ truncated }) => truncated)).toEqual([false, true]);
   });
 
   it("a call whose outcome is unknown is done, and the model reads that it must not repeat it", () => {
     const run = resultOf(failed("c1", "the runner died", true));
     expect(results(run)).toMatchObject([
-      { isError: true, content: expect.stringMatching(/^tool_execution_error: the runner died\n.*Do not repeat it/) },
+      {
+        isError: true,
+        content: expect.stringMatching(
+          /^tool_execution_error: the runner died\n.*Do not repeat it/,
+        ),
+      },
     ]);
     expect(run.next).toEqual({ do: "model" });
   });
@@ -705,13 +836,22 @@ describe("the step limit", () => {
     const run = startRun()
       .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), bounded))
       .apply((turn) => afterControl(turn, [outcome("c1")], bounded));
-    expect(types(run)).toEqual(["turn_start", "tool_use", "tool_result", "tool_summary", "turn_end", "done"]);
+    expect(types(run)).toEqual([
+      "turn_start",
+      "tool_use",
+      "tool_result",
+      "tool_summary",
+      "turn_end",
+      "done",
+    ]);
     expect(eventsOf(run, "done")).toMatchObject([{ reason: "max_turns_reached", turnCount: 1 }]);
   });
 
   it("AL-25: exhaustion with empty last text sends exactly the fallback text, and history stays whole", () => {
     const bounded = environment({ maxIterations: 1 });
-    const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1", "nope")] }), bounded));
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step("", { calls: [call("c1", "nope")] }), bounded),
+    );
     expect(run.next).toEqual({
       do: "finish",
       reply: "[Reached the maximum number of steps without completing the request.]",
@@ -773,16 +913,26 @@ describe("endings that are not an answer", () => {
       suggestion: "Retry later.",
       retryable: true,
     });
-    expect(run.next).toEqual({ do: "finish", reply: noticeText("failedForNow", "en"), reason: "api_overloaded" });
+    expect(run.next).toEqual({
+      do: "finish",
+      reply: noticeText("failedForNow", "en"),
+      reason: "api_overloaded",
+    });
     expect(roles(run)).toEqual(["user", "assistant"]);
   });
 
   it("a failure that will not pass says so, a full context says what to do", () => {
-    const lasting = stepped(startRun(), "", { failure: { ...failure, code: "api_auth_error", retryable: false } });
+    const lasting = stepped(startRun(), "", {
+      failure: { ...failure, code: "api_auth_error", retryable: false },
+    });
     expect(lasting.next).toMatchObject({ reply: noticeText("failedForAccess", "en") });
-    const wrong = stepped(startRun(), "", { failure: { ...failure, code: "api_bad_request", retryable: false } });
+    const wrong = stepped(startRun(), "", {
+      failure: { ...failure, code: "api_bad_request", retryable: false },
+    });
     expect(wrong.next).toMatchObject({ reply: noticeText("failedForRequest", "en") });
-    const full = stepped(startRun(), "", { failure: { ...failure, code: "context_overflow", retryable: false } });
+    const full = stepped(startRun(), "", {
+      failure: { ...failure, code: "context_overflow", retryable: false },
+    });
     expect(full.next).toMatchObject({ reply: noticeText("tooLong", "en") });
   });
 
@@ -793,7 +943,10 @@ describe("endings that are not an answer", () => {
       reply: `I will not\n\n${noticeText("refusal", "en")}`,
       reason: "refusal",
     });
-    expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: "I will not" }] });
+    expect(run.history.at(-1)).toEqual({
+      role: "assistant",
+      content: [{ type: "text", text: "I will not" }],
+    });
     expect(eventsOf(run, "done")).toMatchObject([{ reason: "refusal", final: "I will not" }]);
   });
 
@@ -809,7 +962,11 @@ describe("endings that are not an answer", () => {
   it("EE-2: a cancel while the model generates ends the run with reason cancelled", () => {
     const run = heard(startRun(), cancel);
     expect(types(run)).toEqual(["turn_start", "done"]);
-    expect(run.next).toEqual({ do: "finish", reply: noticeText("stopped", "en"), reason: "cancelled" });
+    expect(run.next).toEqual({
+      do: "finish",
+      reply: noticeText("stopped", "en"),
+      reason: "cancelled",
+    });
     expect(roles(run)).toEqual(["user", "assistant"]);
   });
 
@@ -818,7 +975,11 @@ describe("endings that are not an answer", () => {
     heard(run, outcome("c1", "first"), cancel, outcome("c2", "too late"));
     expect(results(run)).toMatchObject([
       { id: "c1", content: "first", isError: false },
-      { id: "c2", content: expect.stringMatching(/^tool_execution_error: cancelled/), isError: true },
+      {
+        id: "c2",
+        content: expect.stringMatching(/^tool_execution_error: cancelled/),
+        isError: true,
+      },
     ]);
     expect(types(run)).toEqual([
       "turn_start",
@@ -846,7 +1007,9 @@ describe("endings that are not an answer", () => {
     const run = stepped(startRun(), "", { calls: [call("c1"), call("c2")] });
     heard(run, outcome("c2"));
     run.apply((turn) => abandonTurn(turn, env, "crashed 5 times"));
-    expect(eventsOf(run, "error")).toMatchObject([{ code: "internal_error", message: "crashed 5 times" }]);
+    expect(eventsOf(run, "error")).toMatchObject([
+      { code: "internal_error", message: "crashed 5 times" },
+    ]);
     expect(run.next).toMatchObject({ do: "finish", reply: noticeText("abandoned", "en") });
     expect(modelMessagesOf(run.history)).toBe(run.history);
     expect(results(run).map(({ isError }) => isError)).toEqual([true, false]);

@@ -136,7 +136,10 @@ export function startTurn({
 }
 
 /** What a message brings for a conversation that has just begun: where others have spoken since, it comes too late. */
-function givenHistory({ history: given = [] }: InboundMessage, history: readonly Message[]): readonly Message[] {
+function givenHistory(
+  { history: given = [] }: InboundMessage,
+  history: readonly Message[],
+): readonly Message[] {
   return history.length === 0 ? given : [];
 }
 
@@ -164,7 +167,10 @@ export function atRevision(turn: TurnState, revision: number): TurnState {
 /** The turn of a message that no agent answers: nothing of it enters the history. `notice`: what the person reads. */
 export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): Transition {
   const suggestion = "Ask the operator who may use this agent.";
-  const error = { ...errorOf("permission_denied", "This agent does not answer this person here."), suggestion };
+  const error = {
+    ...errorOf("permission_denied", "This agent does not answer this person here."),
+    suggestion,
+  };
   return endError(newTurn(head, nowMs), { history: [], events: [], reply: notice, error });
 }
 
@@ -185,15 +191,21 @@ export function withNotes(
   const files = unreadFiles(turn.message);
   const notes = [
     ...(turn.notes ?? []),
-    ...(files.length === 0 ? [] : [noticeText("filesUnread", language, { files: files.join(", ") })]),
-    ...lost.map((what) => noticeText(what === "settings" ? "settingsLost" : "summaryLost", language)),
+    ...(files.length === 0
+      ? []
+      : [noticeText("filesUnread", language, { files: files.join(", ") })]),
+    ...lost.map((what) =>
+      noticeText(what === "settings" ? "settingsLost" : "summaryLost", language),
+    ),
     ...more,
   ];
   return notes.length === 0 ? turn : { ...turn, notes: [...new Set(notes)] };
 }
 
 function unreadFiles({ parts }: InboundMessage): string[] {
-  return parts.flatMap((part) => (part.type === "file" && part.state !== "ready" ? [part.name] : []));
+  return parts.flatMap((part) =>
+    part.type === "file" && part.state !== "ready" ? [part.name] : [],
+  );
 }
 
 /** What the model is offered now: tools, and calls of abilities, whose names no tool can have. */
@@ -249,7 +261,9 @@ function withLeftOutNote(
   if (leftOut === undefined) return { turn, events: [] };
   const note = leftOutNote(leftOut, languageOfMessage(turn.message, texts));
   const message = `The vendor refused the request; it was made without: ${kindsOf(leftOut).join(", ")}.`;
-  const events: EngineEvent[] = [{ type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") }];
+  const events: EngineEvent[] = [
+    { type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") },
+  ];
   return { turn: { ...turn, notes: [...new Set([...(turn.notes ?? []), note])] }, events };
 }
 
@@ -270,9 +284,14 @@ function withoutCutCalls(step: StepResult): StepResult {
 }
 
 /** At the length limit the last call may have been cut off before its arguments. */
-function isCutCall({ name, arguments: text }: ToolCall, stopReason: StepResult["stopReason"]): boolean {
+function isCutCall(
+  { name, arguments: text }: ToolCall,
+  stopReason: StepResult["stopReason"],
+): boolean {
   if (stopReason === "tool_use") return false;
-  return name === "" || !parseArguments(text).ok || (stopReason === "max_tokens" && text.trim() === "");
+  return (
+    name === "" || !parseArguments(text).ok || (stopReason === "max_tokens" && text.trim() === "")
+  );
 }
 
 /** A request that takes this share of the model's window is warned of. */
@@ -285,7 +304,9 @@ function warnFullWindow(
   { model: { info } }: TurnEnvironment,
 ): { turn: TurnState; events: EngineEvent[] } {
   const tokens = requestTokens(usage) ?? 0;
-  if (turn.tokensWarned === true || tokens < info.contextWindow * highShare) return { turn, events: [] };
+  if (turn.tokensWarned === true || tokens < info.contextWindow * highShare) {
+    return { turn, events: [] };
+  }
   const percent = Math.round((tokens / info.contextWindow) * 100);
   const message = `The request took ${percent} % of the model's window.`;
   const detail = `${tokens}/${info.contextWindow}`;
@@ -329,13 +350,20 @@ function putOffStep(
  * A cancel of this turn answers the open calls and ends the turn. `next` names the calls to dispatch now; calls that
  * run already are dispatched again only after a crash, by {@link resumeTurn}.
  */
-export function afterControl(turn: TurnState, entries: readonly ControlEntry[], env: TurnEnvironment): Transition {
+export function afterControl(
+  turn: TurnState,
+  entries: readonly ControlEntry[],
+  env: TurnEnvironment,
+): Transition {
   const cancelAt = entries.findIndex((entry) => isCancelOf(entry, turn));
   const cancel = entries[cancelAt];
   // Ends of calls that are stopped first are awaited after a cancel, too: one that stands behind it comes only once.
   const awaited = new Set(stoppedFirst(turn, env.abilities).map(attemptOf));
-  const isAwaited = (entry: ControlEntry): boolean => entry.type === "outcome" && awaited.has(entry.callId);
-  const before = entries.filter((entry, at) => cancel === undefined || at < cancelAt || isAwaited(entry));
+  const isAwaited = (entry: ControlEntry): boolean =>
+    entry.type === "outcome" && awaited.has(entry.callId);
+  const before = entries.filter(
+    (entry, at) => cancel === undefined || at < cancelAt || isAwaited(entry),
+  );
   const isEnding = cancel !== undefined || turn.stopping !== undefined;
   const applied = applyControlEntries(turn, before, { env, ending: isEnding });
   const records = { history: [], events: applied.events };
@@ -349,7 +377,12 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
 function stopTurn(turn: TurnState, reason: string, env: TurnEnvironment): Transition {
   const calls = stoppedFirst(turn, env.abilities);
   if (calls.length === 0) return cancelTurn(turn, reason, env);
-  return { turn: { ...turn, stopping: reason }, history: [], events: [], next: { do: "stop", calls } };
+  return {
+    turn: { ...turn, stopping: reason },
+    history: [],
+    events: [],
+    next: { do: "stop", calls },
+  };
 }
 
 /** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
@@ -365,7 +398,12 @@ function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
   if (turn.calls.length > 0) return nextInRound(move, env);
   const first = beforeModel(turn, env);
   if (first !== undefined) return { turn, history: [], events: [], next: first };
-  return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
+  return {
+    turn,
+    history: [],
+    events: [],
+    next: { do: turn.message.command === undefined ? "model" : "compact" },
+  };
 }
 
 /**
@@ -373,7 +411,11 @@ function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
  * whenever `next` is `model`. It takes them in order up to the first that needs a turn of its own: a command, another agent's or another person's message, one whose references are
  * not fetched, or one over the limit of a turn. While a call is open it takes none, so that results follow their calls.
  */
-export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], env: TurnEnvironment): Transition {
+export function absorb(
+  turn: TurnState,
+  waiting: readonly QueuedMessage[],
+  env: TurnEnvironment,
+): Transition {
   if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
   const first = beforeModel(turn, env);
   if (first !== undefined) return { turn, history: [], events: [], next: first };
@@ -381,7 +423,10 @@ export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], env: 
   const stop = waiting.findIndex(({ message }) => !joins(message, turn));
   const taken = waiting.slice(
     0,
-    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, env.limits.maxAbsorbed - before.length)),
+    Math.min(
+      stop === -1 ? waiting.length : stop,
+      Math.max(0, env.limits.maxAbsorbed - before.length),
+    ),
   );
   if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
   const absorbed = taken.map(({ seq, message }) => ({
@@ -447,14 +492,23 @@ function hasOptions({ output, model }: InboundMessage): boolean {
 export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
   const resumed = continueTurn({ turn, started: runningCalls(turn), approvals: [] }, env);
   return resumed.next.do === "model" && turn.calls.length === 0
-    ? after({ history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] }, resumed)
+    ? after(
+        { history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] },
+        resumed,
+      )
     : resumed;
 }
 
 /** The end of a helper's turn before another model step: the message that it works for has none left. */
 export function outOfSteps(turn: TurnState): Transition {
   const history = [assistantText(exhaustedText)];
-  return endDone(turn, { history, events: [], reply: exhaustedText, reason: "max_turns_reached", final: "" });
+  return endDone(turn, {
+    history,
+    events: [],
+    reply: exhaustedText,
+    reason: "max_turns_reached",
+    final: "",
+  });
 }
 
 /** What the model reads as the result of a call that was broken off. */
@@ -484,7 +538,11 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
   const used =
     turn.calls.length > 0
       ? { turn: closed.turn, events: [] }
-      : withUnanswered(closed.turn, { text: said, use: live?.broken?.use, step: live?.broken ?? {} }, env);
+      : withUnanswered(
+          closed.turn,
+          { text: said, use: live?.broken?.use, step: live?.broken ?? {} },
+          env,
+        );
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
   const shown = shownTextOf(said, env.abilities, env.known);
   return endDone(withText(withThinking(used.turn, { parts }), shown), {
@@ -513,7 +571,10 @@ function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLang
   const lists: [string, string[]][] = [
     [
       done,
-      [...(earlierTools > 0 ? [earlier(earlierTools)] : []), ...namesOf(tools.filter(({ state }) => state === "done"))],
+      [
+        ...(earlierTools > 0 ? [earlier(earlierTools)] : []),
+        ...namesOf(tools.filter(({ state }) => state === "done")),
+      ],
     ],
     [failed, namesOf(tools.filter(({ state }) => state === "failed"))],
     [maybe, namesOf(handedOut.filter(({ effect }) => effect !== "pure"))],
@@ -521,7 +582,9 @@ function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLang
     [harmless, namesOf(handedOut.filter(({ effect }) => effect === "pure"))],
     [notRun, namesOf(open.filter(({ state }) => state === "waiting_approval"))],
   ];
-  const lines = lists.filter(([, names]) => names.length > 0).map(([label, names]) => `- ${label}${names.join(comma)}`);
+  const lines = lists
+    .filter(([, names]) => names.length > 0)
+    .map(([label, names]) => `- ${label}${names.join(comma)}`);
   return [noticeText(reason, language), ...lines].join("\n");
 }
 
@@ -543,7 +606,11 @@ function withCounts(names: readonly string[]): string[] {
  * Gives a message up after too many crashes, whether its turn has started or not. The `error` event carries `reason`;
  * the person gets a notice.
  */
-export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnvironment, reason: string): Transition {
+export function abandonTurn(
+  subject: TurnState | QueuedMessage,
+  env: TurnEnvironment,
+  reason: string,
+): Transition {
   const started = "turnId" in subject;
   const turn = started ? subject : newTurn(subject, env.nowMs);
   const words = {
@@ -553,7 +620,10 @@ export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnviron
   const closed = closeRound(turn, words, env);
   const reply = noticeFor(turn, "abandoned", env.texts);
   return endError(closed.turn, {
-    history: answering(turn, [...(started ? closed.history : [userMessageOf(subject.message)]), assistantText(reply)]),
+    history: answering(turn, [
+      ...(started ? closed.history : [userMessageOf(subject.message)]),
+      assistantText(reply),
+    ]),
     events: closed.events,
     reply,
     error: errorOf("internal_error", reason),

@@ -58,7 +58,11 @@ export interface ViewOptions {
  * What the person sees while the turn runs: the finished steps, and the one that is streaming. The
  * answer only grows, over steps and crashes, except that a step that begins anew takes its own text back.
  */
-export function runningView(turn: TurnState, live: LiveStep | undefined, options: ViewOptions): ReplyView {
+export function runningView(
+  turn: TurnState,
+  live: LiveStep | undefined,
+  options: ViewOptions,
+): ReplyView {
   const { text, thinking } = shownOf(turn);
   return {
     v: 1,
@@ -84,7 +88,8 @@ function retryNote(
 ): Pick<ReplyFooter, "note"> {
   const hasSaid = live !== undefined && (live.text !== "" || live.thinking !== "");
   const before = putOff === undefined ? 0 : putOff.used.attempts;
-  const waits = putOff === undefined || hasSaid ? undefined : { ...putOff, tries: 0, next: undefined };
+  const waits =
+    putOff === undefined || hasSaid ? undefined : { ...putOff, tries: 0, next: undefined };
   const retry = live?.retry ?? waits;
   if (retry === undefined) return {};
   const { code, tries, atMs, next } = retry;
@@ -101,7 +106,11 @@ function retryNote(
  * answer ends with the reply, and begins with what the running views showed whenever the last step
  * ended by itself or was cancelled with its live text.
  */
-export function finalView(turn: TurnState, end: { reply: string; reason: string }, options: ViewOptions): ReplyView {
+export function finalView(
+  turn: TurnState,
+  end: { reply: string; reason: string },
+  options: ViewOptions,
+): ReplyView {
   const { text, thinking } = shownOf(turn);
   return {
     v: 1,
@@ -118,7 +127,11 @@ export function finalView(turn: TurnState, end: { reply: string; reason: string 
 const maxRatedTools = 8;
 
 /** What people rate: an answer, not a notice of how a turn has ended. */
-function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): Pick<ReplyView, "rated"> {
+function ratedOf(
+  turn: TurnState,
+  reason: string,
+  { ratedModel }: ViewOptions,
+): Pick<ReplyView, "rated"> {
   if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
   if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
   const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
@@ -130,7 +143,11 @@ function ratedOf(turn: TurnState, reason: string, { ratedModel }: ViewOptions): 
 const limitReasons: ReadonlySet<string> = new Set(["max_tokens", "max_turns_reached"]);
 
 /** Reasons of endings that another try of the same message would have as well. */
-const hopelessReasons: ReadonlySet<string> = new Set(["api_auth_error", "api_bad_request", "context_overflow"]);
+const hopelessReasons: ReadonlySet<string> = new Set([
+  "api_auth_error",
+  "api_bad_request",
+  "context_overflow",
+]);
 
 function againOf({ turnId, message }: TurnState, reason: string): Pick<ReplyView, "again"> {
   const { session, sender, chatType, reply, command } = message;
@@ -139,7 +156,9 @@ function againOf({ turnId, message }: TurnState, reason: string): Pick<ReplyView
   const isChat = reply.channel === "feishu" && chatType !== "api";
   if (wish === undefined || !isChat || command !== undefined) return {};
   const { messageId, chatId, inThread } = reply;
-  return { again: { wish, session, turnId, person: sender.id, messageId, chatId, chatType, inThread } };
+  return {
+    again: { wish, session, turnId, person: sender.id, messageId, chatId, chatType, inThread },
+  };
 }
 
 /** Reasons of endings in which the model had its say. */
@@ -265,7 +284,11 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
 
 const maxTaskChars = 80;
 
-function wordsOf({ words, helper, arguments: given }: CallState): Pick<ShownTool, "words" | "helper"> {
+function wordsOf({
+  words,
+  helper,
+  arguments: given,
+}: CallState): Pick<ShownTool, "words" | "helper"> {
   const shown = words === undefined ? {} : { words };
   if (helper === undefined) return shown;
   const task = typeof given["task"] === "string" ? given["task"] : JSON.stringify(given);
@@ -285,8 +308,12 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
     const isAway = state === "running" && call.runnerIsAway === true;
     const startedAtMs = call.startedAtMs ?? nowMs;
     const shown = { id: call.id, name: call.name, ...wordsOf(call), state, startedAtMs } as const;
-    if (shown.helper === undefined || wait === undefined) return [{ ...shown, ...(isAway ? { isAway } : {}) }];
-    return [{ ...shown, helper: { ...shown.helper, wait: { about: wait.about, tool: wait.tool } } }];
+    if (shown.helper === undefined || wait === undefined) {
+      return [{ ...shown, ...(isAway ? { isAway } : {}) }];
+    }
+    return [
+      { ...shown, helper: { ...shown.helper, wait: { about: wait.about, tool: wait.tool } } },
+    ];
   });
   return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
 }
@@ -309,12 +336,21 @@ function sharedOf({
   language,
   bilingual,
 }: ViewOptions): Pick<ReplyView, "maxCards" | "language" | "bilingual"> {
-  return { language, ...(bilingual === true ? { bilingual } : {}), ...(maxCards === undefined ? {} : { maxCards }) };
+  return {
+    language,
+    ...(bilingual === true ? { bilingual } : {}),
+    ...(maxCards === undefined ? {} : { maxCards }),
+  };
 }
 
 /** How long it took; nothing of a call that ended while it waited for people. */
-function durationOf(call: CallState, { nowMs, timing }: EndedFacts): Pick<ShownTool, "elapsedMs" | "queuedMs"> {
+function durationOf(
+  call: CallState,
+  { nowMs, timing }: EndedFacts,
+): Pick<ShownTool, "elapsedMs" | "queuedMs"> {
   if (call.state !== "running") return {};
   const elapsedMs = Math.max(0, nowMs - (call.startedAtMs ?? nowMs));
-  return timing === undefined ? { elapsedMs } : { elapsedMs, queuedMs: Math.min(elapsedMs, timing.queuedMs) };
+  return timing === undefined
+    ? { elapsedMs }
+    : { elapsedMs, queuedMs: Math.min(elapsedMs, timing.queuedMs) };
 }

@@ -1,4 +1,9 @@
-import { defineProgramTool, type LocalText, type ProgramTool, type ToolProgram } from "@larkline/tool-kit";
+import {
+  defineProgramTool,
+  type LocalText,
+  type ProgramTool,
+  type ToolProgram,
+} from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 const timeoutMs = 60_000;

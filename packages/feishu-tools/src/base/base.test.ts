@@ -55,40 +55,49 @@ describe("tables of a Base", () => {
     });
     expect(changed).toContain('{"Days":2,"State":"open"}');
     expect(table.records[0]?.fields).toMatchObject({ Task: "Write", State: "done", Days: null });
-    expect(await call("delete_records", { base, records: [{ id: record, first_column: "Ship" }] })).toMatchObject({
+    expect(
+      await call("delete_records", { base, records: [{ id: record, first_column: "Ship" }] }),
+    ).toMatchObject({
       ok: false,
       error: expect.stringContaining('says "Write"'),
     });
     await textOf("delete_records", { base, records: [{ id: record, first_column: "Write" }] });
     expect(table.records.map(({ fields }) => fields["Task"])).toEqual(["Ship"]);
-    expect(await textOf("delete_records", { base, records: [{ id: record, first_column: "Write" }] })).toContain(
-      "not there",
-    );
+    expect(
+      await textOf("delete_records", { base, records: [{ id: record, first_column: "Write" }] }),
+    ).toContain("not there");
   });
 
   it("name their fields when a value does not fit, before anything is written", async () => {
     const world = await tableWorld();
-    const tryRow = async (row: object) => await world.call("add_records", { base: world.base, rows: [row] });
+    const tryRow = async (row: object) =>
+      await world.call("add_records", { base: world.base, rows: [row] });
     expect(await tryRow({ Owner: "Ann" })).toMatchObject({
       error: expect.stringContaining('The table has: "Task" (text'),
     });
-    expect(await tryRow({ Due: "soon" })).toMatchObject({ error: expect.stringContaining("takes a date such as") });
-    expect(await tryRow({ Who: ["Ann"] })).toMatchObject({ error: expect.stringContaining("takes open ids") });
+    expect(await tryRow({ Due: "soon" })).toMatchObject({
+      error: expect.stringContaining("takes a date such as"),
+    });
+    expect(await tryRow({ Who: ["Ann"] })).toMatchObject({
+      error: expect.stringContaining("takes open ids"),
+    });
     expect(added(world)).toEqual([]);
   });
 
   it("are seen by those who may: others get a reason, roles an empty answer that says so", async () => {
     const world = await tableWorld();
     await world.textOf("add_records", { base: world.base, rows: [{ Task: "Write" }] });
-    expect(await world.call("list_tables", { base: world.base }, { person: world.bob })).toMatchObject({
+    expect(
+      await world.call("list_tables", { base: world.base }, { person: world.bob }),
+    ).toMatchObject({
       ok: false,
       error: expect.stringContaining("may not do this with the Base"),
     });
     world.platform.work.share(world.appToken, world.bob, "view");
     world.platform.work.tables.hideRecords(world.appToken, world.bob);
-    expect(await world.textOf("search_records", { base: world.base }, { person: world.bob })).toContain(
-      "may not see them",
-    );
+    expect(
+      await world.textOf("search_records", { base: world.base }, { person: world.bob }),
+    ).toContain("may not see them");
   });
 
   it("get a new field once", async () => {
@@ -101,7 +110,9 @@ describe("tables of a Base", () => {
     const field = { base: world.base, name: "Size", type: "select", options: ["S", "L"] };
     await world.textOf("add_field", field);
     expect(world.table.fields.filter(({ field_name }) => field_name === "Size")).toHaveLength(1);
-    expect(await world.call("add_field", field)).toMatchObject({ error: expect.stringContaining("already") });
+    expect(await world.call("add_field", field)).toMatchObject({
+      error: expect.stringContaining("already"),
+    });
   });
 });
 
@@ -123,7 +134,11 @@ describe("rows whose answer is lost", () => {
   it("are there once although no condition can find them", async () => {
     const world = await tableWorld();
     world.platform.work.setRepeatedKey("conflict");
-    world.platform.faults.add({ match: { path: /batch_create$/ }, times: 1, action: { kind: "lose_response" } });
+    world.platform.faults.add({
+      match: { path: /batch_create$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     await world.textOf("add_records", { base: world.base, rows: [{ Who: [world.ann] }] });
     expect(added(world)).toEqual([{ Who: [{ id: world.ann }] }]);
   });
@@ -133,9 +148,20 @@ describe("rows whose answer is lost", () => {
     const { base, table } = world;
     await world.textOf("add_records", { base, rows: [{ Task: "Write" }, { Task: "Ship" }] });
     const [write, ship] = table.records.map(({ record_id }) => record_id);
-    world.platform.faults.add({ match: { path: /batch_update$/ }, times: 2, action: { kind: "lose_response" } });
-    await world.textOf("update_records", { base, changes: [{ record: write, values: { Days: 3 } }] });
-    world.platform.faults.add({ match: { path: /batch_delete$/ }, times: 1, action: { kind: "lose_response" } });
+    world.platform.faults.add({
+      match: { path: /batch_update$/ },
+      times: 2,
+      action: { kind: "lose_response" },
+    });
+    await world.textOf("update_records", {
+      base,
+      changes: [{ record: write, values: { Days: 3 } }],
+    });
+    world.platform.faults.add({
+      match: { path: /batch_delete$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     await world.textOf("delete_records", { base, records: [{ id: ship, first_column: "Ship" }] });
     expect(table.records.map(({ fields }) => fields)).toEqual([{ Task: "Write", Days: 3 }]);
   });

@@ -14,7 +14,15 @@ import {
   targetOf,
   type WorkToolSettings,
 } from "../platform.ts";
-import { type Field, fieldsText, fieldTypeNames, fieldTypes, platformRow, shownValue, typeNameOf } from "./values.ts";
+import {
+  type Field,
+  fieldsText,
+  fieldTypeNames,
+  fieldTypes,
+  platformRow,
+  shownValue,
+  typeNameOf,
+} from "./values.ts";
 
 type Settings = Required<WorkToolSettings> & { lanes: Lanes };
 
@@ -26,7 +34,8 @@ const remedies: Remedies = {
   1254045: "The table has no field of this name; list its tables.",
   1254014: "The table has a field of this name already.",
   1254018: "The platform does not take this filter.",
-  1254302: "The person may not do this with the Base: its owner has to share it, or give them a role.",
+  1254302:
+    "The person may not do this with the Base: its owner has to share it, or give them a role.",
   1254304: "The Base has advanced permissions, and the person lacks the role.",
   1254306: "The company's plan does not allow this.",
   1254104: "These are too many records for one call.",
@@ -38,7 +47,10 @@ const remedies: Remedies = {
 const table = {
   base: Type.String({ minLength: 1, maxLength: 500, description: "Link to the Base, or its id." }),
   table: Type.Optional(
-    Type.String({ maxLength: 100, description: "Id of the table, tbl…, when the link does not name it." }),
+    Type.String({
+      maxLength: 100,
+      description: "Id of the table, tbl…, when the link does not name it.",
+    }),
   ),
 };
 const row = Type.Record(Type.String({ maxLength: 200 }), Type.Unknown(), {
@@ -54,13 +66,20 @@ interface TablePlace {
 }
 
 /** Follows a link of a Base, or of a page in a wiki that holds one. */
-async function baseAt(platform: Platform, text: string): Promise<{ appToken: string; table: string | undefined }> {
+async function baseAt(
+  platform: Platform,
+  text: string,
+): Promise<{ appToken: string; table: string | undefined }> {
   const target = targetOf(text);
   const named = target.query.get("table") ?? undefined;
-  if (target.kind === "base" || target.kind === "unknown") return { appToken: target.id, table: named };
+  if (target.kind === "base" || target.kind === "unknown") {
+    return { appToken: target.id, table: named };
+  }
   if (target.kind !== "wiki") throw new Error(`This is a link to ${target.kind}, not to a Base.`);
   const node = await wikiNodeAt(platform, target.id);
-  if (node.type !== "bitable") throw new Error(`This page of the wiki holds ${node.type}, not a Base.`);
+  if (node.type !== "bitable") {
+    throw new Error(`This page of the wiki holds ${node.type}, not a Base.`);
+  }
   return { appToken: node.object, table: named };
 }
 
@@ -78,17 +97,23 @@ async function fieldsOf(platform: Platform, path: TablePlace): Promise<Field[]> 
   const fields: Field[] = [];
   for (let page_token = ""; ;) {
     const params = { page_size: 100, ...(page_token === "" ? {} : { page_token }) };
-    const page = await platform.read((client, as) => client.bitable.v1.appTableField.list({ path, params }, as));
-    fields.push(
-      ...(page.items ?? []).map(({ field_id = "", field_name, type, is_primary = false, property }) => ({
-        id: field_id,
-        name: field_name,
-        type,
-        isPrimary: is_primary,
-        options: (property?.options ?? []).map(({ name = "" }) => name),
-      })),
+    const page = await platform.read((client, as) =>
+      client.bitable.v1.appTableField.list({ path, params }, as),
     );
-    if (page.has_more !== true || (page.page_token ?? "") === "" || fields.length >= 1_000) return fields;
+    fields.push(
+      ...(page.items ?? []).map(
+        ({ field_id = "", field_name, type, is_primary = false, property }) => ({
+          id: field_id,
+          name: field_name,
+          type,
+          isPrimary: is_primary,
+          options: (property?.options ?? []).map(({ name = "" }) => name),
+        }),
+      ),
+    );
+    if (page.has_more !== true || (page.page_token ?? "") === "" || fields.length >= 1_000) {
+      return fields;
+    }
     page_token = page.page_token ?? "";
   }
 }
@@ -109,7 +134,11 @@ function shownRow(fields: readonly Field[], { record_id, fields: values }: Row):
   return `${record_id ?? ""} ${JSON.stringify(Object.fromEntries(shown))}`;
 }
 
-async function rowsOf(platform: Platform, path: TablePlace, ids: readonly string[]): Promise<Row[]> {
+async function rowsOf(
+  platform: Platform,
+  path: TablePlace,
+  ids: readonly string[],
+): Promise<Row[]> {
   const { records = [] } = await platform.read((client, as) =>
     client.bitable.v1.appTableRecord.batchGet({ path, data: { record_ids: [...ids] } }, as),
   );
@@ -120,7 +149,8 @@ function listTool(settings: Settings): HandlerTool {
   return defineTool({
     ...common,
     name: "list_tables",
-    description: "Lists the tables of a Base with their fields and choices. Call it before you read or write records.",
+    description:
+      "Lists the tables of a Base with their fields and choices. Call it before you read or write records.",
     title: { zh: "看多维表格的结构", en: "See the tables of a Base" },
     summary: { zh: "看多维表格 {base} 的结构", en: "See the tables of the Base {base}" },
     input: Type.Object({ base: table.base }, { additionalProperties: false }),
@@ -139,8 +169,12 @@ function listTool(settings: Settings): HandlerTool {
           `- ${name}: table ${table_id}, fields ${fieldsText(await fieldsOf(platform, { app_token, table_id }))}`,
         );
       }
-      lines.push(...items.slice(maxDescribed).map(({ table_id, name }) => `- ${name}: table ${table_id}`));
-      return lines.length === 0 ? "The Base has no tables that the person may see." : quoted(base, lines.join("\n"));
+      lines.push(
+        ...items.slice(maxDescribed).map(({ table_id, name }) => `- ${name}: table ${table_id}`),
+      );
+      return lines.length === 0
+        ? "The Base has no tables that the person may see."
+        : quoted(base, lines.join("\n"));
     },
   });
 }
@@ -172,9 +206,13 @@ interface Condition {
 function platformCondition(fields: readonly Field[], { field: name, operator, value }: Condition) {
   const field = fields.find((one) => one.name === name);
   if (field === undefined) {
-    throw new Error(`There is no field ${JSON.stringify(name)}. The table has: ${fieldsText(fields)}`);
+    throw new Error(
+      `There is no field ${JSON.stringify(name)}. The table has: ${fieldsText(fields)}`,
+    );
   }
-  if (operator === "isEmpty" || operator === "isNotEmpty") return { field_name: name, operator, value: [] };
+  if (operator === "isEmpty" || operator === "isNotEmpty") {
+    return { field_name: name, operator, value: [] };
+  }
   const at = field.type === fieldTypes.date ? Date.parse(value ?? "") : Number.NaN;
   return {
     field_name: name,
@@ -199,16 +237,22 @@ function searchTool(settings: Settings): HandlerTool {
               {
                 field: Type.String({ maxLength: 200 }),
                 operator: Type.Enum([...operators]),
-                value: Type.Optional(Type.String({ maxLength: 1_000, description: "Dates as ISO 8601." })),
+                value: Type.Optional(
+                  Type.String({ maxLength: 1_000, description: "Dates as ISO 8601." }),
+                ),
               },
               { additionalProperties: false },
             ),
             { maxItems: 50 },
           ),
         ),
-        any: Type.Optional(Type.Boolean({ description: "One condition suffices. Default: all must hold." })),
+        any: Type.Optional(
+          Type.Boolean({ description: "One condition suffices. Default: all must hold." }),
+        ),
         fields: Type.Optional(Type.Array(Type.String({ maxLength: 200 }), { maxItems: 200 })),
-        page_token: Type.Optional(Type.String({ maxLength: 500, description: "Of a former answer: goes on there." })),
+        page_token: Type.Optional(
+          Type.String({ maxLength: 500, description: "Of a former answer: goes on there." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -227,7 +271,10 @@ function searchTool(settings: Settings): HandlerTool {
         client.bitable.v1.appTableRecord.search(
           {
             path,
-            params: { page_size: maxShownRows, ...(page_token === undefined ? {} : { page_token }) },
+            params: {
+              page_size: maxShownRows,
+              ...(page_token === undefined ? {} : { page_token }),
+            },
             data: {
               ...(conditions.length === 0 ? {} : { filter }),
               ...(names === undefined ? {} : { field_names: names }),
@@ -240,7 +287,8 @@ function searchTool(settings: Settings): HandlerTool {
       if (rows.length === 0) {
         return "No record was found. In a Base with advanced permissions that can mean that the person may not see them.";
       }
-      const more = page.has_more === true ? `\nmore follow: page_token ${page.page_token ?? ""}` : "";
+      const more =
+        page.has_more === true ? `\nmore follow: page_token ${page.page_token ?? ""}` : "";
       return quoted(where.base, rows.map((one) => shownRow(fields, one)).join("\n") + more);
     },
   });
@@ -277,9 +325,12 @@ function addTool(settings: Settings): HandlerTool {
               { path, params: { client_token: keyOf(context, "rows") }, data: { records } },
               as,
             ),
-          result: (answer): string[] => (answer.records ?? []).map(({ record_id = "" }) => record_id),
+          result: (answer): string[] =>
+            (answer.records ?? []).map(({ record_id = "" }) => record_id),
           readBack: async () => {
-            const found = (await alike(platform, path, { fields, records })).filter((id) => !before.has(id));
+            const found = (await alike(platform, path, { fields, records })).filter(
+              (id) => !before.has(id),
+            );
             return found.length === 0 ? undefined : found;
           },
           // All rows of a call are added, or none.
@@ -288,7 +339,9 @@ function addTool(settings: Settings): HandlerTool {
           open: "whether the rows were added",
         });
       });
-      return ids.length === 0 ? `Added ${rows.length} rows.` : `Added ${rows.length} rows: ${ids.join(", ")}`;
+      return ids.length === 0
+        ? `Added ${rows.length} rows.`
+        : `Added ${rows.length} rows: ${ids.join(", ")}`;
     },
   });
 }
@@ -306,14 +359,21 @@ type Values = Parameters<
 async function alike(
   platform: Platform,
   path: TablePlace,
-  { fields, records }: { fields: readonly Field[]; records: readonly { fields: Record<string, unknown> }[] },
+  {
+    fields,
+    records,
+  }: { fields: readonly Field[]; records: readonly { fields: Record<string, unknown> }[] },
 ): Promise<string[]> {
   const searchable = new Set<number>([fieldTypes.text, fieldTypes.number, fieldTypes.select]);
   const typeOf = (name: string): number => fields.find((field) => field.name === name)?.type ?? 0;
   const conditions = Object.entries(records[0]?.fields ?? {})
     .filter(([name, value]) => value !== null && value !== "" && searchable.has(typeOf(name)))
     .slice(0, 10)
-    .map(([field_name, value]) => ({ field_name, operator: "is" as const, value: [String(value)] }));
+    .map(([field_name, value]) => ({
+      field_name,
+      operator: "is" as const,
+      value: [String(value)],
+    }));
   if (conditions.length === 0) return [];
   const { items = [] } = await platform.read((client, as) =>
     client.bitable.v1.appTableRecord.search(
@@ -344,7 +404,8 @@ function updateTool(settings: Settings): HandlerTool {
   return defineTool({
     ...common,
     name: "update_records",
-    description: "Changes records of a table by their ids: the named fields only. The answer has the old values.",
+    description:
+      "Changes records of a table by their ids: the named fields only. The answer has the old values.",
     title: { zh: "修改多维表格记录", en: "Change rows of a table" },
     summary: { zh: "修改多维表格 {base}：{changes}", en: "Change the Base {base}: {changes}" },
     input: Type.Object(
@@ -377,11 +438,14 @@ function updateTool(settings: Settings): HandlerTool {
         const old = await rowsOf(platform, path, ids);
         await writeWithKey(platform, {
           windowMs: settings.keyWindowMs, // a repeat sets the same values
-          run: (client, as) => client.bitable.v1.appTableRecord.batchUpdate({ path, data: { records } }, as),
+          run: (client, as) =>
+            client.bitable.v1.appTableRecord.batchUpdate({ path, data: { records } }, as),
           result: () => true,
           readBack: async () => {
             const now = await rowsOf(platform, path, ids);
-            return records.every((one) => unsetIn(fields, one, now).length === 0) ? true : undefined;
+            return records.every((one) => unsetIn(fields, one, now).length === 0)
+              ? true
+              : undefined;
           },
           isDuplicate: (error) => isRefusal(error, usedKey),
           done: true,
@@ -390,8 +454,13 @@ function updateTool(settings: Settings): HandlerTool {
         const now = await rowsOf(platform, path, ids);
         // Some fields, such as stages, answer success and stay as they were.
         const kept = records.flatMap((one) => unsetIn(fields, one, now));
-        const warning = kept.length === 0 ? "" : `\nThe platform has not changed: ${[...new Set(kept)].join(", ")}`;
-        const was = old.map((one) => shownRow(fields, { ...one, fields: namedOnly(one.fields, changes) }));
+        const warning =
+          kept.length === 0
+            ? ""
+            : `\nThe platform has not changed: ${[...new Set(kept)].join(", ")}`;
+        const was = old.map((one) =>
+          shownRow(fields, { ...one, fields: namedOnly(one.fields, changes) }),
+        );
         return `Changed ${changes.length} rows.${warning}\n${quoted("old values", was.join("\n"))}`;
       });
     },
@@ -399,7 +468,11 @@ function updateTool(settings: Settings): HandlerTool {
 }
 
 /** Names of the fields that do not say what they were set to. */
-function unsetIn(fields: readonly Field[], { record_id, fields: wanted }: Row, rows: readonly Row[]): string[] {
+function unsetIn(
+  fields: readonly Field[],
+  { record_id, fields: wanted }: Row,
+  rows: readonly Row[],
+): string[] {
   const now = rows.find((one) => one.record_id === record_id)?.fields ?? {};
   return Object.entries(wanted).flatMap(([name, value]) => {
     const field = fields.find((one) => one.name === name);
@@ -410,7 +483,9 @@ function unsetIn(fields: readonly Field[], { record_id, fields: wanted }: Row, r
 /** People come back with names and more: their ids are what counts. */
 function comparable(field: Field | undefined, value: unknown): string {
   if (field?.type === fieldTypes.person && Array.isArray(value)) {
-    return value.map((one) => String(typeof one === "object" && one !== null && "id" in one ? one.id : "")).join();
+    return value
+      .map((one) => String(typeof one === "object" && one !== null && "id" in one ? one.id : ""))
+      .join();
   }
   return JSON.stringify(shownValue(field, value));
 }
@@ -430,13 +505,19 @@ function deleteTool(settings: Settings): HandlerTool {
     description:
       "Deletes records of a table by their ids. Give the value of the first column of each, so that the person who is asked sees what goes.",
     title: { zh: "删除多维表格记录", en: "Delete rows of a table" },
-    summary: { zh: "从多维表格 {base} 删除：{records}", en: "Delete from the Base {base}: {records}" },
+    summary: {
+      zh: "从多维表格 {base} 删除：{records}",
+      en: "Delete from the Base {base}: {records}",
+    },
     input: Type.Object(
       {
         ...table,
         records: Type.Array(
           Type.Object(
-            { id: Type.String({ minLength: 1, maxLength: 100 }), first_column: Type.String({ maxLength: 5_000 }) },
+            {
+              id: Type.String({ minLength: 1, maxLength: 100 }),
+              first_column: Type.String({ maxLength: 5_000 }),
+            },
             { additionalProperties: false },
           ),
           { minItems: 1, maxItems: 100 },
@@ -459,16 +540,20 @@ function deleteTool(settings: Settings): HandlerTool {
           const says = String(shownValue(primary, fields[primary?.name ?? ""]) ?? "");
           const claimed = named.find(({ id }) => id === record_id)?.first_column ?? "";
           if (says !== claimed) {
-            throw new Error(`The record ${record_id ?? ""} says ${JSON.stringify(says)} in its first column.`);
+            throw new Error(
+              `The record ${record_id ?? ""} says ${JSON.stringify(says)} in its first column.`,
+            );
           }
         }
         const records = there.flatMap(({ record_id }) => record_id ?? []);
         if (records.length === 0) return "These records are not there any more.";
         await writeWithKey(platform, {
           windowMs: settings.keyWindowMs, // what is deleted cannot be deleted again
-          run: (client, as) => client.bitable.v1.appTableRecord.batchDelete({ path, data: { records } }, as),
+          run: (client, as) =>
+            client.bitable.v1.appTableRecord.batchDelete({ path, data: { records } }, as),
           result: () => true,
-          readBack: async () => ((await rowsOf(platform, path, records)).length === 0 ? true : undefined),
+          readBack: async () =>
+            (await rowsOf(platform, path, records)).length === 0 ? true : undefined,
           isDuplicate: (error, wasUnanswered) => wasUnanswered && isRefusal(error, 1254043),
           open: "whether the rows were deleted",
         });
@@ -484,7 +569,10 @@ function fieldTool(settings: Settings): HandlerTool {
     name: "add_field",
     description: "Adds a field (a column) to a table of a Base.",
     title: { zh: "添加多维表格字段", en: "Add a field to a table" },
-    summary: { zh: "向多维表格 {base} 添加字段：{name}", en: "Add the field {name} to the Base {base}" },
+    summary: {
+      zh: "向多维表格 {base} 添加字段：{name}",
+      en: "Add the field {name} to the Base {base}",
+    },
     input: Type.Object(
       {
         ...table,
@@ -506,7 +594,10 @@ function fieldTool(settings: Settings): HandlerTool {
     run: async ({ name, type, options = [], ...where }, context) => {
       const platform = platformOf(context, settings, remedies);
       const path = await tableAt(platform, where);
-      const property = options.length === 0 ? {} : { property: { options: options.map((one) => ({ name: one })) } };
+      const property =
+        options.length === 0
+          ? {}
+          : { property: { options: options.map((one) => ({ name: one })) } };
       return await oneWriter(settings, { context, platform, path }, async () => {
         if ((await fieldsOf(platform, path)).some((field) => field.name === name)) {
           throw new Error(`The table has a field ${JSON.stringify(name)} already.`);
@@ -523,7 +614,8 @@ function fieldTool(settings: Settings): HandlerTool {
               as,
             ),
           result: () => true,
-          readBack: async () => ((await fieldsOf(platform, path)).some((one) => one.name === name) ? true : undefined),
+          readBack: async () =>
+            (await fieldsOf(platform, path)).some((one) => one.name === name) ? true : undefined,
           isDuplicate: (error) => isRefusal(error, usedKey),
           done: true,
           open: "whether the field was added",

@@ -52,12 +52,17 @@ export function fieldsText(fields: readonly Field[]): string {
 }
 
 /** The form in which the platform takes a row. Throws with words for the model, and all fields, where a value does not fit. */
-export function platformRow(fields: readonly Field[], row: Readonly<Record<string, unknown>>): Record<string, unknown> {
+export function platformRow(
+  fields: readonly Field[],
+  row: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(row).map(([name, value]) => {
       const field = fields.find((one) => one.name === name);
       if (field === undefined) {
-        throw new Error(`There is no field ${JSON.stringify(name)}. The table has: ${fieldsText(fields)}`);
+        throw new Error(
+          `There is no field ${JSON.stringify(name)}. The table has: ${fieldsText(fields)}`,
+        );
       }
       return [name, value === null ? null : platformValue(field, value)];
     }),
@@ -84,7 +89,9 @@ const writers: Readonly<Record<number, Writer>> = {
     takes: "open ids of people, which begin with ou_",
     write: (value) => {
       const ids = asTexts(value);
-      return ids?.every((id) => /^ou_[A-Za-z0-9]{1,60}$/.test(id)) === true ? ids.map((id) => ({ id })) : undefined;
+      return ids?.every((id) => /^ou_[A-Za-z0-9]{1,60}$/.test(id)) === true
+        ? ids.map((id) => ({ id }))
+        : undefined;
     },
   },
   [fieldTypes.phone]: {
@@ -93,7 +100,8 @@ const writers: Readonly<Record<number, Writer>> = {
   },
   [fieldTypes.link]: {
     takes: "an address",
-    write: (value) => (typeof value === "string" && URL.canParse(value) ? { text: value, link: value } : undefined),
+    write: (value) =>
+      typeof value === "string" && URL.canParse(value) ? { text: value, link: value } : undefined,
   },
 };
 
@@ -117,14 +125,18 @@ function platformValue({ name, type }: Field, value: unknown): unknown {
     throw new Error(`The field ${JSON.stringify(name)} cannot be written (${typeNameOf(type)}).`);
   }
   const written = writer.write(value);
-  if (written === undefined) throw new Error(`The field ${JSON.stringify(name)} takes ${writer.takes}.`);
+  if (written === undefined) {
+    throw new Error(`The field ${JSON.stringify(name)} takes ${writer.takes}.`);
+  }
   return written;
 }
 
 /** A value as a model reads it. */
 export function shownValue(field: Field | undefined, value: unknown): unknown {
   if (value === null || value === undefined) return null;
-  if (field?.type === fieldTypes.date && typeof value === "number") return new Date(value).toISOString();
+  if (field?.type === fieldTypes.date && typeof value === "number") {
+    return new Date(value).toISOString();
+  }
   if (Array.isArray(value)) {
     const parts = value.map((one) => shownPart(one));
     return field?.type === fieldTypes.text ? parts.join("") : parts;
@@ -136,7 +148,9 @@ export function shownValue(field: Field | undefined, value: unknown): unknown {
 function shownPart(part: unknown): unknown {
   if (typeof part !== "object" || part === null) return part;
   const { text, link, name, id } = part as Record<string, unknown>; // an object, as checked
-  if (typeof link === "string") return text === link || text === undefined ? link : `${String(text)} (${link})`;
+  if (typeof link === "string") {
+    return text === link || text === undefined ? link : `${String(text)} (${link})`;
+  }
   if (typeof text === "string") return text;
   if (typeof name === "string") return typeof id === "string" ? `${name} (${id})` : name;
   return typeof id === "string" ? id : JSON.stringify(part);

@@ -11,7 +11,9 @@ const review = { title: "Review", start: text("10:00"), end: text("11:00"), time
 
 /** Changes of this kind that took effect, by what they say. */
 function changesOf({ platform }: ToolWorld, kind: string): string[] {
-  return platform.work.changes.filter((change) => change.kind === kind).map(({ content }) => content);
+  return platform.work.changes
+    .filter((change) => change.kind === kind)
+    .map(({ content }) => content);
 }
 
 describe("reading the calendar", () => {
@@ -25,8 +27,17 @@ describe("reading the calendar", () => {
       end: at("09:30"),
       people: [ann],
     });
-    calendar.addEvent({ organizer: bob, summary: "Bob's dentist", start: at("11:00"), end: at("12:00") });
-    const list = await textOf("list_events", { from: text("00:00"), to: text("23:00"), time_zone: zone });
+    calendar.addEvent({
+      organizer: bob,
+      summary: "Bob's dentist",
+      start: at("11:00"),
+      end: at("12:00"),
+    });
+    const list = await textOf("list_events", {
+      from: text("00:00"),
+      to: text("23:00"),
+      time_zone: zone,
+    });
     expect(list).toContain(
       "- Mon 2026-12-07T09:00+08:00 to Mon 2026-12-07T09:30+08:00: Stand-up </ content-of-others> (by Bob",
     );
@@ -38,7 +49,10 @@ describe("reading the calendar", () => {
   it("refuses more than 40 days, and times without a zone", async () => {
     const { call } = await toolWorld();
     const wide = { from: "2026-01-01T00:00+08:00", to: "2026-03-01T00:00+08:00", time_zone: zone };
-    expect(await call("list_events", wide)).toMatchObject({ ok: false, error: "Ask for 40 days at most." });
+    expect(await call("list_events", wide)).toMatchObject({
+      ok: false,
+      error: "Ask for 40 days at most.",
+    });
     const bare = { from: "2026-01-01T00:00", to: text("00:00"), time_zone: zone };
     expect(await call("list_events", bare)).toMatchObject({
       ok: false,
@@ -55,19 +69,35 @@ describe("reading the calendar", () => {
     const { platform, ann, bob, textOf } = await toolWorld();
     const { calendar } = platform.work;
     calendar.addEvent({ organizer: ann, summary: "Mine", start: at("09:00"), end: at("10:00") });
-    calendar.addEvent({ organizer: bob, summary: "Salary talk", start: at("10:30"), end: at("12:00") });
+    calendar.addEvent({
+      organizer: bob,
+      summary: "Salary talk",
+      start: at("10:30"),
+      end: at("12:00"),
+    });
     const { roomId } = calendar.addRoom({ name: "Blue room", capacity: 6 });
     calendar.addRoom({ name: "Board room", capacity: 20, bookers: [bob] });
-    const input = { people: [bob], from: text("09:00"), to: text("13:00"), minutes: 30, time_zone: zone, room: "room" };
+    const input = {
+      people: [bob],
+      from: text("09:00"),
+      to: text("13:00"),
+      minutes: 30,
+      time_zone: zone,
+      room: "room",
+    };
     const found = await textOf("find_free_time", input);
     expect(found).toContain("- Bob: busy Mon 2026-12-07T10:30+08:00 to Mon 2026-12-07T12:00+08:00");
     expect(found).toContain(
       `- Mon 2026-12-07T10:00+08:00 to Mon 2026-12-07T10:30+08:00; rooms: Blue room (6 seats, ${roomId})`,
     );
-    expect(found).toContain("- Mon 2026-12-07T12:00+08:00 to Mon 2026-12-07T13:00+08:00; rooms: Blue room");
+    expect(found).toContain(
+      "- Mon 2026-12-07T12:00+08:00 to Mon 2026-12-07T13:00+08:00; rooms: Blue room",
+    );
     expect(found).not.toMatch(/Salary|Board/);
     calendar.setFreeBusy(bob, false);
-    expect(await textOf("find_free_time", input)).toContain("- Bob: does not show when they are busy");
+    expect(await textOf("find_free_time", input)).toContain(
+      "- Bob: does not show when they are busy",
+    );
   });
 
   it("takes busy times from a time, whatever their order and overlap", () => {
@@ -99,7 +129,11 @@ describe("creating events", () => {
     );
     expect(first).toContain("Invited: Bob (not answered), Blue (booked)");
     expect(calendar.notices).toMatchObject([{ kind: "invited", to: bob }]);
-    const second = await textOf("create_event", { ...review, title: "Other", rooms: [blue, red] }, { person: bob });
+    const second = await textOf(
+      "create_event",
+      { ...review, title: "Other", rooms: [blue, red] },
+      { person: bob },
+    );
     expect(second).toContain("Blue (declined: taken, or not to be had at this time), Red (booked)");
     expect([...calendar.events.values()].map(({ organizer }) => organizer)).toEqual([ann, bob]);
   });
@@ -108,25 +142,42 @@ describe("creating events", () => {
     const { call, platform } = await toolWorld();
     expect(await call("create_event", { ...review, time_zone: "Europe/Berlin" })).toMatchObject({
       ok: false,
-      error: "2026-12-07T10:00+08:00 has the offset +08:00, but Europe/Berlin has +01:00 then. Which time is meant?",
+      error:
+        "2026-12-07T10:00+08:00 has the offset +08:00, but Europe/Berlin has +01:00 then. Which time is meant?",
     });
-    expect(await call("create_event", { ...review, end: text("09:00") })).toMatchObject({ ok: false });
+    expect(await call("create_event", { ...review, end: text("09:00") })).toMatchObject({
+      ok: false,
+    });
     expect(platform.work.calendar.events.size).toBe(0);
   });
 
   it("creates one event and one invitation although both answers are lost", async () => {
     const world = await toolWorld();
     const { platform, bob, textOf } = world;
-    platform.faults.add({ match: { method: "POST", path: events }, times: 1, action: { kind: "lose_response" } });
-    platform.faults.add({ match: { method: "POST", path: attendees }, times: 1, action: { kind: "lose_response" } });
-    expect(await textOf("create_event", { ...review, people: [bob] })).toContain("Bob (not answered)");
+    platform.faults.add({
+      match: { method: "POST", path: events },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
+    platform.faults.add({
+      match: { method: "POST", path: attendees },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
+    expect(await textOf("create_event", { ...review, people: [bob] })).toContain(
+      "Bob (not answered)",
+    );
     expect(changesOf(world, "event.create")).toEqual(["Review"]);
     expect(changesOf(world, "event.invite")).toEqual([`Review ${bob}`]);
   });
 
   it("repeats under its key what never arrived", async () => {
     const world = await toolWorld();
-    world.platform.faults.add({ match: { method: "POST", path: events }, times: 2, action: { kind: "drop" } });
+    world.platform.faults.add({
+      match: { method: "POST", path: events },
+      times: 2,
+      action: { kind: "drop" },
+    });
     expect(await world.textOf("create_event", review)).toContain("Created the event");
     expect(changesOf(world, "event.create")).toEqual(["Review"]);
   });
@@ -134,7 +185,11 @@ describe("creating events", () => {
   it("makes an event beside an equal one", async () => {
     const world = await toolWorld();
     await world.textOf("create_event", review);
-    world.platform.faults.add({ match: { method: "POST", path: events }, times: 1, action: { kind: "drop" } });
+    world.platform.faults.add({
+      match: { method: "POST", path: events },
+      times: 1,
+      action: { kind: "drop" },
+    });
     expect(await world.textOf("create_event", review)).toContain("Created the event");
     expect(changesOf(world, "event.create")).toEqual(["Review", "Review"]);
   });
@@ -142,8 +197,16 @@ describe("creating events", () => {
   it("takes a conflict of keys for its own event", async () => {
     const world = await toolWorld();
     world.platform.work.setRepeatedKey("conflict");
-    world.platform.faults.add({ match: { method: "POST", path: events }, times: 1, action: { kind: "lose_response" } });
-    world.platform.faults.add({ match: { path: /instance_view$/ }, times: 1, action: { kind: "delay", delayMs: 1 } });
+    world.platform.faults.add({
+      match: { method: "POST", path: events },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
+    world.platform.faults.add({
+      match: { path: /instance_view$/ },
+      times: 1,
+      action: { kind: "delay", delayMs: 1 },
+    });
     expect(await world.textOf("create_event", review)).toContain("Created the event");
     expect(changesOf(world, "event.create")).toEqual(["Review"]);
   });
@@ -159,9 +222,20 @@ describe("creating events", () => {
   it("says that it is unknown when neither answer nor event can be seen", async () => {
     const world = await toolWorld({ settings: { keyWindowMs: 5_000, patienceMs: 0 } });
     const { platform, call } = world;
-    platform.faults.add({ match: { method: "POST", path: events }, times: 1, action: { kind: "lose_response" } });
-    platform.faults.add({ match: { path: /instance_view$/ }, times: 1, action: { kind: "delay", delayMs: 0 } });
-    platform.faults.add({ match: { path: /instance_view$/ }, action: { kind: "respond", status: 500 } });
+    platform.faults.add({
+      match: { method: "POST", path: events },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
+    platform.faults.add({
+      match: { path: /instance_view$/ },
+      times: 1,
+      action: { kind: "delay", delayMs: 0 },
+    });
+    platform.faults.add({
+      match: { path: /instance_view$/ },
+      action: { kind: "respond", status: 500 },
+    });
     expect(await call("create_event", review)).toMatchObject({ ok: false, unknown: true });
     expect(changesOf(world, "event.create")).toEqual(["Review"]);
   });
@@ -169,27 +243,39 @@ describe("creating events", () => {
   it("gives the event when it is not known whether people were invited, and change_event invites them once", async () => {
     const world = await toolWorld();
     const { platform, bob, textOf } = world;
-    platform.faults.add({ match: { method: "POST", path: attendees }, times: 1, action: { kind: "drop" } });
+    platform.faults.add({
+      match: { method: "POST", path: attendees },
+      times: 1,
+      action: { kind: "drop" },
+    });
     const answer = await textOf("create_event", { ...review, people: [bob] });
     expect(answer).toMatch(
       /^Created the event: .*\nBut inviting failed: .*cannot be seen whether the people and rooms were added/,
     );
     const event = /id (\w+)/.exec(answer)?.[1];
     await textOf("change_event", { event, time_zone: zone, add_people: [bob] });
-    expect(await textOf("change_event", { event, time_zone: zone, add_people: [bob] })).toContain("Bob (not answered)");
+    expect(await textOf("change_event", { event, time_zone: zone, add_people: [bob] })).toContain(
+      "Bob (not answered)",
+    );
     expect(changesOf(world, "event.invite")).toEqual([`Review ${bob}`]);
   });
 
   it("keeps the event when a guest cannot be invited, and says so", async () => {
     const world = await toolWorld();
     const { textOf, platform } = world;
-    const { roomId } = platform.work.calendar.addRoom({ name: "Board", capacity: 20, approval: true });
+    const { roomId } = platform.work.calendar.addRoom({
+      name: "Board",
+      capacity: 20,
+      approval: true,
+    });
     const answer = await textOf("create_event", { ...review, rooms: [roomId] });
     expect(answer).toContain(
       "But inviting failed: The platform does not take these values; a room that needs approval",
     );
     const reason = { ...review, rooms: [roomId], room_reason: "Board meeting" };
-    expect(await textOf("create_event", reason)).toContain("Board (still being booked, or waiting for approval)");
+    expect(await textOf("create_event", reason)).toContain(
+      "Board (still being booked, or waiting for approval)",
+    );
   }, 20_000);
 });
 
@@ -197,19 +283,38 @@ describe("changing events", () => {
   async function withEvent(): Promise<ToolWorld & { event: string }> {
     const world = await toolWorld();
     const { ann, bob, platform } = world;
-    const made = { organizer: ann, summary: "Review", start: at("10:00"), end: at("11:00"), people: [bob] };
+    const made = {
+      organizer: ann,
+      summary: "Review",
+      start: at("10:00"),
+      end: at("11:00"),
+      people: [bob],
+    };
     return { ...world, event: platform.work.calendar.addEvent(made).eventId };
   }
 
   it("changes what is given, tells those invited, and shows before and after", async () => {
     const world = await withEvent();
     const { event, textOf, platform, bob } = world;
-    platform.faults.add({ match: { method: "PATCH" }, times: 1, action: { kind: "lose_response" } });
-    const input = { event, time_zone: zone, start: text("14:00"), end: text("15:00"), remove_people: [bob] };
+    platform.faults.add({
+      match: { method: "PATCH" },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
+    const input = {
+      event,
+      time_zone: zone,
+      start: text("14:00"),
+      end: text("15:00"),
+      remove_people: [bob],
+    };
     const answer = await textOf("change_event", input);
     expect(answer).toContain('Was: "Review" Mon 2026-12-07T10:00+08:00');
     expect(answer).toContain('Is: "Review" Mon 2026-12-07T14:00+08:00');
-    expect(platform.work.calendar.events.get(event)).toMatchObject({ start: at("14:00") / 1_000, attendees: [] });
+    expect(platform.work.calendar.events.get(event)).toMatchObject({
+      start: at("14:00") / 1_000,
+      attendees: [],
+    });
     expect(platform.work.calendar.notices).toMatchObject([{ kind: "changed", to: bob }]);
     expect(changesOf(world, "event.change")).toEqual(["Review"]);
   });
@@ -227,7 +332,11 @@ describe("changing events", () => {
       start: at("16:00"),
       end: at("17:00"),
     });
-    const outcome = await call("change_event", { ...change, event: secret.eventId }, { person: bob });
+    const outcome = await call(
+      "change_event",
+      { ...change, event: secret.eventId },
+      { person: bob },
+    );
     expect(outcome).toMatchObject({ ok: false, error: expect.stringContaining("no such event") });
     expect(JSON.stringify(outcome)).not.toContain("Secret");
   });
@@ -239,9 +348,15 @@ describe("changing events", () => {
       ok: false,
       error: expect.stringContaining("Nothing was cancelled"),
     });
-    platform.faults.add({ match: { method: "DELETE" }, times: 1, action: { kind: "lose_response" } });
+    platform.faults.add({
+      match: { method: "DELETE" },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     expect(await textOf("cancel_event", { event, title: "Review" })).toContain("Cancelled");
-    expect(await textOf("cancel_event", { event, title: "Review" })).toBe("The event is cancelled already.");
+    expect(await textOf("cancel_event", { event, title: "Review" })).toBe(
+      "The event is cancelled already.",
+    );
     expect(changesOf(world, "event.cancel")).toEqual(["Review"]);
     expect(platform.work.calendar.notices).toMatchObject([{ kind: "cancelled", to: bob }]);
   });
@@ -249,10 +364,14 @@ describe("changing events", () => {
   it("answers an invitation as the person, once", async () => {
     const world = await withEvent();
     const { event, textOf, bob, platform } = world;
-    platform.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
-    expect(await textOf("answer_invitation", { event, answer: "decline" }, { person: bob })).toContain(
-      'Answered decline to "Review"',
-    );
+    platform.faults.add({
+      match: { path: /\/reply$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
+    expect(
+      await textOf("answer_invitation", { event, answer: "decline" }, { person: bob }),
+    ).toContain('Answered decline to "Review"');
     expect(changesOf(world, "event.reply")).toEqual(["Review decline"]);
   });
 

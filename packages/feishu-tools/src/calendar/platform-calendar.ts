@@ -10,7 +10,8 @@ export const calendarRemedies: Remedies = {
   190010: "The platform is still working at the same request.",
   190013: "The company's filter refuses these words.",
   193001: "There is no such event in the person's calendar.",
-  193002: "The person has no right to this calendar, event or room; only the organiser changes an event.",
+  193002:
+    "The person has no right to this calendar, event or room; only the organiser changes an event.",
   193003: "The event was cancelled.",
   193103: "Ask for 40 days at most.",
   193104: "There are too many events in this time; ask for a shorter one.",
@@ -59,7 +60,10 @@ export async function eventPath(
   return { calendar_id: await ownCalendar(platform), event_id: checkedId(eventId, "an event") };
 }
 
-export async function eventAt(platform: Platform, path: { calendar_id: string; event_id: string }): Promise<Event> {
+export async function eventAt(
+  platform: Platform,
+  path: { calendar_id: string; event_id: string },
+): Promise<Event> {
   const { event = {} } = await platform.read((client, as) =>
     client.calendar.v4.calendarEvent.get({ path, params: { user_id_type: "open_id" } }, as),
   );
@@ -80,14 +84,25 @@ export async function invitedTo(
   path: { calendar_id: string; event_id: string },
 ): Promise<Invited[]> {
   const { items = [] } = await platform.read((client, as) =>
-    client.calendar.v4.calendarEventAttendee.list({ path, params: { user_id_type: "open_id", page_size: 100 } }, as),
+    client.calendar.v4.calendarEventAttendee.list(
+      { path, params: { user_id_type: "open_id", page_size: 100 } },
+      as,
+    ),
   );
-  return items.map(({ type, user_id: user, room_id: room, display_name: name = "", rsvp_status: answer = "" }) => ({
-    kind: type === "user" ? "user" : type === "resource" ? "room" : "other",
-    id: user ?? room ?? "",
-    name,
-    answer,
-  }));
+  return items.map(
+    ({
+      type,
+      user_id: user,
+      room_id: room,
+      display_name: name = "",
+      rsvp_status: answer = "",
+    }) => ({
+      kind: type === "user" ? "user" : type === "resource" ? "room" : "other",
+      id: user ?? room ?? "",
+      name,
+      answer,
+    }),
+  );
 }
 
 /** Epoch ms; undefined for an event of whole days. */
@@ -98,7 +113,9 @@ function msOfTime(time: EventTime | undefined): number | undefined {
 /** When an event is, in this zone. */
 export function shownSpan({ start_time: start, end_time: end }: Event, zone: string): string {
   const [from, to] = [msOfTime(start), msOfTime(end)];
-  if (from === undefined || to === undefined) return `all day ${start?.date ?? ""} to ${end?.date ?? ""}`;
+  if (from === undefined || to === undefined) {
+    return `all day ${start?.date ?? ""} to ${end?.date ?? ""}`;
+  }
   return `${shownTime(from, zone)} to ${shownTime(to, zone)}`;
 }
 

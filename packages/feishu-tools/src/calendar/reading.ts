@@ -1,7 +1,13 @@
 import { defineTool, type HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { namesOf, PersonId } from "../people.ts";
-import { isRefusal, type Platform, platformOf, quoted, type WorkToolSettings } from "../platform.ts";
+import {
+  isRefusal,
+  type Platform,
+  platformOf,
+  quoted,
+  type WorkToolSettings,
+} from "../platform.ts";
 import { Moment, rangeOf, secondsOf, shownTime, TimeZone } from "../time.ts";
 import { calendarRemedies, type Event, ownCalendar, shownSpan } from "./platform-calendar.ts";
 
@@ -22,7 +28,11 @@ export function listTool(settings: Required<WorkToolSettings>): HandlerTool {
         to: Moment("End of the time, at most 40 days later."),
         time_zone: TimeZone,
         query: Type.Optional(
-          Type.String({ minLength: 1, maxLength: 100, description: "Only events whose title has these words." }),
+          Type.String({
+            minLength: 1,
+            maxLength: 100,
+            description: "Only events whose title has these words.",
+          }),
         ),
       },
       { additionalProperties: false },
@@ -40,9 +50,14 @@ export function listTool(settings: Required<WorkToolSettings>): HandlerTool {
       const all = await eventsBetween(platform, await ownCalendar(platform), range);
       const words = query?.toLowerCase() ?? "";
       const found = all.filter(({ summary = "" }) => summary.toLowerCase().includes(words));
-      if (found.length === 0) return "There are no such events in the person's calendar in this time.";
+      if (found.length === 0) {
+        return "There are no such events in the person's calendar in this time.";
+      }
       const lines = found.slice(0, maxShown).map((event) => lineOf(event, zone));
-      const more = found.length > maxShown ? `\n[${found.length - maxShown} more: ask for a shorter time]` : "";
+      const more =
+        found.length > maxShown
+          ? `\n[${found.length - maxShown} more: ask for a shorter time]`
+          : "";
       return quoted("calendar", lines.join("\n") + more);
     },
   });
@@ -99,18 +114,27 @@ export function freeTimeTool(settings: Required<WorkToolSettings>): HandlerTool 
     description:
       "Finds times when all of these people are free, and rooms that are free then. Names when each is busy, never with what. Look here before you create an event with others.",
     title: { zh: "查找空闲时间", en: "Find free time" },
-    summary: { zh: "在 {from} 到 {to} 之间查找空闲时间", en: "Find free time between {from} and {to}" },
+    summary: {
+      zh: "在 {from} 到 {to} 之间查找空闲时间",
+      en: "Find free time between {from} and {to}",
+    },
     input: Type.Object(
       {
-        people: Type.Array(PersonId, { maxItems: 10, description: "People besides the person who asks." }),
+        people: Type.Array(PersonId, {
+          maxItems: 10,
+          description: "People besides the person who asks.",
+        }),
         from: Moment("Beginning of the time to search."),
-        to: Moment("End of it, at most 14 days later. Ask for working hours alone: nights are not left out."),
+        to: Moment(
+          "End of it, at most 14 days later. Ask for working hours alone: nights are not left out.",
+        ),
         minutes: Type.Integer({ minimum: 5, maximum: 1_440, description: "How long it takes." }),
         time_zone: TimeZone,
         room: Type.Optional(
           Type.String({
             maxLength: 60,
-            description: "Part of a room's name, or empty for any. Without it no rooms are looked for.",
+            description:
+              "Part of a room's name, or empty for any. Without it no rooms are looked for.",
           }),
         ),
       },
@@ -118,7 +142,11 @@ export function freeTimeTool(settings: Required<WorkToolSettings>): HandlerTool 
     ),
     effect: "pure",
     as: "person",
-    scopes: ["calendar:calendar.free_busy:read", "vc:room:readonly", "contact:user.basic_profile:readonly"],
+    scopes: [
+      "calendar:calendar.free_busy:read",
+      "vc:room:readonly",
+      "contact:user.basic_profile:readonly",
+    ],
     addresses: [],
     risk: "low",
     isolation: "inline",
@@ -126,7 +154,9 @@ export function freeTimeTool(settings: Required<WorkToolSettings>): HandlerTool 
     run: async ({ people, from, to, minutes, time_zone: zone, room }, context) => {
       const platform = platformOf(context, settings, calendarRemedies);
       const range = rangeOf(from, to, 14);
-      const everybody = [...new Set([...(platform.openId === undefined ? [] : [platform.openId]), ...people])];
+      const everybody = [
+        ...new Set([...(platform.openId === undefined ? [] : [platform.openId]), ...people]),
+      ];
       const nameOf = await namesOf(platform, everybody);
       const busy: Span[] = [];
       const lines: string[] = [];
@@ -137,13 +167,17 @@ export function freeTimeTool(settings: Required<WorkToolSettings>): HandlerTool 
         );
         busy.push(...(spans ?? []));
       }
-      const slots = freeSpans(busy, range).filter((span) => span.to - span.from >= minutes * 60_000);
+      const slots = freeSpans(busy, range).filter(
+        (span) => span.to - span.from >= minutes * 60_000,
+      );
       const rooms = room === undefined ? undefined : await roomsOf(platform, room, range);
       const free = slots.slice(0, maxSlots).map((slot) => slotLine(slot, { zone, minutes, rooms }));
       const none = "- none: search another time, or a shorter one";
       return quoted(
         "calendar",
-        ["Busy:", ...lines, "Free for all of them:", ...(free.length === 0 ? [none] : free)].join("\n"),
+        ["Busy:", ...lines, "Free for all of them:", ...(free.length === 0 ? [none] : free)].join(
+          "\n",
+        ),
       );
     },
   });
@@ -155,12 +189,20 @@ async function busyTimes(
   of: { user_id: string } | { room_id: string },
   { from, to }: Span,
 ): Promise<Span[] | undefined> {
-  const data = { ...of, time_min: new Date(from).toISOString(), time_max: new Date(to).toISOString(), only_busy: true };
+  const data = {
+    ...of,
+    time_min: new Date(from).toISOString(),
+    time_max: new Date(to).toISOString(),
+    only_busy: true,
+  };
   try {
     const { freebusy_list: list = [] } = await platform.read((client, as) =>
       client.calendar.v4.freebusy.list({ data, params: { user_id_type: "open_id" } }, as),
     );
-    return list.map(({ start_time: start, end_time: end }) => ({ from: Date.parse(start), to: Date.parse(end) }));
+    return list.map(({ start_time: start, end_time: end }) => ({
+      from: Date.parse(start),
+      to: Date.parse(end),
+    }));
   } catch (error) {
     if (isRefusal(error, 193002)) return undefined;
     throw error;
@@ -200,7 +242,9 @@ export function freeSpans(busy: readonly Span[], { from, to }: Span): Span[] {
 
 function shownBusy(spans: readonly Span[], zone: string): string {
   if (spans.length === 0) return "free all the time";
-  const shown = spans.slice(0, maxSlots).map(({ from, to }) => `${shownTime(from, zone)} to ${shownTime(to, zone)}`);
+  const shown = spans
+    .slice(0, maxSlots)
+    .map(({ from, to }) => `${shownTime(from, zone)} to ${shownTime(to, zone)}`);
   return `busy ${shown.join(", ")}${spans.length > maxSlots ? " and more" : ""}`;
 }
 
@@ -211,7 +255,9 @@ function slotLine(
   const span = `- ${shownTime(from, zone)} to ${shownTime(to, zone)}`;
   if (rooms === undefined) return span;
   const fit = rooms.flatMap(({ id, name, capacity, busy }) => {
-    const [first] = freeSpans(busy, { from, to }).filter((free) => free.to - free.from >= minutes * 60_000);
+    const [first] = freeSpans(busy, { from, to }).filter(
+      (free) => free.to - free.from >= minutes * 60_000,
+    );
     if (first === undefined) return [];
     const since = first.from === from ? "" : ` from ${shownTime(first.from, zone)}`;
     return [`${name} (${capacity} seats, ${id})${since}`];

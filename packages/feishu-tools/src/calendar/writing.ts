@@ -29,7 +29,11 @@ const EventId = Type.String({
 });
 const People = Type.Array(PersonId, { maxItems: 50 });
 const Rooms = Type.Array(RoomId, { maxItems: 10 });
-const changeScopes = ["calendar:calendar:read", "calendar:calendar.event:read", "calendar:calendar.event:update"];
+const changeScopes = [
+  "calendar:calendar:read",
+  "calendar:calendar.event:read",
+  "calendar:calendar.event:update",
+];
 
 type Path = { calendar_id: string; event_id: string };
 
@@ -52,7 +56,9 @@ export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
         time_zone: TimeZone,
         people: Type.Optional(People),
         rooms: Type.Optional(Rooms),
-        room_reason: Type.Optional(Type.String({ maxLength: 200, description: "Why, for rooms that need approval." })),
+        room_reason: Type.Optional(
+          Type.String({ maxLength: 200, description: "Why, for rooms that need approval." }),
+        ),
         description: Type.Optional(Type.String({ maxLength: 2_000 })),
         location: Type.Optional(
           Type.String({ maxLength: 200, description: "A place that is no room of the company." }),
@@ -74,7 +80,10 @@ export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
       if (end <= start) throw new Error("The end must be after the start.");
       const calendarId = await ownCalendar(platform);
       const wanted = { ...input, start, end, calendarId };
-      const event = await createdOnce(platform, context, { wanted, windowMs: settings.keyWindowMs });
+      const event = await createdOnce(platform, context, {
+        wanted,
+        windowMs: settings.keyWindowMs,
+      });
       const path = { calendar_id: calendarId, event_id: event.event_id ?? "" };
       const facts = `${shownSpan(event, input.time_zone)} (id ${path.event_id}) ${event.app_link ?? ""}`;
       const { people = [], rooms = [], room_reason: reason } = input;
@@ -145,7 +154,9 @@ async function createdOnce(
 
 function isSame({ summary, start_time: start, end_time: end }: Event, wanted: Wanted): boolean {
   return (
-    summary === wanted.title && start?.timestamp === secondsOf(wanted.start) && end?.timestamp === secondsOf(wanted.end)
+    summary === wanted.title &&
+    start?.timestamp === secondsOf(wanted.start) &&
+    end?.timestamp === secondsOf(wanted.end)
   );
 }
 
@@ -156,7 +167,11 @@ interface Guests {
 }
 
 /** Invites those who are not invited. Without a key: after a lost answer the list says who is. */
-async function invite(platform: Platform, path: Path, { people, rooms, reason }: Guests): Promise<void> {
+async function invite(
+  platform: Platform,
+  path: Path,
+  { people, rooms, reason }: Guests,
+): Promise<void> {
   const missing = async (): Promise<string[]> => {
     const there = new Set((await invitedTo(platform, path)).map(({ id }) => id));
     return [...people, ...rooms].filter((id) => !there.has(id));
@@ -165,7 +180,11 @@ async function invite(platform: Platform, path: Path, { people, rooms, reason }:
   if (wanted.length === 0) return;
   const attendees = wanted.map((id) =>
     id.startsWith("omm_")
-      ? { type: "resource" as const, room_id: id, ...(reason === undefined ? {} : { approval_reason: reason }) }
+      ? {
+          type: "resource" as const,
+          room_id: id,
+          ...(reason === undefined ? {} : { approval_reason: reason }),
+        }
       : { type: "user" as const, user_id: id },
   );
   await writeUnkeyed(platform, {
@@ -184,7 +203,9 @@ async function invite(platform: Platform, path: Path, { people, rooms, reason }:
 async function settledInvited(platform: Platform, path: Path): Promise<string> {
   for (const waitMs of roomWaitsMs) {
     const invited = await invitedTo(platform, path);
-    if (!invited.some(({ kind, answer }) => kind === "room" && answer === "needs_action")) return shownInvited(invited);
+    if (!invited.some(({ kind, answer }) => kind === "room" && answer === "needs_action")) {
+      return shownInvited(invited);
+    }
     await pause(platform.clock, waitMs, platform.signal);
   }
   return shownInvited(await invitedTo(platform, path));
@@ -198,7 +219,10 @@ export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
     description:
       "Changes an event that the person organises: title, time, description, place, who is invited, rooms. Only what is given is changed; those invited are notified. The person is asked first.",
     title: { zh: "修改日程", en: "Change an event" },
-    summary: { zh: "修改日程 {event}：{title} {start} {end}", en: "Change the event {event}: {title} {start} {end}" },
+    summary: {
+      zh: "修改日程 {event}：{title} {start} {end}",
+      en: "Change the event {event}: {title} {start} {end}",
+    },
     input: Type.Object(
       {
         event: EventId,
@@ -212,7 +236,9 @@ export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
         remove_people: Type.Optional(People),
         add_rooms: Type.Optional(Rooms),
         remove_rooms: Type.Optional(Rooms),
-        room_reason: Type.Optional(Type.String({ maxLength: 200, description: "Why, for rooms that need approval." })),
+        room_reason: Type.Optional(
+          Type.String({ maxLength: 200, description: "Why, for rooms that need approval." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -233,7 +259,9 @@ export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
       const removed = [...(input.remove_people ?? []), ...(input.remove_rooms ?? [])];
       if (removed.length > 0) await uninvite(platform, path, removed);
       const [people, rooms] = [input.add_people ?? [], input.add_rooms ?? []];
-      if (people.length + rooms.length > 0) await invite(platform, path, { people, rooms, reason: input.room_reason });
+      if (people.length + rooms.length > 0) {
+        await invite(platform, path, { people, rooms, reason: input.room_reason });
+      }
       const after = await eventAt(platform, path);
       const zone = input.time_zone;
       const was = `${JSON.stringify(before.summary ?? "")} ${shownSpan(before, zone)}`;
@@ -262,8 +290,14 @@ function changeOf(input: {
   const { title, start, end, time_zone: timezone, description, location } = input;
   if ((start === undefined) !== (end === undefined)) throw new Error("Give both start and end.");
   const time = (text: string) => ({ timestamp: secondsOf(msIn(text, timezone)), timezone });
-  const times = start === undefined || end === undefined ? {} : { start_time: time(start), end_time: time(end) };
-  if (times.start_time !== undefined && Number(times.end_time.timestamp) <= Number(times.start_time.timestamp)) {
+  const times =
+    start === undefined || end === undefined
+      ? {}
+      : { start_time: time(start), end_time: time(end) };
+  if (
+    times.start_time !== undefined &&
+    Number(times.end_time.timestamp) <= Number(times.start_time.timestamp)
+  ) {
     throw new Error("The end must be after the start.");
   }
   return {
@@ -277,7 +311,10 @@ function changeOf(input: {
 async function patched(platform: Platform, path: Path, change: EventChange): Promise<void> {
   await writeUnkeyed(platform, {
     run: async (client, as) =>
-      await client.calendar.v4.calendarEvent.patch({ data: { ...change, need_notification: true }, path }, as),
+      await client.calendar.v4.calendarEvent.patch(
+        { data: { ...change, need_notification: true }, path },
+        as,
+      ),
     result: () => true,
     readBack: async () => (hasChange(await eventAt(platform, path), change) ? true : undefined),
     open: "whether the event was changed",
@@ -299,16 +336,23 @@ function hasChange(
 
 async function uninvite(platform: Platform, path: Path, ids: readonly string[]): Promise<void> {
   const delete_ids = ids.map((id) =>
-    id.startsWith("omm_") ? { type: "resource" as const, room_id: id } : { type: "user" as const, user_id: id },
+    id.startsWith("omm_")
+      ? { type: "resource" as const, room_id: id }
+      : { type: "user" as const, user_id: id },
   );
   await writeUnkeyed(platform, {
     run: async (client, as) =>
       await client.calendar.v4.calendarEventAttendee.batchDelete(
-        { data: { delete_ids, need_notification: true }, path, params: { user_id_type: "open_id" } },
+        {
+          data: { delete_ids, need_notification: true },
+          path,
+          params: { user_id_type: "open_id" },
+        },
         as,
       ),
     result: () => true,
-    readBack: async () => ((await invitedTo(platform, path)).some(({ id }) => ids.includes(id)) ? undefined : true),
+    readBack: async () =>
+      (await invitedTo(platform, path)).some(({ id }) => ids.includes(id)) ? undefined : true,
     open: "whether they were removed from the event",
   });
 }
@@ -323,14 +367,22 @@ export function cancelTool(settings: Required<WorkToolSettings>): HandlerTool {
     input: Type.Object(
       {
         event: EventId,
-        title: Type.String({ minLength: 1, maxLength: 1_000, description: "Title of this event, exactly." }),
+        title: Type.String({
+          minLength: 1,
+          maxLength: 1_000,
+          description: "Title of this event, exactly.",
+        }),
       },
       { additionalProperties: false },
     ),
     effect: "idempotent",
     requiresApproval: true,
     as: "person",
-    scopes: ["calendar:calendar:read", "calendar:calendar.event:read", "calendar:calendar.event:delete"],
+    scopes: [
+      "calendar:calendar:read",
+      "calendar:calendar.event:read",
+      "calendar:calendar.event:delete",
+    ],
     addresses: [],
     risk: "high",
     isolation: "inline",
@@ -342,7 +394,9 @@ export function cancelTool(settings: Required<WorkToolSettings>): HandlerTool {
         try {
           const { summary = "" } = await eventAt(platform, path);
           if (summary.trim() === title.trim()) return true;
-          throw new Error(`Nothing was cancelled: the title of this event is ${JSON.stringify(summary)}.`);
+          throw new Error(
+            `Nothing was cancelled: the title of this event is ${JSON.stringify(summary)}.`,
+          );
         } catch (error) {
           if (isRefusal(error, 193003)) return false;
           throw error;
@@ -351,7 +405,10 @@ export function cancelTool(settings: Required<WorkToolSettings>): HandlerTool {
       if (!(await isThere())) return "The event is cancelled already.";
       await writeUnkeyed(platform, {
         run: async (client, as) =>
-          await client.calendar.v4.calendarEvent.delete({ path, params: { need_notification: "true" } }, as),
+          await client.calendar.v4.calendarEvent.delete(
+            { path, params: { need_notification: "true" } },
+            as,
+          ),
         result: () => true,
         readBack: async () => ((await isThere()) ? undefined : true),
         open: "whether the event was cancelled",
@@ -375,7 +432,11 @@ export function answerTool(settings: Required<WorkToolSettings>): HandlerTool {
     effect: "idempotent",
     requiresApproval: true,
     as: "person",
-    scopes: ["calendar:calendar:read", "calendar:calendar.event:read", "calendar:calendar.event:reply"],
+    scopes: [
+      "calendar:calendar:read",
+      "calendar:calendar.event:read",
+      "calendar:calendar.event:reply",
+    ],
     addresses: [],
     risk: "medium",
     isolation: "inline",
@@ -383,7 +444,8 @@ export function answerTool(settings: Required<WorkToolSettings>): HandlerTool {
     run: async ({ event, answer }, context) => {
       const platform = platformOf(context, settings, calendarRemedies);
       const path = await eventPath(platform, event);
-      const isSo = async (): Promise<boolean> => (await eventAt(platform, path)).self_rsvp_status === answer;
+      const isSo = async (): Promise<boolean> =>
+        (await eventAt(platform, path)).self_rsvp_status === answer;
       if (await isSo()) return `The answer is ${answer} already.`;
       await writeUnkeyed(platform, {
         run: async (client, as) =>

@@ -14,7 +14,11 @@ export interface Block {
 }
 
 /** All blocks in reading order; the first one is the page. */
-export async function blocksOf(platform: Platform, documentId: string, revision = -1): Promise<Block[]> {
+export async function blocksOf(
+  platform: Platform,
+  documentId: string,
+  revision = -1,
+): Promise<Block[]> {
   const blocks: Block[] = [];
   for (let page_token = ""; ;) {
     const token = page_token;
@@ -22,13 +26,19 @@ export async function blocksOf(platform: Platform, documentId: string, revision 
       client.docx.v1.documentBlock.list(
         {
           path: { document_id: documentId },
-          params: { page_size: 500, document_revision_id: revision, ...(token === "" ? {} : { page_token: token }) },
+          params: {
+            page_size: 500,
+            document_revision_id: revision,
+            ...(token === "" ? {} : { page_token: token }),
+          },
         },
         as,
       ),
     );
     blocks.push(...((page.items ?? []) as Block[])); // the types of the SDK name each kind of block
-    if (page.has_more !== true || (page.page_token ?? "") === "" || blocks.length >= maxBlocks) return blocks;
+    if (page.has_more !== true || (page.page_token ?? "") === "" || blocks.length >= maxBlocks) {
+      return blocks;
+    }
     page_token = page.page_token ?? "";
   }
 }
@@ -71,7 +81,12 @@ export function typeNameOf(type: number): string {
 /** The text of a block, without its format; empty for blocks that hold none. */
 export function textOf(block: Block): string {
   for (const value of Object.values(block)) {
-    if (typeof value === "object" && value !== null && "elements" in value && Array.isArray(value.elements)) {
+    if (
+      typeof value === "object" &&
+      value !== null &&
+      "elements" in value &&
+      Array.isArray(value.elements)
+    ) {
       return value.elements.map(contentOf).join("");
     }
   }
@@ -107,11 +122,16 @@ export async function addMarkdown(
   const converted = await platform.read((client, as) =>
     client.docx.v1.document.convert({ data: { content_type: "markdown", content: markdown } }, as),
   );
-  const pieces = piecesOf(converted.first_level_block_ids ?? [], (converted.blocks ?? []) as Block[]); // as above
+  const pieces = piecesOf(
+    converted.first_level_block_ids ?? [],
+    (converted.blocks ?? []) as Block[],
+  ); // as above
   let added = 0;
   for (const [at, piece] of pieces.entries()) {
     const before = new Set(childrenOf(await blocksOf(platform, documentId), parentId));
-    const expected = piece.top.map((id) => textOf(piece.blocks.find(({ block_id }) => block_id === id) ?? noBlock));
+    const expected = piece.top.map((id) =>
+      textOf(piece.blocks.find(({ block_id }) => block_id === id) ?? noBlock),
+    );
     await writeWithKey(platform, {
       windowMs,
       run: (client, as) =>
@@ -183,7 +203,9 @@ function piecesOf(top: readonly string[], blocks: readonly Block[]): Piece[] {
   for (const id of top) {
     const group = withDescendants(id);
     if (group.length > maxBlocksOfCall) {
-      throw new Error(`One table or list has ${group.length} parts; the platform takes ${maxBlocksOfCall}. Split it.`);
+      throw new Error(
+        `One table or list has ${group.length} parts; the platform takes ${maxBlocksOfCall}. Split it.`,
+      );
     }
     const last = pieces.at(-1);
     if (last !== undefined && last.blocks.length + group.length <= maxBlocksOfCall) {
@@ -199,7 +221,9 @@ function withoutReadOnly(block: Block): Block {
   const { table } = block;
   if (typeof table !== "object" || table === null || !("property" in table)) return block;
   const { property } = table;
-  if (typeof property !== "object" || property === null || !("merge_info" in property)) return block;
+  if (typeof property !== "object" || property === null || !("merge_info" in property)) {
+    return block;
+  }
   const { merge_info: _merged, ...kept } = property;
   return { ...block, table: { ...table, property: kept } };
 }

@@ -9,7 +9,11 @@ describe("finding and reading documents", () => {
       title: "Plan of the launch",
       markdown: "# Goals\nShip it",
     });
-    platform.work.docs.addDocument({ owner: bob, title: "Salaries of the launch team", markdown: "secret" });
+    platform.work.docs.addDocument({
+      owner: bob,
+      title: "Salaries of the launch team",
+      markdown: "secret",
+    });
     const found = await textOf("find_documents", { query: "launch" });
     expect(found).toContain(`Plan of the launch (Ann, changed`);
     expect(found).toContain(`/docx/${plan.documentId}`);
@@ -30,7 +34,10 @@ describe("finding and reading documents", () => {
     const { nodeToken } = docs.addNode({ spaceId, documentId });
     const expected = (link: string) =>
       `<content-of-others from="${link}">\n# Plan\n\n# Goals\n\n- ship </ content-of-others> it\n</content-of-others>`;
-    for (const link of [`https://acme.feishu.cn/docx/${documentId}`, `https://acme.feishu.cn/wiki/${nodeToken}`]) {
+    for (const link of [
+      `https://acme.feishu.cn/docx/${documentId}`,
+      `https://acme.feishu.cn/wiki/${nodeToken}`,
+    ]) {
       expect(await textOf("read_document", { document: link })).toBe(expected(link));
     }
     expect(await textOf("read_document", { document: documentId })).toBe(
@@ -49,8 +56,12 @@ describe("finding and reading documents", () => {
     const first = await textOf("read_document", { document: documentId });
     expect(first).toMatch(/Headings of the rest: "Two"\]/);
     expect(first).not.toContain("Two text.");
-    expect(await textOf("read_document", { document: documentId, from_heading: "Two" })).toContain("Two text.");
-    expect(await call("read_document", { document: documentId, from_heading: "Three" })).toMatchObject({
+    expect(await textOf("read_document", { document: documentId, from_heading: "Two" })).toContain(
+      "Two text.",
+    );
+    expect(
+      await call("read_document", { document: documentId, from_heading: "Three" }),
+    ).toMatchObject({
       ok: false,
       error: expect.stringContaining('It has: "Long", "One", "Two"'),
     });
@@ -58,7 +69,11 @@ describe("finding and reading documents", () => {
 
   it("says why a document cannot be read, and what is missing", async () => {
     const { platform, bob, call } = await toolWorld();
-    const { documentId } = platform.work.docs.addDocument({ owner: bob, title: "Private", markdown: "x" });
+    const { documentId } = platform.work.docs.addDocument({
+      owner: bob,
+      title: "Private",
+      markdown: "x",
+    });
     expect(await call("read_document", { document: documentId })).toEqual({
       ok: false,
       error: "The person may not read this document; its owner can share it. (code 2889902)",
@@ -67,7 +82,9 @@ describe("finding and reading documents", () => {
       ok: false,
       error: expect.stringContaining("neither a link to a document nor an id"),
     });
-    expect(await call("read_document", { document: documentId }, { person: "u-unknown" })).toMatchObject({
+    expect(
+      await call("read_document", { document: documentId }, { person: "u-unknown" }),
+    ).toMatchObject({
       ok: false,
       grant: { kind: "token" },
     });
@@ -75,7 +92,11 @@ describe("finding and reading documents", () => {
 
   it("waits for a limit, and asks again after a lost answer", async () => {
     const { platform, ann, textOf } = await toolWorld();
-    const { documentId } = platform.work.docs.addDocument({ owner: ann, title: "Plan", markdown: "hello" });
+    const { documentId } = platform.work.docs.addDocument({
+      owner: ann,
+      title: "Plan",
+      markdown: "hello",
+    });
     const path = "/open-apis/docs/v1/content";
     platform.faults.add({
       match: { path },
@@ -84,6 +105,8 @@ describe("finding and reading documents", () => {
     });
     platform.faults.add({ match: { path }, times: 1, action: { kind: "lose_response" } });
     expect(await textOf("read_document", { document: documentId })).toContain("hello");
-    expect(platform.apiCalls.filter((one) => one.path === path).map(({ code }) => code)).toEqual([99991400, 0, 0]);
+    expect(platform.apiCalls.filter((one) => one.path === path).map(({ code }) => code)).toEqual([
+      99991400, 0, 0,
+    ]);
   });
 });

@@ -52,9 +52,13 @@ export async function documentAt(platform: Platform, text: string): Promise<Docu
   if (target.kind === "docx" || target.kind === "unknown") {
     return { documentId: target.id, link: linkOf("docx", target.id, target) };
   }
-  if (target.kind !== "wiki") throw new Error(`This is a link to ${target.kind}, not to a document.`);
+  if (target.kind !== "wiki") {
+    throw new Error(`This is a link to ${target.kind}, not to a document.`);
+  }
   const node = await wikiNodeAt(platform, target.id);
-  if (node.type !== "docx") throw new Error(`This page of the wiki holds ${node.type}, not a document.`);
+  if (node.type !== "docx") {
+    throw new Error(`This page of the wiki holds ${node.type}, not a document.`);
+  }
   return { documentId: node.object, link: linkOf("wiki", target.id, target) };
 }
 
@@ -67,7 +71,9 @@ export interface WikiPlace {
 }
 
 export async function wikiNodeAt(platform: Platform, token: string): Promise<WikiPlace> {
-  const { node } = await platform.read((client, as) => client.wiki.v2.space.getNode({ params: { token } }, as));
+  const { node } = await platform.read((client, as) =>
+    client.wiki.v2.space.getNode({ params: { token } }, as),
+  );
   return {
     spaceId: node?.space_id ?? "",
     nodeToken: node?.node_token ?? token,
@@ -103,8 +109,14 @@ function findTool(settings: Required<WorkToolSettings>): HandlerTool {
     summary: { zh: "搜索文档：{query}", en: "Search documents: {query}" },
     input: Type.Object(
       {
-        query: Type.String({ minLength: 1, maxLength: 50, description: "Few words that are likely in the title." }),
-        titles_only: Type.Optional(Type.Boolean({ description: "Search titles alone. Default false." })),
+        query: Type.String({
+          minLength: 1,
+          maxLength: 50,
+          description: "Few words that are likely in the title.",
+        }),
+        titles_only: Type.Optional(
+          Type.Boolean({ description: "Search titles alone. Default false." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -119,17 +131,32 @@ function findTool(settings: Required<WorkToolSettings>): HandlerTool {
       const platform = platformOf(context, settings, documentRemedies);
       const { res_units: units = [], total = 0 } = await platform.read((client, as) =>
         client.search.v2.docWiki.search(
-          { data: { query, doc_filter: { only_title }, wiki_filter: { only_title }, page_size: maxFound } },
+          {
+            data: {
+              query,
+              doc_filter: { only_title },
+              wiki_filter: { only_title },
+              page_size: maxFound,
+            },
+          },
           as,
         ),
       );
-      if (units.length === 0) return "No document that the person may see was found. Try other words.";
+      if (units.length === 0) {
+        return "No document that the person may see was found. Try other words.";
+      }
       const lines = units.map(({ title_highlighted, summary_highlighted, result_meta }) => {
         const { url = "", owner_name: owner = "", update_time: at } = result_meta ?? {};
-        const changed = at === undefined ? "" : `, changed ${new Date(Number(at) * 1_000).toISOString().slice(0, 10)}`;
+        const changed =
+          at === undefined
+            ? ""
+            : `, changed ${new Date(Number(at) * 1_000).toISOString().slice(0, 10)}`;
         return `- ${withoutMarks(title_highlighted)} (${owner}${changed}): ${url}\n  ${withoutMarks(summary_highlighted)}`;
       });
-      const more = Number(total) > units.length ? `\n${Number(total) - units.length} more; narrow the search.` : "";
+      const more =
+        Number(total) > units.length
+          ? `\n${Number(total) - units.length} more; narrow the search.`
+          : "";
       return quoted("search", lines.join("\n") + more);
     },
   });
@@ -150,7 +177,10 @@ function readTool(settings: Required<WorkToolSettings>): HandlerTool {
           description: "Link to the document or page, or its id.",
         }),
         from_heading: Type.Optional(
-          Type.String({ maxLength: 300, description: "Begin with this heading, as a former answer has named it." }),
+          Type.String({
+            maxLength: 300,
+            description: "Begin with this heading, as a former answer has named it.",
+          }),
         ),
       },
       { additionalProperties: false },
@@ -178,15 +208,23 @@ function readTool(settings: Required<WorkToolSettings>): HandlerTool {
 
 /** A part of Markdown of bounded length that ends before a heading where it can, and what was left out. */
 function partOf(markdown: string, fromHeading?: string): string {
-  const headings = [...markdown.matchAll(/^#{1,9} +(.*)$/gm)].map(({ index, 1: text = "" }) => ({ index, text }));
+  const headings = [...markdown.matchAll(/^#{1,9} +(.*)$/gm)].map(({ index, 1: text = "" }) => ({
+    index,
+    text,
+  }));
   const wanted = fromHeading?.trim().replace(/^#+ */, "");
-  const start = wanted === undefined ? 0 : headings.find(({ text }) => text.trim() === wanted)?.index;
+  const start =
+    wanted === undefined ? 0 : headings.find(({ text }) => text.trim() === wanted)?.index;
   if (start === undefined) {
-    throw new Error(`There is no heading ${JSON.stringify(fromHeading)}. It has: ${headingsOf(headings)}`);
+    throw new Error(
+      `There is no heading ${JSON.stringify(fromHeading)}. It has: ${headingsOf(headings)}`,
+    );
   }
   const rest = markdown.slice(start);
   if (rest.length <= maxReadCharacters) return rest;
-  const last = headings.findLast(({ index }) => index > start && index <= start + maxReadCharacters)?.index;
+  const last = headings.findLast(
+    ({ index }) => index > start && index <= start + maxReadCharacters,
+  )?.index;
   const end = last ?? start + maxReadCharacters;
   const left = headingsOf(headings.filter(({ index }) => index >= end));
   return `${markdown.slice(start, end)}\n\n[${markdown.length - end} characters are left out. Headings of the rest: ${left}]`;

@@ -22,11 +22,20 @@ describe("writing documents", () => {
 
   it("adds more blocks than one call takes in order, each once", async () => {
     const world = await toolWorld();
-    const { documentId } = world.platform.work.docs.addDocument({ owner: world.ann, title: "Log", markdown: "first" });
+    const { documentId } = world.platform.work.docs.addDocument({
+      owner: world.ann,
+      title: "Log",
+      markdown: "first",
+    });
     const lines = Array.from({ length: 2_100 }, (_, at) => `line ${at}`);
     await world.textOf("append_to_document", { document: documentId, markdown: lines.join("\n") });
-    expect(world.platform.work.docs.markdown(documentId).split("\n\n")).toEqual(["first", ...lines]);
-    expect(world.platform.apiCalls.filter(({ path }) => path.endsWith("/descendant"))).toHaveLength(3);
+    expect(world.platform.work.docs.markdown(documentId).split("\n\n")).toEqual([
+      "first",
+      ...lines,
+    ]);
+    expect(world.platform.apiCalls.filter(({ path }) => path.endsWith("/descendant"))).toHaveLength(
+      3,
+    );
   });
 
   it("adds behind a block, edits one and deletes another, and touches nothing else", async () => {
@@ -39,7 +48,8 @@ describe("writing documents", () => {
     });
     const read = async () => {
       const text = await world.textOf("read_document_blocks", { document });
-      const idOf = (line: string) => new RegExp(`^(\\S+) \\w+: ${line}$`, "m").exec(text)?.[1] ?? "";
+      const idOf = (line: string) =>
+        new RegExp(`^(\\S+) \\w+: ${line}$`, "m").exec(text)?.[1] ?? "";
       return { revision: Number(/^revision (\d+)/.exec(text)?.[1]), idOf };
     };
     await world.textOf("append_to_document", {
@@ -50,18 +60,26 @@ describe("writing documents", () => {
     const state = await read();
     const changes = [{ block: state.idOf("two"), text: "2" }];
     await world.textOf("edit_document", { document, revision: state.revision, changes });
-    expect(await world.call("edit_document", { document, revision: state.revision, changes })).toMatchObject({
+    expect(
+      await world.call("edit_document", { document, revision: state.revision, changes }),
+    ).toMatchObject({
       ok: false,
       error: expect.stringContaining("has changed meanwhile"),
     });
     const later = await read();
     const blocks = [{ id: later.idOf("three"), text: "something else" }];
-    expect(await world.call("delete_document_blocks", { document, revision: later.revision, blocks })).toMatchObject({
+    expect(
+      await world.call("delete_document_blocks", { document, revision: later.revision, blocks }),
+    ).toMatchObject({
       ok: false,
       error: expect.stringContaining('says something else: "three"'),
     });
     const right = [{ id: later.idOf("three"), text: "three" }];
-    await world.textOf("delete_document_blocks", { document, revision: later.revision, blocks: right });
+    await world.textOf("delete_document_blocks", {
+      document,
+      revision: later.revision,
+      blocks: right,
+    });
     expect(docs.markdown(document)).toBe("# One\n\none and a half\n\n2");
   });
 
@@ -77,9 +95,13 @@ describe("writing documents", () => {
       markdown: "by train",
     });
     expect(await world.textOf("browse_wiki", {})).toContain(`Team: space ${spaceId}`);
-    expect(await world.textOf("browse_wiki", { page: parent.slice(9) })).toContain(`Travel (docx): ${child.slice(9)}`);
+    expect(await world.textOf("browse_wiki", { page: parent.slice(9) })).toContain(
+      `Travel (docx): ${child.slice(9)}`,
+    );
     expect(await world.textOf("read_document", { document: child.slice(9) })).toContain("by train");
-    expect(await world.call("browse_wiki", { space: spaceId }, { person: world.bob })).toMatchObject({ ok: false });
+    expect(
+      await world.call("browse_wiki", { space: spaceId }, { person: world.bob }),
+    ).toMatchObject({ ok: false });
   });
 
   it("comments once, in the name of the person", async () => {
@@ -96,35 +118,67 @@ describe("writing documents", () => {
     });
     await world.textOf("comment_on_document", { document, text: "Why?" });
     expect(changesOf(world, "document.comment")).toEqual(["Why?"]);
-    expect(await world.textOf("read_document_comments", { document })).toContain(`${world.ann}: Why?`);
+    expect(await world.textOf("read_document_comments", { document })).toContain(
+      `${world.ann}: Why?`,
+    );
   });
 });
 
 describe("a lost answer", () => {
   const text = Array.from({ length: 1_500 }, (_, at) => `line ${at}`).join("\n");
 
-  it.each(["same_result", "conflict"] as const)("of any piece leaves each block there once (%s)", async (repeated) => {
-    const world = await toolWorld();
-    world.platform.work.setRepeatedKey(repeated);
-    const { documentId } = world.platform.work.docs.addDocument({ owner: world.ann, title: "Log", markdown: "" });
-    world.platform.faults.add({ match: { path: /descendant$/ }, times: 3, action: { kind: "lose_response" } });
-    await world.textOf("append_to_document", { document: documentId, markdown: text });
-    expect(world.platform.work.docs.markdown(documentId).split("\n\n")).toEqual(text.split("\n"));
-  });
+  it.each(["same_result", "conflict"] as const)(
+    "of any piece leaves each block there once (%s)",
+    async (repeated) => {
+      const world = await toolWorld();
+      world.platform.work.setRepeatedKey(repeated);
+      const { documentId } = world.platform.work.docs.addDocument({
+        owner: world.ann,
+        title: "Log",
+        markdown: "",
+      });
+      world.platform.faults.add({
+        match: { path: /descendant$/ },
+        times: 3,
+        action: { kind: "lose_response" },
+      });
+      await world.textOf("append_to_document", { document: documentId, markdown: text });
+      expect(world.platform.work.docs.markdown(documentId).split("\n\n")).toEqual(text.split("\n"));
+    },
+  );
 
   it("before the write took effect is repeated under the same key", async () => {
     const world = await toolWorld();
-    const { documentId } = world.platform.work.docs.addDocument({ owner: world.ann, title: "Log", markdown: "" });
-    world.platform.faults.add({ match: { path: /descendant$/ }, times: 2, action: { kind: "drop" } });
+    const { documentId } = world.platform.work.docs.addDocument({
+      owner: world.ann,
+      title: "Log",
+      markdown: "",
+    });
+    world.platform.faults.add({
+      match: { path: /descendant$/ },
+      times: 2,
+      action: { kind: "drop" },
+    });
     await world.textOf("append_to_document", { document: documentId, markdown: "once" });
     expect(changesOf(world, "document.block")).toEqual(["once"]);
   });
 
   it("outside of the window of the key is left open, not repeated", async () => {
     const world = await toolWorld({ settings: { keyWindowMs: 0 } });
-    const { documentId } = world.platform.work.docs.addDocument({ owner: world.ann, title: "Log", markdown: "" });
-    world.platform.faults.add({ match: { path: /descendant$/ }, times: 1, action: { kind: "drop" } });
-    const outcome = await world.call("append_to_document", { document: documentId, markdown: "once" });
+    const { documentId } = world.platform.work.docs.addDocument({
+      owner: world.ann,
+      title: "Log",
+      markdown: "",
+    });
+    world.platform.faults.add({
+      match: { path: /descendant$/ },
+      times: 1,
+      action: { kind: "drop" },
+    });
+    const outcome = await world.call("append_to_document", {
+      document: documentId,
+      markdown: "once",
+    });
     expect(outcome).toMatchObject({ ok: false, unknown: true });
     expect(changesOf(world, "document.block")).toEqual([]);
   });
@@ -132,9 +186,17 @@ describe("a lost answer", () => {
   it("of a creation finds the document; one that cannot be found is left open", async () => {
     const world = await toolWorld();
     const path = /\/docx\/v1\/documents$/;
-    world.platform.faults.add({ match: { method: "POST", path }, times: 1, action: { kind: "lose_response" } });
+    world.platform.faults.add({
+      match: { method: "POST", path },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     await world.textOf("create_document", { title: "Plan", markdown: "here" });
-    world.platform.faults.add({ match: { method: "POST", path }, times: 1, action: { kind: "drop" } });
+    world.platform.faults.add({
+      match: { method: "POST", path },
+      times: 1,
+      action: { kind: "drop" },
+    });
     expect(await world.call("create_document", { title: "Other" })).toMatchObject({
       ok: false,
       unknown: true,

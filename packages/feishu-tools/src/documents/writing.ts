@@ -1,4 +1,9 @@
-import { defineTool, type HandlerTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
+import {
+  defineTool,
+  type HandlerTool,
+  OutcomeUnknownError,
+  type ToolContext,
+} from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { keyOf, writeUnkeyed, writeWithKey } from "../exactly-once.ts";
 import {
@@ -10,17 +15,33 @@ import {
   quoted,
   type WorkToolSettings,
 } from "../platform.ts";
-import { addMarkdown, type Block, blocksOf, childrenOf, revisionOf, textOf, typeNameOf } from "./blocks.ts";
+import {
+  addMarkdown,
+  type Block,
+  blocksOf,
+  childrenOf,
+  revisionOf,
+  textOf,
+  typeNameOf,
+} from "./blocks.ts";
 import { documentAt, documentRemedies, linkOf, wikiNodeAt } from "./reading.ts";
 
 type Settings = Required<WorkToolSettings>;
 
-const link = Type.String({ minLength: 1, maxLength: 500, description: "Link to the document or page, or its id." });
+const link = Type.String({
+  minLength: 1,
+  maxLength: 500,
+  description: "Link to the document or page, or its id.",
+});
 const markdownText = Type.String({ minLength: 1, maxLength: 200_000, description: "Markdown." });
 
 /** What all tools of documents have in common. */
 const common = { as: "person", addresses: [], isolation: "inline", timeoutMs: 180_000 } as const;
-const fillScopes = ["docx:document.block:convert", "docx:document:write_only", "docx:document:readonly"];
+const fillScopes = [
+  "docx:document.block:convert",
+  "docx:document:write_only",
+  "docx:document:readonly",
+];
 
 /** The platform gives times in seconds by its own clock. */
 const clockSkewSeconds = 5;
@@ -38,7 +59,10 @@ function createDocumentTool(settings: Settings): HandlerTool {
         title: Type.String({ minLength: 1, maxLength: 800 }),
         markdown: Type.Optional(markdownText),
         folder: Type.Optional(
-          Type.String({ maxLength: 100, description: "Id of a folder. Default: the person's own." }),
+          Type.String({
+            maxLength: 100,
+            description: "Id of a folder. Default: the person's own.",
+          }),
         ),
       },
       { additionalProperties: false },
@@ -52,12 +76,22 @@ function createDocumentTool(settings: Settings): HandlerTool {
       const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
       const documentId = await writeUnkeyed(platform, {
         run: (client, as) =>
-          client.docx.v1.document.create({ data: { title, ...(folder_token === "" ? {} : { folder_token }) } }, as),
+          client.docx.v1.document.create(
+            { data: { title, ...(folder_token === "" ? {} : { folder_token }) } },
+            as,
+          ),
         result: ({ document }) => document?.document_id ?? "",
         readBack: async () => {
           const { files = [] } = await platform.read((client, as) =>
             client.drive.v1.file.list(
-              { params: { page_size: 200, folder_token, order_by: "CreatedTime", direction: "DESC" } },
+              {
+                params: {
+                  page_size: 200,
+                  folder_token,
+                  order_by: "CreatedTime",
+                  direction: "DESC",
+                },
+              },
               as,
             ),
           );
@@ -70,7 +104,12 @@ function createDocumentTool(settings: Settings): HandlerTool {
         open: `whether the document ${JSON.stringify(title)} was created`,
       });
       const place = linkOf("docx", documentId, { origin: undefined });
-      await filled(platform, context, { documentId, markdown, windowMs: settings.keyWindowMs, place });
+      await filled(platform, context, {
+        documentId,
+        markdown,
+        windowMs: settings.keyWindowMs,
+        place,
+      });
       return `Created: ${place}`;
     },
   });
@@ -80,15 +119,20 @@ function createPageTool(settings: Settings): HandlerTool {
   return defineTool({
     ...common,
     name: "create_wiki_page",
-    description: "Creates a page in a wiki, with this text. All who may read that part of the wiki see it.",
+    description:
+      "Creates a page in a wiki, with this text. All who may read that part of the wiki see it.",
     title: { zh: "新建知识库页面", en: "Create a wiki page" },
     summary: { zh: "在知识库新建页面《{title}》", en: "Create the wiki page “{title}”" },
     input: Type.Object(
       {
         title: Type.String({ minLength: 1, maxLength: 800 }),
         markdown: Type.Optional(markdownText),
-        space: Type.Optional(Type.String({ maxLength: 100, description: "Id of the space, as browse_wiki gives it." })),
-        parent: Type.Optional(Type.String({ maxLength: 500, description: "Link to the page below which it stands." })),
+        space: Type.Optional(
+          Type.String({ maxLength: 100, description: "Id of the space, as browse_wiki gives it." }),
+        ),
+        parent: Type.Optional(
+          Type.String({ maxLength: 500, description: "Link to the page below which it stands." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -98,9 +142,12 @@ function createPageTool(settings: Settings): HandlerTool {
     risk: "medium",
     run: async ({ title, markdown, space, parent }, context) => {
       const platform = platformOf(context, settings, documentRemedies);
-      const above = parent === undefined ? undefined : await wikiNodeAt(platform, checkedToken(parent));
+      const above =
+        parent === undefined ? undefined : await wikiNodeAt(platform, checkedToken(parent));
       const spaceId = above?.spaceId ?? space;
-      if (spaceId === undefined) throw new Error("Name the space or the page below which the new one stands.");
+      if (spaceId === undefined) {
+        throw new Error("Name the space or the page below which the new one stands.");
+      }
       const path = { space_id: checkedId(spaceId, "a space") };
       const parent_node_token = above?.nodeToken;
       const below = parent_node_token === undefined ? {} : { parent_node_token };
@@ -111,11 +158,20 @@ function createPageTool(settings: Settings): HandlerTool {
             { path, data: { obj_type: "docx", node_type: "origin", title, ...below } },
             as,
           ),
-        result: (answer) => ({ token: answer.node?.node_token ?? "", documentId: answer.node?.obj_token ?? "" }),
+        result: (answer) => ({
+          token: answer.node?.node_token ?? "",
+          documentId: answer.node?.obj_token ?? "",
+        }),
         readBack: async () => {
-          const nodes = await nodesIn(platform, { spaceId: path.space_id, parent: parent_node_token });
+          const nodes = await nodesIn(platform, {
+            spaceId: path.space_id,
+            parent: parent_node_token,
+          });
           const mine = nodes.filter(
-            (one) => one.title === title && one.creator === platform.openId && Number(one.node_create_time) >= since,
+            (one) =>
+              one.title === title &&
+              one.creator === platform.openId &&
+              Number(one.node_create_time) >= since,
           );
           const [found] = mine;
           if (found === undefined || mine.length > 1) return undefined;
@@ -125,7 +181,12 @@ function createPageTool(settings: Settings): HandlerTool {
       });
       const place = linkOf("wiki", node.token, { origin: undefined });
       const { documentId } = node;
-      await filled(platform, context, { documentId, markdown, windowMs: settings.keyWindowMs, place });
+      await filled(platform, context, {
+        documentId,
+        markdown,
+        windowMs: settings.keyWindowMs,
+        place,
+      });
       return `Created: ${place}`;
     },
   });
@@ -139,7 +200,13 @@ async function filled(
 ): Promise<void> {
   if (markdown === undefined) return;
   try {
-    await addMarkdown(platform, context, { documentId, parentId: documentId, index: -1, markdown, windowMs });
+    await addMarkdown(platform, context, {
+      documentId,
+      parentId: documentId,
+      index: -1,
+      markdown,
+      windowMs,
+    });
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     const words = `The document was created (${place}), but not all of the text is in it: ${reason}`;
@@ -187,7 +254,9 @@ async function nodesIn(
     );
     nodes.push(...(page.items ?? []));
     // A page may be empty although more follow.
-    if (page.has_more !== true || (page.page_token ?? "") === "" || nodes.length >= maxNodes) return nodes;
+    if (page.has_more !== true || (page.page_token ?? "") === "" || nodes.length >= maxNodes) {
+      return nodes;
+    }
     page_token = page.page_token ?? "";
   }
 }
@@ -201,8 +270,12 @@ function browseTool(settings: Settings): HandlerTool {
     title: { zh: "浏览知识库", en: "Browse the wiki" },
     input: Type.Object(
       {
-        space: Type.Optional(Type.String({ maxLength: 100, description: "Id of a space. Absent: lists the spaces." })),
-        page: Type.Optional(Type.String({ maxLength: 500, description: "Link to the page whose pages are listed." })),
+        space: Type.Optional(
+          Type.String({ maxLength: 100, description: "Id of a space. Absent: lists the spaces." }),
+        ),
+        page: Type.Optional(
+          Type.String({ maxLength: 500, description: "Link to the page whose pages are listed." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -216,7 +289,9 @@ function browseTool(settings: Settings): HandlerTool {
           client.wiki.v2.space.list({ params: { page_size: 50 } }, as),
         );
         const lines = items.map(({ space_id, name }) => `- ${name ?? ""}: space ${space_id ?? ""}`);
-        return lines.length === 0 ? "The person is in no wiki space." : quoted("wiki", lines.join("\n"));
+        return lines.length === 0
+          ? "The person is in no wiki space."
+          : quoted("wiki", lines.join("\n"));
       }
       const above = page === undefined ? undefined : await wikiNodeAt(platform, checkedToken(page));
       const spaceId = checkedId(above?.spaceId ?? space ?? "", "a space");
@@ -244,7 +319,9 @@ function readBlocksTool(settings: Settings): HandlerTool {
     input: Type.Object(
       {
         document: link,
-        containing: Type.Optional(Type.String({ maxLength: 200, description: "Only blocks whose text holds this." })),
+        containing: Type.Optional(
+          Type.String({ maxLength: 200, description: "Only blocks whose text holds this." }),
+        ),
       },
       { additionalProperties: false },
     ),
@@ -259,8 +336,14 @@ function readBlocksTool(settings: Settings): HandlerTool {
       const shown = blocks.filter((block) => textOf(block).includes(containing));
       const lines = shown
         .slice(0, maxShownBlocks)
-        .map((block) => `${block.block_id} ${typeNameOf(block.block_type)}: ${textOf(block).slice(0, maxShownText)}`);
-      const more = shown.length > maxShownBlocks ? `\n${shown.length - maxShownBlocks} more; use containing.` : "";
+        .map(
+          (block) =>
+            `${block.block_id} ${typeNameOf(block.block_type)}: ${textOf(block).slice(0, maxShownText)}`,
+        );
+      const more =
+        shown.length > maxShownBlocks
+          ? `\n${shown.length - maxShownBlocks} more; use containing.`
+          : "";
       return `revision ${revision}\n${quoted(place.link, lines.join("\n") + more)}`;
     },
   });
@@ -270,15 +353,22 @@ function appendTool(settings: Settings): HandlerTool {
   return defineTool({
     ...common,
     name: "append_to_document",
-    description: "Adds Markdown to a document: at its end, or behind a block. What is there stays as it is.",
+    description:
+      "Adds Markdown to a document: at its end, or behind a block. What is there stays as it is.",
     title: { zh: "追加到文档", en: "Add to a document" },
-    summary: { zh: "在文档 {document} 中加入：{markdown}", en: "Add to the document {document}: {markdown}" },
+    summary: {
+      zh: "在文档 {document} 中加入：{markdown}",
+      en: "Add to the document {document}: {markdown}",
+    },
     input: Type.Object(
       {
         document: link,
         markdown: markdownText,
         after_block: Type.Optional(
-          Type.String({ maxLength: 100, description: "Id of a block of read_document_blocks. Default: the end." }),
+          Type.String({
+            maxLength: 100,
+            description: "Id of a block of read_document_blocks. Default: the end.",
+          }),
         ),
       },
       { additionalProperties: false },
@@ -291,9 +381,16 @@ function appendTool(settings: Settings): HandlerTool {
       const platform = platformOf(context, settings, documentRemedies);
       const { documentId, link: place } = await documentAt(platform, document);
       const spot =
-        after === undefined ? { parentId: documentId, index: -1 } : await behind(platform, documentId, after);
+        after === undefined
+          ? { parentId: documentId, index: -1 }
+          : await behind(platform, documentId, after);
       const windowMs = settings.keyWindowMs;
-      const added = await addMarkdown(platform, context, { documentId, ...spot, markdown, windowMs });
+      const added = await addMarkdown(platform, context, {
+        documentId,
+        ...spot,
+        markdown,
+        windowMs,
+      });
       return `Added ${added} blocks to ${place}`;
     },
   });
@@ -307,11 +404,16 @@ async function behind(
   const blocks = await blocksOf(platform, documentId);
   const parent = blocks.find(({ children }) => children?.includes(blockId) === true);
   if (parent?.block_id === undefined) throw unknownBlock(blockId);
-  return { parentId: parent.block_id, index: childrenOf(blocks, parent.block_id).indexOf(blockId) + 1 };
+  return {
+    parentId: parent.block_id,
+    index: childrenOf(blocks, parent.block_id).indexOf(blockId) + 1,
+  };
 }
 
 function unknownBlock(id: string): Error {
-  return new Error(`The document has no block ${JSON.stringify(id.slice(0, 100))}; read its blocks again.`);
+  return new Error(
+    `The document has no block ${JSON.stringify(id.slice(0, 100))}; read its blocks again.`,
+  );
 }
 
 const maxChanges = 50;
@@ -325,7 +427,10 @@ function editTool(settings: Settings): HandlerTool {
     description:
       "Replaces the text of blocks of a document, by the ids and the revision that read_document_blocks gave. Formatting inside of these blocks is lost; all else stays.",
     title: { zh: "修改文档", en: "Edit a document" },
-    summary: { zh: "修改文档 {document}：{changes}", en: "Edit the document {document}: {changes}" },
+    summary: {
+      zh: "修改文档 {document}：{changes}",
+      en: "Edit the document {document}: {changes}",
+    },
     input: Type.Object(
       {
         document: link,
@@ -334,7 +439,10 @@ function editTool(settings: Settings): HandlerTool {
           Type.Object(
             {
               block: Type.String({ minLength: 1, maxLength: 100 }),
-              text: Type.String({ maxLength: 20_000, description: "The whole new text of the block." }),
+              text: Type.String({
+                maxLength: 20_000,
+                description: "The whole new text of the block.",
+              }),
             },
             { additionalProperties: false },
           ),
@@ -350,7 +458,9 @@ function editTool(settings: Settings): HandlerTool {
     run: async ({ document, revision, changes }, context) => {
       const platform = platformOf(context, settings, documentRemedies);
       const { documentId, link: place } = await documentAt(platform, document);
-      const known = new Set((await blocksOf(platform, documentId, revision)).map(({ block_id }) => block_id));
+      const known = new Set(
+        (await blocksOf(platform, documentId, revision)).map(({ block_id }) => block_id),
+      );
       const missing = changes.find(({ block }) => !known.has(block));
       if (missing !== undefined) throw unknownBlock(missing.block);
       await writeWithKey(platform, {
@@ -371,7 +481,9 @@ function editTool(settings: Settings): HandlerTool {
           ),
         result: () => true,
         readBack: async () => {
-          const texts = new Map((await blocksOf(platform, documentId)).map((one) => [one.block_id, textOf(one)]));
+          const texts = new Map(
+            (await blocksOf(platform, documentId)).map((one) => [one.block_id, textOf(one)]),
+          );
           return changes.every(({ block, text }) => texts.get(block) === text) ? true : undefined;
         },
         isDuplicate: isUsedKey,
@@ -389,14 +501,20 @@ function deleteTool(settings: Settings): HandlerTool {
     description:
       "Deletes blocks that stand side by side, with all that is in them, by the ids and the revision that read_document_blocks gave. Give the text of each, so that the person who is asked sees what goes.",
     title: { zh: "删除文档内容", en: "Delete parts of a document" },
-    summary: { zh: "从文档 {document} 删除：{blocks}", en: "Delete from the document {document}: {blocks}" },
+    summary: {
+      zh: "从文档 {document} 删除：{blocks}",
+      en: "Delete from the document {document}: {blocks}",
+    },
     input: Type.Object(
       {
         document: link,
         revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
         blocks: Type.Array(
           Type.Object(
-            { id: Type.String({ minLength: 1, maxLength: 100 }), text: Type.String({ maxLength: 20_000 }) },
+            {
+              id: Type.String({ minLength: 1, maxLength: 100 }),
+              text: Type.String({ maxLength: 20_000 }),
+            },
             { additionalProperties: false },
           ),
           { minItems: 1, maxItems: maxChanges },
@@ -425,7 +543,9 @@ function deleteTool(settings: Settings): HandlerTool {
           ),
         result: () => true,
         readBack: async () => {
-          const left = new Set((await blocksOf(platform, documentId)).map(({ block_id }) => block_id));
+          const left = new Set(
+            (await blocksOf(platform, documentId)).map(({ block_id }) => block_id),
+          );
           return blocks.every(({ id }) => !left.has(id)) ? true : undefined;
         },
         isDuplicate: isUsedKey,
@@ -445,14 +565,18 @@ function rangeOf(
     const block = all.find(({ block_id }) => block_id === id);
     if (block === undefined) throw unknownBlock(id);
     if (textOf(block).trim() !== text.trim()) {
-      throw new Error(`The block ${id} says something else: ${JSON.stringify(textOf(block).slice(0, 300))}`);
+      throw new Error(
+        `The block ${id} says something else: ${JSON.stringify(textOf(block).slice(0, 300))}`,
+      );
     }
   }
   const ids = named.map(({ id }) => id);
   const parent = all.find(({ children }) => children?.includes(ids[0] ?? "") === true);
   const start = parent?.children?.indexOf(ids[0] ?? "") ?? -1;
   const isRun = ids.every((id, at) => parent?.children?.[start + at] === id);
-  if (parent?.block_id === undefined || !isRun) throw new Error("The blocks do not stand side by side in this order.");
+  if (parent?.block_id === undefined || !isRun) {
+    throw new Error("The blocks do not stand side by side in this order.");
+  }
   return { parentId: parent.block_id, start };
 }
 
@@ -472,9 +596,12 @@ function commentsTool(settings: Settings): HandlerTool {
       const place = await documentAt(platform, document);
       const comments = await commentsOf(platform, place.documentId);
       const lines = comments.map(
-        ({ id, replies }) => `- comment ${id}: ${replies.map(({ by, text }) => `${by}: ${text}`).join(" / ")}`,
+        ({ id, replies }) =>
+          `- comment ${id}: ${replies.map(({ by, text }) => `${by}: ${text}`).join(" / ")}`,
       );
-      return lines.length === 0 ? "There are no open comments." : quoted(place.link, lines.join("\n"));
+      return lines.length === 0
+        ? "There are no open comments."
+        : quoted(place.link, lines.join("\n"));
     },
   });
 }
@@ -488,7 +615,10 @@ interface Comment {
 async function commentsOf(platform: Platform, documentId: string): Promise<Comment[]> {
   const { items = [] } = await platform.read((client, as) =>
     client.drive.v1.fileComment.list(
-      { path: { file_token: documentId }, params: { file_type: "docx", is_solved: false, page_size: 100 } },
+      {
+        path: { file_token: documentId },
+        params: { file_type: "docx", is_solved: false, page_size: 100 },
+      },
       as,
     ),
   );
@@ -506,9 +636,13 @@ function commentTool(settings: Settings): HandlerTool {
   return defineTool({
     ...common,
     name: "comment_on_document",
-    description: "Adds a comment to a whole document, in the name of the person. All its readers see it.",
+    description:
+      "Adds a comment to a whole document, in the name of the person. All its readers see it.",
     title: { zh: "评论文档", en: "Comment on a document" },
-    summary: { zh: "在文档 {document} 评论：{text}", en: "Comment on the document {document}: {text}" },
+    summary: {
+      zh: "在文档 {document} 评论：{text}",
+      en: "Comment on the document {document}: {text}",
+    },
     input: Type.Object(
       { document: link, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
       { additionalProperties: false },
@@ -528,7 +662,9 @@ function commentTool(settings: Settings): HandlerTool {
               path: { file_token: documentId },
               params: { file_type: "docx" },
               data: {
-                reply_list: { replies: [{ content: { elements: [{ type: "text_run", text_run: { text } }] } }] },
+                reply_list: {
+                  replies: [{ content: { elements: [{ type: "text_run", text_run: { text } }] } }],
+                },
               },
             },
             as,
@@ -536,7 +672,10 @@ function commentTool(settings: Settings): HandlerTool {
         result: ({ comment_id = "" }) => comment_id,
         readBack: async () =>
           (await commentsOf(platform, documentId)).find(
-            (one) => !before.has(one.id) && one.replies[0]?.text === text && one.replies[0].by === platform.openId,
+            (one) =>
+              !before.has(one.id) &&
+              one.replies[0]?.text === text &&
+              one.replies[0].by === platform.openId,
           )?.id,
         open: "whether the comment was written",
       });

@@ -1,7 +1,15 @@
 import { systemClock, type Clock } from "@larkline/protocol";
 import { replaced } from "@larkline/store/testing";
 import { expect, it, describe } from "vitest";
-import { approvalWorld, dayMs, elementsOf, hasButtons, hourMs, minuteMs, titleOf } from "./approval-world.fixture.ts";
+import {
+  approvalWorld,
+  dayMs,
+  elementsOf,
+  hasButtons,
+  hourMs,
+  minuteMs,
+  titleOf,
+} from "./approval-world.fixture.ts";
 
 const imMessages = /^\/open-apis\/im\/v1\/messages$/;
 
@@ -69,12 +77,20 @@ describe("the cards of an approval", () => {
   it("go to members of roles, too: no other message tells them of a question in a direct chat", async () => {
     const world = await approvalWorld({ deciders: 3 });
     const [one = "", two = "", third = ""] = world.people;
-    const deciders = { requester: true, people: [one], roles: ["ops", "gone"], fourEyes: true, count: 1 };
+    const deciders = {
+      requester: true,
+      people: [one],
+      roles: ["ops", "gone"],
+      fourEyes: true,
+      count: 1,
+    };
     await world.ask({ deciders });
     await world.settleCards(
       world.cardsOver({ roles: { ops: { people: [one, two, world.person.openId], groups: [] } } }),
     );
-    expect([one, two, third, world.person.openId].map((openId) => world.sentTo(openId).length)).toEqual([1, 1, 0, 0]);
+    expect(
+      [one, two, third, world.person.openId].map((openId) => world.sentTo(openId).length),
+    ).toEqual([1, 1, 0, 0]);
   });
 
   it("are none where an approval is decided over HTTP", async () => {
@@ -90,20 +106,23 @@ describe("when an approval is settled", () => {
   it.each([
     ["approve", "deploy approved", "green"],
     ["reject", "deploy rejected", "grey"],
-  ] as const)("AL-33: after %s every copy says so and has no button", async (decision, title, template) => {
-    const world = await approvalWorld({ deciders: 2 });
-    const question = await world.ask();
-    await world.settleCards();
-    await world.decide(question, decision, { note: "because" });
-    await world.settleCards();
-    expect(world.allSent()).toHaveLength(3);
-    for (const message of world.allSent()) {
-      expect(titleOf(message)).toBe(title);
-      expect(message.text).toContain("Reason: because");
-      expect(hasButtons(message)).toBe(false);
-      expect(message.card?.json).toMatchObject({ header: { template } });
-    }
-  });
+  ] as const)(
+    "AL-33: after %s every copy says so and has no button",
+    async (decision, title, template) => {
+      const world = await approvalWorld({ deciders: 2 });
+      const question = await world.ask();
+      await world.settleCards();
+      await world.decide(question, decision, { note: "because" });
+      await world.settleCards();
+      expect(world.allSent()).toHaveLength(3);
+      for (const message of world.allSent()) {
+        expect(titleOf(message)).toBe(title);
+        expect(message.text).toContain("Reason: because");
+        expect(hasButtons(message)).toBe(false);
+        expect(message.card?.json).toMatchObject({ header: { template } });
+      }
+    },
+  );
 
   it("by its expiry or the end of its turn, every copy loses its buttons", async () => {
     const world = await approvalWorld({ deciders: 1 });
@@ -117,7 +136,12 @@ describe("when an approval is settled", () => {
     await world.settleCards();
     const gen = (await world.store.cancel(cancelled.session, { reason: "stopped" })).wakeGen ?? 0;
     const claim = await world.store.claim(cancelled.session, gen, "worker");
-    const write = { session: cancelled.session, epoch: claim?.epoch ?? "", history: [], events: [] };
+    const write = {
+      session: cancelled.session,
+      epoch: claim?.epoch ?? "",
+      history: [],
+      events: [],
+    };
     await world.store.commit({ ...write, seq: 1, more: false });
     await world.settleCards();
     expect(await world.stateOf(cancelled)).toBe("cancelled");
@@ -128,7 +152,13 @@ describe("when an approval is settled", () => {
   it("a count of people is shown until enough have approved", async () => {
     const world = await approvalWorld({ deciders: 2 });
     const [one = "", other = ""] = world.people;
-    const deciders = { requester: false, people: [one, other], roles: [], fourEyes: false, count: 2 };
+    const deciders = {
+      requester: false,
+      people: [one, other],
+      roles: [],
+      fourEyes: false,
+      count: 2,
+    };
     const question = await world.ask({ deciders });
     await world.settleCards();
     expect(world.inChat()[0]?.text).toContain("0 of 2 approved");
@@ -156,7 +186,9 @@ describe("when an approval is settled", () => {
     const remember = { tool: "deploy", pattern: "prod *" };
     const kept = await world.ask({ remember });
     await world.decide(kept, "approve", { remember: true });
-    const failing = world.cardsOver({ keepRule: async () => await Promise.reject(new Error("down")) });
+    const failing = world.cardsOver({
+      keepRule: async () => await Promise.reject(new Error("down")),
+    });
     await failing.work(kept.session, kept.id);
     expect(await world.rules.list(world.appId)).toEqual([]);
     await world.settleCards();
@@ -194,7 +226,9 @@ describe("when an approval is settled", () => {
   it("a count that the platform does not take keeps no card from losing its buttons in the end", async () => {
     const world = await approvalWorld();
     const people = [world.person.openId, "ou_other"];
-    const question = await world.ask({ deciders: { requester: false, people, roles: [], fourEyes: false, count: 2 } });
+    const question = await world.ask({
+      deciders: { requester: false, people, roles: [], fourEyes: false, count: 2 },
+    });
     await world.settleCards();
     const body = { code: 230028, msg: "The messages do NOT pass DLP detection." };
     world.simulator.faults.add({
@@ -235,7 +269,9 @@ describe("when an approval is settled", () => {
     await world.decide(question, "approve");
     const before = world.simulator.apiCalls.length;
     await world.settleCards();
-    expect(world.simulator.apiCalls.slice(before).filter(({ method }) => method === "PATCH")).toEqual([]);
+    expect(
+      world.simulator.apiCalls.slice(before).filter(({ method }) => method === "PATCH"),
+    ).toEqual([]);
     expect(world.lines.map(({ fields }) => fields["failed"])).toContain("too old");
     expect(await world.approvals.dueCards(world.now() + 30 * dayMs, 10)).toEqual([]);
   });
@@ -246,7 +282,10 @@ describe("a platform in trouble", () => {
     const world = await approvalWorld({ deciders: 1 });
     const limited = { code: 99991400, msg: "request trigger frequency limit" };
     const respond = { kind: "respond" as const, status: 429, body: limited };
-    const remove = world.simulator.faults.add({ match: { method: "POST", path: imMessages }, action: respond });
+    const remove = world.simulator.faults.add({
+      match: { method: "POST", path: imMessages },
+      action: respond,
+    });
     const question = await world.ask();
     await world.cards.work(question.session, question.id);
     expect(world.allSent()).toEqual([]);
@@ -268,7 +307,9 @@ describe("a platform in trouble", () => {
     await world.cards.work(question.session, question.id);
     expect(await world.stateOf(question)).toBe("undeliverable");
     expect(world.woken).toEqual([question.session]);
-    expect(await world.letters.list(9)).toMatchObject([{ kind: "approval", session: question.session }]);
+    expect(await world.letters.list(9)).toMatchObject([
+      { kind: "approval", session: question.session },
+    ]);
   });
 
   it("a copy that reaches one person is enough", async () => {
@@ -325,8 +366,14 @@ describe("a platform in trouble", () => {
   });
 
   it("whose answer got lost has sent one card, which is found by sending it again", async () => {
-    const world = await approvalWorld({ api: { retry: { attempts: 1, minDelayMs: 1, maxDelayMs: 10 } } });
-    world.simulator.faults.add({ match: { path: imMessages }, times: 1, action: { kind: "lose_response" } });
+    const world = await approvalWorld({
+      api: { retry: { attempts: 1, minDelayMs: 1, maxDelayMs: 10 } },
+    });
+    world.simulator.faults.add({
+      match: { path: imMessages },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     const question = await world.ask();
     await world.cards.work(question.session, question.id);
     await world.decide(question, "reject");
@@ -335,8 +382,14 @@ describe("a platform in trouble", () => {
   });
 
   it("whose answer got lost an hour ago has its card looked for, among others like it", async () => {
-    const world = await approvalWorld({ api: { retry: { attempts: 1, minDelayMs: 1, maxDelayMs: 10 } } });
-    world.simulator.faults.add({ match: { path: imMessages }, times: 1, action: { kind: "lose_response" } });
+    const world = await approvalWorld({
+      api: { retry: { attempts: 1, minDelayMs: 1, maxDelayMs: 10 } },
+    });
+    world.simulator.faults.add({
+      match: { path: imMessages },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     const lost = await world.ask();
     await world.cards.work(lost.session, lost.id);
     const twin = await world.ask();
@@ -352,7 +405,11 @@ describe("a platform in trouble", () => {
       simulator: { duplicateUuid: "in_progress" },
       api: { retry: { attempts: 1, minDelayMs: 1, maxDelayMs: 10 } },
     });
-    world.simulator.faults.add({ match: { path: imMessages }, times: 1, action: { kind: "lose_response" } });
+    world.simulator.faults.add({
+      match: { path: imMessages },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     const question = await world.ask();
     await world.settleCards();
     await world.decide(question, "approve");
@@ -374,7 +431,10 @@ describe("a platform in trouble", () => {
 
 it("a round that hangs ends at its deadline or when the cards are closed, and is taken up again", async () => {
   const world = await approvalWorld();
-  const remove = world.simulator.faults.add({ match: { path: imMessages }, action: { kind: "hang" } });
+  const remove = world.simulator.faults.add({
+    match: { path: imMessages },
+    action: { kind: "hang" },
+  });
   const slow = world.connect({ timeoutMs: 60_000 });
   const question = await world.ask();
   await world.cardsOver({ api: slow, deadlineMs: 50 }).work(question.session, question.id);
@@ -390,7 +450,10 @@ it("closing the cards waits for no store that hangs, and begins nothing more", a
   const hangs = async () => await new Promise<never>(() => undefined);
   const after: Clock["after"] = (ms, run) => systemClock.after(ms / 100, run);
   const clock = { ...systemClock, now: world.now, after };
-  const cards = world.cardsOver({ approvals: replaced(world.approvals, { leaseCards: hangs }), clock });
+  const cards = world.cardsOver({
+    approvals: replaced(world.approvals, { leaseCards: hangs }),
+    clock,
+  });
   void cards.work(question.session, question.id);
   await cards.close();
   await cards.work(question.session, question.id);
@@ -402,7 +465,9 @@ it("two workers at one approval send one card", async () => {
   const world = await approvalWorld({ deciders: 1 });
   const question = await world.ask();
   const workers = [world.cardsOver(), world.cardsOver(), world.cardsOver()];
-  await Promise.all(workers.map(async (worker) => await worker.work(question.session, question.id)));
+  await Promise.all(
+    workers.map(async (worker) => await worker.work(question.session, question.id)),
+  );
   await world.settleCards();
   expect(world.allSent()).toHaveLength(2);
 });

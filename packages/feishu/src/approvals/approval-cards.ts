@@ -1,8 +1,27 @@
 import type { Roles } from "@larkline/agent/permissions";
-import { systemClock, systemRandom, type Approval, type Clock, type Random, type SessionKey } from "@larkline/protocol";
-import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/store";
+import {
+  systemClock,
+  systemRandom,
+  type Approval,
+  type Clock,
+  type Random,
+  type SessionKey,
+} from "@larkline/protocol";
+import type {
+  ApprovalCard,
+  ApprovalLease,
+  ApprovalStatus,
+  ApprovalStore,
+  DeadLetters,
+} from "@larkline/store";
 import { approvalCard, approvalMark, type ShownConsent } from "../cards/approval-card.ts";
-import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type FeishuApi } from "../feishu-api.ts";
+import {
+  clockSkewMs,
+  derivedUuid,
+  receiverOf,
+  uuidProtectionMs,
+  type FeishuApi,
+} from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind, type FeishuErrorKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
@@ -76,7 +95,10 @@ export class ApprovalCards {
     const cancel = this.#clock.after(this.#options.deadlineMs ?? 8_000, () => ending.abort());
     const round = this.#round(session, approvalId, ending.signal).catch((error: unknown) => {
       // The store failed: the lease runs out and another worker takes the cards.
-      this.#logger.error({ session, approvalId, err: error }, "cards of an approval could not be looked after");
+      this.#logger.error(
+        { session, approvalId, err: error },
+        "cards of an approval could not be looked after",
+      );
     });
     this.#rounds.set(ending, round);
     await round;
@@ -106,7 +128,9 @@ export class ApprovalCards {
     if (target.channel === "none") return await this.#withoutCards(first);
     const api = this.#options.apis.get(app);
     if (api === undefined) return await this.#leave(first);
-    if (first.status.approval.kind === "consent") return await this.#consentRound(api, first, signal);
+    if (first.status.approval.kind === "consent") {
+      return await this.#consentRound(api, first, signal);
+    }
     await this.#cardsRound(api, { first, signal });
   }
 
@@ -122,20 +146,28 @@ export class ApprovalCards {
 
   async #cardsRound(
     api: FeishuApi,
-    round: { first: ApprovalLease; shown?: ShownConsent; nextAtMs?: number | undefined; signal: AbortSignal },
+    round: {
+      first: ApprovalLease;
+      shown?: ShownConsent;
+      nextAtMs?: number | undefined;
+      signal: AbortSignal;
+    },
   ): Promise<void> {
     const { first, shown, nextAtMs, signal } = round;
     const begun = await this.#begin(first);
     if (begun === undefined) return;
     const { fresh } = begun;
     const lease =
-      shown === undefined ? begun.lease : { ...begun.lease, status: { ...begun.lease.status, consent: shown } };
+      shown === undefined
+        ? begun.lease
+        : { ...begun.lease, status: { ...begun.lease.status, consent: shown } };
     const ruleKept = await this.#keepRule(lease);
     const outcomes = await this.#bringAll(api, { lease, fresh, signal });
     const cards = outcomes.map(({ card }) => card);
     await this.#settleUnlessAsked(lease, cards);
     const errors = outcomes.flatMap(({ error }) => error ?? []);
-    const retryAtMs = errors.length === 0 && ruleKept ? nextAtMs : this.#clock.now() + this.#waitMs(lease, errors);
+    const retryAtMs =
+      errors.length === 0 && ruleKept ? nextAtMs : this.#clock.now() + this.#waitMs(lease, errors);
     await this.#options.approvals.saveCards({ ...lease, cards }, retryAtMs);
   }
 
@@ -143,7 +175,9 @@ export class ApprovalCards {
    * Stores which cards are about to be sent, before any of them is. After a crash the successor then knows that they
    * may be there, also when the question is settled meanwhile.
    */
-  async #begin(lease: ApprovalLease): Promise<{ lease: ApprovalLease; fresh: Set<string> } | undefined> {
+  async #begin(
+    lease: ApprovalLease,
+  ): Promise<{ lease: ApprovalLease; fresh: Set<string> } | undefined> {
     const { approvals } = this.#options;
     const { approval, state } = lease.status;
     if (state !== "pending") return { lease, fresh: new Set() };
@@ -151,7 +185,9 @@ export class ApprovalCards {
     const fresh = new Set(cards.filter(isUntouched).map(({ to }) => to));
     if (fresh.size === 0) return { lease, fresh };
     const nowMs = this.#clock.now();
-    const noted = cards.map((card) => (fresh.has(card.to) ? { ...card, uncertainSinceMs: nowMs } : card));
+    const noted = cards.map((card) =>
+      fresh.has(card.to) ? { ...card, uncertainSinceMs: nowMs } : card,
+    );
     if (!(await approvals.saveCards({ ...lease, cards: noted }, 0))) return undefined;
     const again = await approvals.leaseCards(approval.session, approval.id);
     return again === undefined ? undefined : { lease: again, fresh };
@@ -172,13 +208,19 @@ export class ApprovalCards {
   /** A question over HTTP has no cards, but it may have a rule. */
   async #withoutCards(lease: ApprovalLease): Promise<void> {
     const ruleKept = await this.#keepRule(lease);
-    await this.#options.approvals.saveCards(lease, ruleKept ? undefined : this.#clock.now() + this.#waitMs(lease, []));
+    await this.#options.approvals.saveCards(
+      lease,
+      ruleKept ? undefined : this.#clock.now() + this.#waitMs(lease, []),
+    );
   }
 
   /** Leaves the cards to a worker that has the credentials of the bot. */
   async #leave(lease: ApprovalLease): Promise<void> {
     const { session, id, app } = lease.status.approval;
-    this.#logger.warn({ session, approvalId: id, app }, "no credentials for the app of an approval");
+    this.#logger.warn(
+      { session, approvalId: id, app },
+      "no credentials for the app of an approval",
+    );
     await this.#options.approvals.saveCards(lease, this.#clock.now() + otherWorkerMs);
   }
 
@@ -199,7 +241,10 @@ export class ApprovalCards {
       const facts = { session, approvalId: id, isCopy: card.to !== "" };
       if (error !== undefined) {
         const { api: call, kind, code, logId } = error;
-        this.#logger.warn({ ...facts, api: call, kind, code, logId }, "card of an approval will be tried again");
+        this.#logger.warn(
+          { ...facts, api: call, kind, code, logId },
+          "card of an approval will be tried again",
+        );
       } else if (card.failed !== undefined && before?.failed === undefined) {
         this.#logger.error({ ...facts, failed: card.failed }, "card of an approval given up");
       }
@@ -208,19 +253,28 @@ export class ApprovalCards {
   }
 
   /** Settles a question that reached no person: otherwise its turn would wait until the question expires. */
-  async #settleUnlessAsked({ status }: ApprovalLease, cards: readonly ApprovalCard[]): Promise<void> {
+  async #settleUnlessAsked(
+    { status }: ApprovalLease,
+    cards: readonly ApprovalCard[],
+  ): Promise<void> {
     const { approval, state } = status;
     const { session, id, createdAtMs } = approval;
     const isAsked = cards.some(
-      ({ messageId, failed, inReply = false }) => inReply || (messageId !== undefined && failed === undefined),
+      ({ messageId, failed, inReply = false }) =>
+        inReply || (messageId !== undefined && failed === undefined),
     );
     if (state !== "pending" || isAsked || cards.length === 0) return;
     const isHopeless = cards.every(({ failed }) => failed !== undefined);
     if (!isHopeless && this.#clock.now() < createdAtMs + sendPatienceMs) return;
     const settled = await this.#options.approvals.settle(session, id, "undeliverable");
-    this.#logger.error({ session, approvalId: id, tool: approval.tool }, "nobody could be asked for an approval");
+    this.#logger.error(
+      { session, approvalId: id, tool: approval.tool },
+      "nobody could be asked for an approval",
+    );
     if (settled.result === "settled") await this.#keepLetter(approval, cards);
-    if (settled.result === "unknown" || !("wakeGen" in settled) || settled.wakeGen === undefined) return;
+    if (settled.result === "unknown" || !("wakeGen" in settled) || settled.wakeGen === undefined) {
+      return;
+    }
     await this.#options.wake(session, settled.wakeGen).catch((error: unknown) => {
       // The decision is stored: the sweeper finds the session.
       this.#logger.warn({ session, err: error }, "session could not be woken at once");
@@ -232,10 +286,23 @@ export class ApprovalCards {
     const { id, session, app, turnId, tool } = approval;
     const reasons = cards.map(({ failed }) => failed ?? "not sent in time");
     const reason = `nobody could be asked: ${[...new Set(reasons)].join(", ")}`;
-    const facts = { v: 1, id: `approval:${id}`, session, reason, atMs: this.#clock.now(), app, turnId } as const;
-    await this.#options.letters?.add({ ...facts, kind: "approval", approvalId: id, tool }).catch((error: unknown) => {
-      this.#logger.warn({ session, approvalId: id, err: error }, "an approval that nobody saw is not kept");
-    });
+    const facts = {
+      v: 1,
+      id: `approval:${id}`,
+      session,
+      reason,
+      atMs: this.#clock.now(),
+      app,
+      turnId,
+    } as const;
+    await this.#options.letters
+      ?.add({ ...facts, kind: "approval", approvalId: id, tool })
+      .catch((error: unknown) => {
+        this.#logger.warn(
+          { session, approvalId: id, err: error },
+          "an approval that nobody saw is not kept",
+        );
+      });
   }
 
   #waitMs({ status, attempts }: ApprovalLease, errors: readonly FeishuError[]): number {
@@ -258,7 +325,9 @@ const maxCopies = 10;
  */
 function copiesOf({ target, deciders, requester }: Approval, roles: Roles): ApprovalCard[] {
   if (target.channel === "none") return [];
-  const members = deciders.roles.flatMap((name) => (Object.hasOwn(roles, name) ? (roles[name]?.people ?? []) : []));
+  const members = deciders.roles.flatMap((name) =>
+    Object.hasOwn(roles, name) ? (roles[name]?.people ?? []) : [],
+  );
   const named = [...deciders.people, ...members];
   const people = new Set(named.filter((id) => /^ou_[A-Za-z0-9_-]{1,120}$/.test(id)));
   people.delete(requester.id);
@@ -267,7 +336,12 @@ function copiesOf({ target, deciders, requester }: Approval, roles: Roles): Appr
 }
 
 /** No process has begun to send the copy. */
-function isUntouched({ failed, messageId, uncertainSinceMs = 0, inReply = false }: ApprovalCard): boolean {
+function isUntouched({
+  failed,
+  messageId,
+  uncertainSinceMs = 0,
+  inReply = false,
+}: ApprovalCard): boolean {
   return failed === undefined && messageId === undefined && uncertainSinceMs === 0 && !inReply;
 }
 
@@ -303,7 +377,9 @@ async function bringCopy(goal: CopyGoal, given: ApprovalCard): Promise<CopyOutco
   const wasBegun = card.messageId !== undefined || (card.uncertainSinceMs ?? 0) > 0;
   // No person has seen it, so there is nothing to change.
   if (status.state !== "pending" && !wasBegun) return { card };
-  if (nowMs - status.approval.createdAtMs > cardLifetimeMs) return { card: { ...card, failed: "too old" } };
+  if (nowMs - status.approval.createdAtMs > cardLifetimeMs) {
+    return { card: { ...card, failed: "too old" } };
+  }
   try {
     if (card.messageId === undefined) card = await placed(goal, card);
     if (card.messageId === undefined || card.shows === mark) return { card };
@@ -331,7 +407,10 @@ function callOf({ signal, status }: CopyGoal): CallOptions {
 
 async function sendToChat(goal: CopyGoal, chatId: string, form: { content: string; uuid: string }) {
   const { api } = goal;
-  const sent = await api.messages.send({ ...receiverOf(chatId), messageType: "interactive", ...form }, callOf(goal));
+  const sent = await api.messages.send(
+    { ...receiverOf(chatId), messageType: "interactive", ...form },
+    callOf(goal),
+  );
   return sent.messageId;
 }
 
@@ -353,7 +432,10 @@ async function send(goal: CopyGoal, to: string): Promise<string> {
 }
 
 /** Looks in the chat for a card whose sending was uncertain. Undefined also when the chat cannot be read. */
-async function found({ api, status, signal }: CopyGoal, card: ApprovalCard): Promise<string | undefined> {
+async function found(
+  { api, status, signal }: CopyGoal,
+  card: ApprovalCard,
+): Promise<string | undefined> {
   const { target, id } = status.approval;
   if (card.to !== "" || target.channel === "none") return undefined;
   const { chatId, messageId, inThread } = target;
@@ -362,7 +444,9 @@ async function found({ api, status, signal }: CopyGoal, card: ApprovalCard): Pro
   try {
     return await api.history.findCard({ chatId, ...thread, sinceMs, mark: id }, { signal });
   } catch (error) {
-    if (error instanceof FeishuError && !error.retryable && error.kind !== "cancelled") return undefined;
+    if (error instanceof FeishuError && !error.retryable && error.kind !== "cancelled") {
+      return undefined;
+    }
     throw error;
   }
 }
@@ -371,7 +455,10 @@ async function sendOrFind(goal: CopyGoal, card: ApprovalCard): Promise<string> {
   try {
     return await send(goal, card.to);
   } catch (error) {
-    const known = error instanceof FeishuError && beingSentCodes.has(error.code) ? await found(goal, card) : undefined;
+    const known =
+      error instanceof FeishuError && beingSentCodes.has(error.code)
+        ? await found(goal, card)
+        : undefined;
     if (known !== undefined) return known;
     throw error;
   }
@@ -434,6 +521,8 @@ function failedCopy(goal: CopyGoal, card: ApprovalCard, thrown: unknown): CopyOu
   if (mayPass(error, goal) && !(isUnsent && isLate)) return { card: kept, error };
   const isUsable = card.messageId !== undefined && isKind(error, "unknown", ...contentKinds);
   // Only its count of people is old. If we gave it up, it would keep its buttons after the question is settled.
-  if (isUsable && goal.status.state === "pending") return { card: { ...card, shows: approvalMark(goal.status) } };
+  if (isUsable && goal.status.state === "pending") {
+    return { card: { ...card, shows: approvalMark(goal.status) } };
+  }
   return { card: { ...kept, failed: `${error.kind} ${error.code}` } };
 }

@@ -45,7 +45,9 @@ function mortal(
         send: (...call) => step(() => api.messages.send(...call)),
         reply: (...call) => step(() => api.messages.reply(...call)),
       }),
-      cards: replacing(api.cards, { patchMessage: (...call) => step(() => api.cards.patchMessage(...call)) }),
+      cards: replacing(api.cards, {
+        patchMessage: (...call) => step(() => api.cards.patchMessage(...call)),
+      }),
     }),
     approvals: replacing(approvals, {
       leaseCards: (...call) => step(() => approvals.leaseCards(...call)),
@@ -85,7 +87,10 @@ const retiring: Story = async (world, dying) => {
 };
 
 /** Runs the story with a death at every step that there is, each time in a world of its own. */
-async function everyDeath(story: Story, check: (world: ApprovalWorld, fate: Fate) => Promise<void>): Promise<number> {
+async function everyDeath(
+  story: Story,
+  check: (world: ApprovalWorld, fate: Fate) => Promise<void>,
+): Promise<number> {
   for (let at = 1; at < 40; at += 1) {
     let metAny = false;
     for (const moment of ["before", "after"] as const) {
@@ -130,7 +135,9 @@ it("a process that dies at any step while no person can be asked leaves no turn 
       await world.settleCards();
       expect(await world.stateOf(question)).toBe("undeliverable");
       const claim = await world.store.claim(question.session, 2, "worker");
-      expect(claim?.control).toMatchObject([{ type: "decision", approvalId: question.id, state: "undeliverable" }]);
+      expect(claim?.control).toMatchObject([
+        { type: "decision", approvalId: question.id, state: "undeliverable" },
+      ]);
     },
     async (world) => expect(world.allSent()).toEqual([]),
   );

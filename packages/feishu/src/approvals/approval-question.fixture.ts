@@ -1,5 +1,11 @@
 import { approvalIdOf } from "@larkline/agent/permissions";
-import { argumentsHashOf, turnIdOf, type Approval, type InboundMessage, type TurnState } from "@larkline/protocol";
+import {
+  argumentsHashOf,
+  turnIdOf,
+  type Approval,
+  type InboundMessage,
+  type TurnState,
+} from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
 
 // For tests: a turn that waits for people.
@@ -73,7 +79,10 @@ export function approvalOf(
 }
 
 /** Stores the approval together with the turn that waits for it. */
-export async function askQuestion(facts: QuestionFacts, more: Partial<Approval> = {}): Promise<Question> {
+export async function askQuestion(
+  facts: QuestionFacts,
+  more: Partial<Approval> = {},
+): Promise<Question> {
   const { store, now, session } = facts;
   const message = messageOf(facts);
   const { wakeGen = 0, seq } = await store.append(message);
@@ -87,11 +96,21 @@ export async function askQuestion(facts: QuestionFacts, more: Partial<Approval> 
     turnId,
     message,
     steps: 1,
-    calls: [{ id: "c1", name: "deploy", arguments: given, state: "waiting_approval", approvalId: id }],
+    calls: [
+      { id: "c1", name: "deploy", arguments: given, state: "waiting_approval", approvalId: id },
+    ],
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: now(),
   };
-  const write = { session, epoch: claim.epoch, history: [], events: [], consumed: 0, open: [], turn };
+  const write = {
+    session,
+    epoch: claim.epoch,
+    history: [],
+    events: [],
+    consumed: 0,
+    open: [],
+    turn,
+  };
   await store.save({ ...write, approvals: [approval], mode: "suspend" });
   return { session, id, approval, target: facts.target };
 }

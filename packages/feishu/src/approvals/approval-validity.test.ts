@@ -41,7 +41,13 @@ const changes: fc.Arbitrary<Partial<Approval>> = fc.record({
 
 it("the platform takes every card of an approval, whatever it holds, and every change of it", async () => {
   const { api, appId, chatId, person } = await simulatedApi();
-  const target = { channel: "feishu" as const, app: appId, chatId, messageId: "om_1", inThread: false };
+  const target = {
+    channel: "feishu" as const,
+    app: appId,
+    chatId,
+    messageId: "om_1",
+    inThread: false,
+  };
   const facts = { now: Date.now, session: "s", sender: person.openId, target, deciders: [] };
   let uuids = 0;
   await fc.assert(
@@ -54,10 +60,20 @@ it("the platform takes every card of an approval, whatever it holds, and every c
         const approval = approvalOf(facts, "t-1", more);
         uuids += 1;
         const content = JSON.stringify(approvalCard({ approval, state: "pending", decisions }));
-        const send = { receiveIdType: "chat_id" as const, receiveId: chatId, messageType: "interactive" as const };
+        const send = {
+          receiveIdType: "chat_id" as const,
+          receiveId: chatId,
+          messageType: "interactive" as const,
+        };
         const { messageId } = await api.messages.send({ ...send, content, uuid: `u${uuids}` });
-        await api.cards.patchMessage({ messageId, card: approvalCard({ approval, state, decisions }) });
-        await api.cards.patchMessage({ messageId, card: approvalCard({ approval, state, decisions }, { bare: true }) });
+        await api.cards.patchMessage({
+          messageId,
+          card: approvalCard({ approval, state, decisions }),
+        });
+        await api.cards.patchMessage({
+          messageId,
+          card: approvalCard({ approval, state, decisions }, { bare: true }),
+        });
       },
     ),
     { numRuns: 100 },

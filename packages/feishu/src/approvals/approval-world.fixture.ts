@@ -48,16 +48,22 @@ export function titleOf(message: SimMessage | undefined): string {
 
 /** Whether anything on the card can be used. */
 export function hasButtons(message: SimMessage): boolean {
-  return elementsOf(message.card?.json).some(({ tag }) => tag === "button" || tag === "form" || tag === "input");
+  return elementsOf(message.card?.json).some(
+    ({ tag }) => tag === "button" || tag === "form" || tag === "input",
+  );
 }
 
 /** The messages of the app in these chats. */
 function sentIn(simulator: FeishuSimulator, chatIds: readonly string[]): SimMessage[] {
-  return chatIds.flatMap((id) => simulator.messages(id)).filter(({ senderType }) => senderType === "app");
+  return chatIds
+    .flatMap((id) => simulator.messages(id))
+    .filter(({ senderType }) => senderType === "app");
 }
 
 function directChats(simulator: FeishuSimulator, openId: string): string[] {
-  const chats = [...simulator.chats.values()].filter(({ type, members }) => type === "p2p" && members.has(openId));
+  const chats = [...simulator.chats.values()].filter(
+    ({ type, members }) => type === "p2p" && members.has(openId),
+  );
   return chats.map(({ chatId }) => chatId);
 }
 
@@ -100,7 +106,8 @@ async function platformAt({ now, tokens }: TestStores, options: ApprovalWorldOpt
 /** A logger, and its lines. */
 function recorded(): { lines: Line[]; logger: FeishuLogger } {
   const lines: Line[] = [];
-  const note = (fields: Record<string, unknown>, text: string): void => void lines.push({ fields, text });
+  const note = (fields: Record<string, unknown>, text: string): void =>
+    void lines.push({ fields, text });
   return { lines, logger: { debug: note, info: note, warn: note, error: note } };
 }
 
@@ -117,12 +124,24 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
     const rule = rememberedRule(approval, decisions, dayMs);
     if (rule !== undefined) await rules.add(rule);
   };
-  const parts: ApprovalParts = { api, approvals, keepRule, wake: async (session) => void woken.push(session) };
+  const parts: ApprovalParts = {
+    api,
+    approvals,
+    keepRule,
+    wake: async (session) => void woken.push(session),
+  };
 
   const cardsOver = (more: Partial<ApprovalParts & ApprovalCardsOptions> = {}): ApprovalCards => {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = new ApprovalCards({ apis, letters, roles: {}, logger, clock: { ...systemClock, now }, ...rest });
+    const made = new ApprovalCards({
+      apis,
+      letters,
+      roles: {},
+      logger,
+      clock: { ...systemClock, now },
+      ...rest,
+    });
     onTestFinished(() => made.close());
     return made;
   };
@@ -131,9 +150,18 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
 
   async function ask(more: Partial<Approval> = {}): Promise<Question> {
     questions += 1;
-    const target = { channel: "feishu" as const, app: appId, chatId, messageId: await say("do it"), inThread: false };
+    const target = {
+      channel: "feishu" as const,
+      app: appId,
+      chatId,
+      messageId: await say("do it"),
+      inThread: false,
+    };
     const session = `${appId}.${chatId}.q${questions}`;
-    return await askQuestion({ store, now, session, sender: person.openId, target, deciders: people }, more);
+    return await askQuestion(
+      { store, now, session, sender: person.openId, target, deciders: people },
+      more,
+    );
   }
 
   async function decide(
@@ -160,7 +188,8 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
     inChat: () => sentIn(simulator, [chatId]),
     sentTo: (openId: string) => sentIn(simulator, directChats(simulator, openId)),
     /** All cards that people have received. */
-    allSent: () => sentIn(simulator, [chatId, ...people.flatMap((openId) => directChats(simulator, openId))]),
+    allSent: () =>
+      sentIn(simulator, [chatId, ...people.flatMap((openId) => directChats(simulator, openId))]),
     stateOf: async ({ id }: Question) => (await approvals.find(appId, id))?.state,
   };
 }

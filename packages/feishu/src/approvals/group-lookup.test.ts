@@ -6,7 +6,8 @@ import { GroupLookup } from "./group-lookup.ts";
 async function groupWorld() {
   const { lookups, advance } = openTestStores();
   const world = await simulatedApi({ api: { timeoutMs: 10_000 } });
-  const asked = () => world.simulator.apiCalls.filter(({ path }) => path.endsWith("/member_belong")).length;
+  const asked = () =>
+    world.simulator.apiCalls.filter(({ path }) => path.endsWith("/member_belong")).length;
   const lookup = new GroupLookup({ api: world.api, lookups, timeoutMs: 20_000 });
   return { ...world, lookups, lookup, asked, forward: (ms: number): void => void advance(ms) };
 }
@@ -34,7 +35,9 @@ describe("the user groups of a person", () => {
   it("are asked for once in five minutes, by however many at once", async () => {
     const { simulator, person, lookup, asked, forward } = await groupWorld();
     simulator.addUserGroup({ groupId: "og-1", members: [person.openId] });
-    const answers = await Promise.all([1, 2, 3].map(async () => await lookup.groupsOf(person.openId)));
+    const answers = await Promise.all(
+      [1, 2, 3].map(async () => await lookup.groupsOf(person.openId)),
+    );
     expect(answers).toEqual([["og-1"], ["og-1"], ["og-1"]]);
     simulator.addUserGroup({ groupId: "og-1", members: [] });
     expect(await lookup.groupsOf(person.openId)).toEqual(["og-1"]);
@@ -47,10 +50,16 @@ describe("the user groups of a person", () => {
     const { simulator, person, lookup, appId } = await groupWorld();
     simulator.setConsole(appId, { scopes: [] });
     const missing = await failureOf(lookup.groupsOf(person.openId));
-    expect(missing).toMatchObject({ kind: "app_setup", message: expect.stringContaining("contact:group:readonly") });
+    expect(missing).toMatchObject({
+      kind: "app_setup",
+      message: expect.stringContaining("contact:group:readonly"),
+    });
     simulator.setConsole(appId, {});
     simulator.setNameScope(appId, "hidden");
-    expect(await failureOf(lookup.groupsOf(person.openId))).toMatchObject({ kind: "forbidden", code: 41050 });
+    expect(await failureOf(lookup.groupsOf(person.openId))).toMatchObject({
+      kind: "forbidden",
+      code: 41050,
+    });
     simulator.setNameScope(appId, "granted");
     expect(await lookup.groupsOf(person.openId)).toEqual([]);
     expect(await failureOf(lookup.groupsOf("ou_nobody"))).toMatchObject({ kind: "bad_request" });
@@ -68,7 +77,11 @@ describe("the user groups of a person", () => {
     const { simulator, api, person, lookups } = await groupWorld();
     simulator.addUserGroup({ groupId: "og-1", members: [person.openId] });
     const down = async () => await Promise.reject(new Error("down"));
-    const without = new GroupLookup({ api, lookups: replacing(lookups, { get: down, set: down }), timeoutMs: 20_000 });
+    const without = new GroupLookup({
+      api,
+      lookups: replacing(lookups, { get: down, set: down }),
+      timeoutMs: 20_000,
+    });
     expect(await without.groupsOf(person.openId)).toEqual(["og-1"]);
     for (const kept of ["no JSON", '{"a":1}', "[1]"]) {
       const strange = new GroupLookup({

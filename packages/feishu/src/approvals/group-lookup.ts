@@ -33,7 +33,8 @@ export class GroupLookup {
    * with an error that says why; the caller must not take that for "none".
    */
   async groupsOf(openId: string): Promise<string[]> {
-    const running = this.#asking.get(openId) ?? this.#ask(openId).finally(() => this.#asking.delete(openId));
+    const running =
+      this.#asking.get(openId) ?? this.#ask(openId).finally(() => this.#asking.delete(openId));
     this.#asking.set(openId, running);
     return [...(await running)];
   }
@@ -43,7 +44,10 @@ export class GroupLookup {
     const known = parsedGroups(await this.#lookups.get(key).catch(() => undefined));
     if (known !== undefined) return known;
     const timeoutMs = this.#timeoutMs;
-    const groups = await this.#api.groupsOf(openId, { signal: deadline(this.#clock, timeoutMs), maxWaitMs: timeoutMs });
+    const groups = await this.#api.groupsOf(openId, {
+      signal: deadline(this.#clock, timeoutMs),
+      maxWaitMs: timeoutMs,
+    });
     await this.#lookups.set(key, JSON.stringify(groups), cacheMs).catch(() => undefined);
     return groups;
   }

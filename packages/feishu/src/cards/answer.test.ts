@@ -17,7 +17,9 @@ function streamed(answer: string, images?: ReadonlyMap<string, string | null>): 
 
 function finalCards(answer: string): RenderedCard[] {
   const cuts = extendCuts(answer, []);
-  return [...cuts, 0].map((_, number) => renderCard(viewOf(answer), { cuts, number }, { streaming: false }));
+  return [...cuts, 0].map((_, number) =>
+    renderCard(viewOf(answer), { cuts, number }, { streaming: false }),
+  );
 }
 
 function finalPages(answer: string): string[] {
@@ -33,17 +35,25 @@ describe("an answer on a card", () => {
   });
 
   it("leaves tables and code in one piece", () => {
-    expect(shown("see\n| a | b |\n|---|---|\n| 1 | 2 |\nend")).toBe("see\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nend");
-    expect(shown("see\n  ```ts\n  let a;\n\n    b();\n  ```\nend")).toBe("see\n\n```ts\nlet a;\n\n  b();\n```\nend");
+    expect(shown("see\n| a | b |\n|---|---|\n| 1 | 2 |\nend")).toBe(
+      "see\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nend",
+    );
+    expect(shown("see\n  ```ts\n  let a;\n\n    b();\n  ```\nend")).toBe(
+      "see\n\n```ts\nlet a;\n\n  b();\n```\nend",
+    );
   });
 
   it("shows formulas by the characters that they stand for, in a line and in lines of their own", () => {
-    expect(shown("Einstein: $E = mc^2$, \\(\\alpha \\leq \\beta_1\\).")).toBe("Einstein: E = mc², α ≤ β₁.");
+    expect(shown("Einstein: $E = mc^2$, \\(\\alpha \\leq \\beta_1\\).")).toBe(
+      "Einstein: E = mc², α ≤ β₁.",
+    );
     expect(shown("so\n$$\nx = \\frac{-b \\pm \\sqrt{b^2 - 4ac}}{2a}\n$$\nand on")).toBe(
       "so\n\nx = (-b ± √(b² - 4ac))/(2a)\n\nand on",
     );
     expect(
-      shown("\\[\n\\begin{aligned}\na &= b \\\\\n\\int_0^1 x\\,dx &= \\frac{1}{2}\n\\end{aligned}\n\\]\nend"),
+      shown(
+        "\\[\n\\begin{aligned}\na &= b \\\\\n\\int_0^1 x\\,dx &= \\frac{1}{2}\n\\end{aligned}\n\\]\nend",
+      ),
     ).toBe("a = b\n\n∫₀¹ x dx = 1/2\n\nend");
     expect(shown("$$\\sum_{i=1}^{n} i$$")).toBe("∑ᵢ₌₁ⁿ i");
     expect(shown("| $x^2$ | b |\n|---|---|\n| $\\vec{v}$ | $\\mathbb{R}$ |")).toBe(
@@ -99,7 +109,9 @@ describe("an answer on a card", () => {
 
   it("breaks tags and entities of tags, and leaves code copyable", () => {
     expect(shown("hi <at id=all></at>")).toBe(`hi <${z}at id=all><${z}/at>`);
-    expect(shown("&lt;at id=all&gt; &#60;at &#x3C;at")).toBe(`&lt;${z}at id=all&gt; &#60;${z}at &#x3C;${z}at`);
+    expect(shown("&lt;at id=all&gt; &#60;at &#x3C;at")).toBe(
+      `&lt;${z}at id=all&gt; &#60;${z}at &#x3C;${z}at`,
+    );
     expect(shown("```\nvector<int> <at id=all> <atomic> <div>\n```")).toBe(
       `\`\`\`\nvector<int> <${z}at id=all> <atomic> <div>\n\`\`\``,
     );
@@ -135,7 +147,9 @@ describe("an answer on a card", () => {
 
   it("waits with the text from an image on that is on its way", () => {
     expect(streamed("see ![x](a.png) there", new Map())).toBe("see ");
-    expect(streamed("see ![x](a.png) there", new Map([["a.png", "img_1"]]))).toBe("see ![x](img_1) there");
+    expect(streamed("see ![x](a.png) there", new Map([["a.png", "img_1"]]))).toBe(
+      "see ![x](img_1) there",
+    );
     expect(streamed("see ![x](a.png) there")).toBe("see x there");
   });
 
@@ -152,7 +166,9 @@ describe("an answer on a card", () => {
   it("lets nothing but the lines that are read as such open or close code", () => {
     expect(shown("> ```\n> a")).toBe(`> \`\`${z}\`\n>\n> a`);
     expect(shown(`${"`".repeat(300)}\na`)).toBe(`\`\`${z}${"`".repeat(298)}\n\na`);
-    expect(shown(`\`\`\`\n${"`".repeat(300)}\na`)).toBe(`\`\`\`\n${z}${"`".repeat(300)}\na\n\`\`\``);
+    expect(shown(`\`\`\`\n${"`".repeat(300)}\na`)).toBe(
+      `\`\`\`\n${z}${"`".repeat(300)}\na\n\`\`\``,
+    );
     expect(shown("```\na\n```\u0000\n# b")).toBe("```\na\n```\n# b");
     expect(shown("\u00001. ```\na\n```")).toBe("1.\n\n```\na\n```");
     expect(shown("```\n        ```\na")).toBe(`\`\`\`\n${z}        \`\`\`\na\n\`\`\``);
@@ -172,7 +188,9 @@ describe("an answer on a card", () => {
     const [first, second] = finalPages(`${text}${table}`);
     expect(first).not.toContain("|");
     expect(second?.startsWith("| name | value |\n|---|---|\n| some")).toBe(true);
-    const large = finalPages(`${"| a | b |\n|---|---|\n"}${"| some name | some value |\n".repeat(2_000)}`);
+    const large = finalPages(
+      `${"| a | b |\n|---|---|\n"}${"| some name | some value |\n".repeat(2_000)}`,
+    );
     expect(large.length).toBeGreaterThan(1);
     for (const page of large) expect(page.startsWith("| a | b |\n|---|---|\n| some")).toBe(true);
   });
@@ -181,7 +199,9 @@ describe("an answer on a card", () => {
     const tables = Array.from({ length: 20 }, (_, index) => `| t${index} |\n|---|\n| x |\n`);
     const pages = finalPages(tables.join("\n"));
     expect(pages).toHaveLength(5);
-    expect(pages.map((page) => page.match(/^\| t\d+ \|\n\|-+\|/gm)?.length)).toEqual([3, 3, 3, 3, 8]);
+    expect(pages.map((page) => page.match(/^\| t\d+ \|\n\|-+\|/gm)?.length)).toEqual([
+      3, 3, 3, 3, 8,
+    ]);
     expect(pages[4]?.match(/^```\n\| t\d+ \|/gm)).toHaveLength(5);
   });
 
@@ -207,7 +227,9 @@ describe("an answer on a card", () => {
     const wide = `| ${"w".repeat(300)} | b |\n|-|-|\n| 1 | 2 |\n`;
     expect(lastPage(wide)).toContain(`\`\`\`\n${wide}\`\`\``);
     expect(shown(stock)).toBe(stock.trim());
-    const long = finalCards(`${native}| ${"w".repeat(150)} |\n|---|\n${"|1|\n".repeat(2_000)}`).slice(5);
+    const long = finalCards(
+      `${native}| ${"w".repeat(150)} |\n|---|\n${"|1|\n".repeat(2_000)}`,
+    ).slice(5);
     expect(long.length).toBeGreaterThan(10);
     for (const card of long) expect(card.bytes).toBeLessThan(maxCardBytes);
   });
@@ -215,11 +237,16 @@ describe("an answer on a card", () => {
   it("aligns the columns of tables in panels by all their rows", () => {
     const thinking = `| a | b |\n|---|--:|\n| long | 1 |\n| 苹果 | 1,024 |\n| ${"w".repeat(200)} | 3 |\n`;
     const panelOf = (text: string) =>
-      JSON.stringify(renderCard(viewOf("", { thinking: text }), { cuts: [], number: 0 }, { streaming: false }).card);
+      JSON.stringify(
+        renderCard(viewOf("", { thinking: text }), { cuts: [], number: 0 }, { streaming: false })
+          .card,
+      );
     const some = thinking.split("\n").slice(0, 4).join("\n");
     const aligned = "| a    |     b |\n|------|------:|\n| long |     1 |\n| 苹果 | 1,024 |";
     expect(panelOf(some)).toContain(JSON.stringify(aligned).slice(1, -1));
-    expect(panelOf(thinking)).toContain(JSON.stringify("| a | b |\n|---|--:|\n| long | 1 |\n").slice(1, -1));
+    expect(panelOf(thinking)).toContain(
+      JSON.stringify("| a | b |\n|---|--:|\n| long | 1 |\n").slice(1, -1),
+    );
   });
 
   it("is cut between paragraphs, else lines, else words, and never within a character", () => {

@@ -26,7 +26,9 @@ export function showAnswer(slice: string, context: Context, options: AnswerOptio
   const writer = new AnswerWriter(context, options);
   let goesOn = context.withinLine;
   for (let line = reader.next(); line !== undefined; line = reader.next()) {
-    if (!writer.write(line, goesOn) && streaming) return { text: writer.text, tables: reader.tablesHere };
+    if (!writer.write(line, goesOn) && streaming) {
+      return { text: writer.text, tables: reader.tablesHere };
+    }
     goesOn = false;
   }
   const text = streaming ? writer.text : writer.finish(reader.context(end === "within-line"));
@@ -88,7 +90,11 @@ class AnswerWriter {
 
   #inline(line: string, lineComplete: boolean): { text: string; held: boolean } {
     const final = !this.#options.streaming;
-    return shownInline(line, { final, lineComplete: lineComplete || final, images: this.#options.images });
+    return shownInline(line, {
+      final,
+      lineComplete: lineComplete || final,
+      images: this.#options.images,
+    });
   }
 
   #put(kind: LineKind, text: string): void {
@@ -155,13 +161,17 @@ class AnswerWriter {
 
   /** Repeats the head of a table that began on the previous card. */
   #reopenTable({ head, delimiter, asCode }: OpenTable): void {
-    this.text = asCode ? codeTableFence : `${this.#inline(printable(head.trim()), true).text}\n${delimiter.trim()}`;
+    this.text = asCode
+      ? codeTableFence
+      : `${this.#inline(printable(head.trim()), true).text}\n${delimiter.trim()}`;
     this.#previous = asCode ? "fence-open" : "table-delimiter";
   }
 
   #writeRow({ kind, text, table, complete }: Line): boolean {
     if (this.#options.streaming && !complete) return false;
-    if (this.#previous === undefined && kind === "table-row" && table !== undefined) this.#reopenTable(table);
+    if (this.#previous === undefined && kind === "table-row" && table !== undefined) {
+      this.#reopenTable(table);
+    }
     const row = printable(text.trim());
     if (table?.asCode === true) {
       if (kind === "table-head") this.#put("fence-open", codeTableFence);
@@ -202,9 +212,14 @@ class AnswerWriter {
     if (kind === "item") this.#inList = true;
     else if (spaces === "" || kind === "heading" || kind === "rule") this.#inList = false;
     const indent = this.#indentOf(kind, spaces);
-    if (kind === "item" && this.#options.streaming && !complete && openTask.test(bare)) return false;
+    if (kind === "item" && this.#options.streaming && !complete && openTask.test(bare)) {
+      return false;
+    }
     const line = kind === "item" ? bare.replace(taskItem, taskShown) : bare;
-    const { text: shown, held } = this.#inline(kind === "rule" ? "---" : withoutFence(line), complete);
+    const { text: shown, held } = this.#inline(
+      kind === "rule" ? "---" : withoutFence(line),
+      complete,
+    );
     if (shown !== "") this.#put(kind, `${goesOn ? invisible : indent}${shown}`);
     return !held && complete;
   }
@@ -231,7 +246,11 @@ interface Column {
 const maxAlignedWidth = 160;
 
 /** The columns of a table, or undefined where they would be too wide; `rows`: those that are known beforehand. */
-function columnsOf(head: string, delimiter: string, rows: readonly string[]): readonly Column[] | undefined {
+function columnsOf(
+  head: string,
+  delimiter: string,
+  rows: readonly string[],
+): readonly Column[] | undefined {
   const heads = cellsOf(head);
   const marks = cellsOf(delimiter);
   const widths = rows.map((row) => cellsOf(row).map((cell) => widthOf(cell.trim())));
@@ -260,7 +279,11 @@ function cellsOf(row: string): string[] {
  * A row with its cells in their columns. A cell that is too long shifts the next ones until their blanks make up for
  * it. Cells beyond the last column stay as they were written, so that a row grows by less than {@link maxAlignedWidth}.
  */
-export function alignedRow(row: string, kind: LineKind, columns: readonly Column[] | undefined): string {
+export function alignedRow(
+  row: string,
+  kind: LineKind,
+  columns: readonly Column[] | undefined,
+): string {
   if (columns === undefined) return row;
   if (kind === "table-delimiter") return `|${columns.map(delimiterOf).join("|")}|`;
   const cells = cellsOf(row);
@@ -370,7 +393,10 @@ function imageAt(line: string, at: number, options: InlineOptions): Found {
   const ref = imageRef(destination);
   const key = options.images === undefined ? null : options.images.get(ref);
   if (key === undefined && !options.final) return "wait";
-  const shown = typeof key === "string" && isImageKey(key) ? `![${neutralText(alt)}](${key})` : withoutImage(alt, ref);
+  const shown =
+    typeof key === "string" && isImageKey(key)
+      ? `![${neutralText(alt)}](${key})`
+      : withoutImage(alt, ref);
   return { length: mark.length, text: shown };
 }
 
@@ -437,7 +463,9 @@ function formulaAt(
   if (start === line.length) return lineComplete ? undefined : "wait";
   const most = mostFor(open, { before: line[at - 1] ?? "", first: line[start] ?? "" });
   const end = line.indexOf(close, start);
-  if (end === -1 || end - start > most) return lineComplete || line.length - start > most ? undefined : "wait";
+  if (end === -1 || end - start > most) {
+    return lineComplete || line.length - start > most ? undefined : "wait";
+  }
   const tex = line.slice(start, end);
   const stop = end + close.length;
   if (open === "$") {
@@ -637,7 +665,9 @@ function openedFence(line: string): Fence | undefined {
 function closes(line: string, fence: Fence): boolean {
   if (line.length > maxFenceLineLength) return false;
   const trimmed = line.trimStart();
-  if (!trimmed.startsWith(fence.marker) || line.length - trimmed.length > fence.indent + 3) return false;
+  if (!trimmed.startsWith(fence.marker) || line.length - trimmed.length > fence.indent + 3) {
+    return false;
+  }
   return [...trimmed.trimEnd()].every((character) => character === fence.marker[0]);
 }
 
@@ -655,11 +685,18 @@ function mayClose(line: string, fence: Fence): boolean {
 }
 
 function isDelimiter(line: string): boolean {
-  return line.length <= maxDelimiterLength && line.includes("|") && line.includes("-") && delimiterRow.test(line);
+  return (
+    line.length <= maxDelimiterLength &&
+    line.includes("|") &&
+    line.includes("-") &&
+    delimiterRow.test(line)
+  );
 }
 
 /** Whether the next line makes a possible table head one; undefined: not known yet. */
-function headFollowedBy(next: { text: string; complete: boolean } | undefined): boolean | undefined {
+function headFollowedBy(
+  next: { text: string; complete: boolean } | undefined,
+): boolean | undefined {
   if (next === undefined) return undefined;
   if (next.complete) return isDelimiter(next.text);
   return next.text.length <= maxDelimiterLength && /^[\s:|-]*$/.test(next.text) ? undefined : false;
@@ -768,12 +805,16 @@ export class LineReader {
   }
 
   #readFormulaStart({ text, complete }: RawLine): LineFacts | undefined {
-    if (!complete) return this.#end === "growing" && openFormula.test(text) ? { kind: "pending" } : undefined;
+    if (!complete) {
+      return this.#end === "growing" && openFormula.test(text) ? { kind: "pending" } : undefined;
+    }
     const [, sign] = formulaOpen.exec(text) ?? [];
     if (sign === undefined) return undefined;
     const formulaEnd = sign === "$$" ? "$$" : "\\]";
     const rest = text.trim().slice(sign.length);
-    if (rest.includes(formulaEnd)) return rest.endsWith(formulaEnd) ? { kind: "formula", formulaEnd } : undefined;
+    if (rest.includes(formulaEnd)) {
+      return rest.endsWith(formulaEnd) ? { kind: "formula", formulaEnd } : undefined;
+    }
     this.#formula = formulaEnd;
     return { kind: "formula", formulaEnd };
   }
@@ -805,7 +846,12 @@ export class LineReader {
   #readBlock(raw: RawLine): LineFacts {
     const { text, complete } = raw;
     if (ordinary.test(text)) return { kind: "text" };
-    if (!complete && this.#end === "growing" && text.length <= maxFenceLineLength && undecided.test(text)) {
+    if (
+      !complete &&
+      this.#end === "growing" &&
+      text.length <= maxFenceLineLength &&
+      undecided.test(text)
+    ) {
       return { kind: "pending" };
     }
     const formula = text.length <= maxFenceLineLength ? this.#readFormulaStart(raw) : undefined;
@@ -823,11 +869,13 @@ export class LineReader {
     const growing = this.#end === "growing";
     if (!raw.complete) return { kind: growing ? "pending" : "text" };
     const following = this.#rawAt(raw.end);
-    const next = following === undefined ? undefined : { ...following, text: printable(following.text) };
+    const next =
+      following === undefined ? undefined : { ...following, text: printable(following.text) };
     const isHead = headFollowedBy(next);
     if (isHead === undefined && growing) return { kind: "pending" };
     if (isHead !== true) return { kind: "text" };
-    const asCode = this.#inPanel || this.#tables >= maxTables || this.#tablesHere >= maxTablesPerCard;
+    const asCode =
+      this.#inPanel || this.#tables >= maxTables || this.#tablesHere >= maxTablesPerCard;
     this.#table = { head: raw.text, delimiter: next?.text ?? "", asCode };
     if (asCode) {
       const rows = this.#inPanel ? this.#rowsFrom(following?.end ?? raw.end) : [];
@@ -841,7 +889,11 @@ export class LineReader {
 
   #rowsFrom(start: number): string[] {
     const rows: string[] = [];
-    for (let raw = this.#rawAt(start); raw?.text.trimStart().startsWith("|"); raw = this.#rawAt(raw.end)) {
+    for (
+      let raw = this.#rawAt(start);
+      raw?.text.trimStart().startsWith("|");
+      raw = this.#rawAt(raw.end)
+    ) {
       rows.push(printable(raw.text));
     }
     return rows;

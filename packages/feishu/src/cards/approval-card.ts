@@ -66,7 +66,11 @@ export interface ApprovalCardOptions {
  */
 export function approvalCard(
   status: ShownApproval,
-  { language = status.approval.language, asksReason = false, bare = false }: ApprovalCardOptions = {},
+  {
+    language = status.approval.language,
+    asksReason = false,
+    bare = false,
+  }: ApprovalCardOptions = {},
 ): CardElement {
   const { state, approval } = status;
   const { kind, bilingual } = approval;
@@ -81,7 +85,9 @@ export function approvalCard(
 
 /** Identifies what the card shows: two statuses with the same mark have the same card. */
 export function approvalMark({ state, decisions, consent }: ShownApproval): string {
-  if (state === "pending" && consent !== undefined) return `pending-${consent.state}-${consent.startedAtMs ?? 0}`;
+  if (state === "pending" && consent !== undefined) {
+    return `pending-${consent.state}-${consent.startedAtMs ?? 0}`;
+  }
   return state === "pending" && decisions.length > 0 ? `pending-${decisions.length}` : state;
 }
 
@@ -131,11 +137,16 @@ type ShownDecision = ShownApproval & { kind: Exclude<Approval["kind"], "question
 export function askTitle(approval: Approval, language: ReplyLanguage): CardElement[] {
   if (approval.words?.summary !== undefined) return [];
   const title = cardTexts[language].approval.kinds.call.title(toolOf(approval, language));
-  return [{ tag: "div", text: { ...plainText(withoutBlanksAtQuotes(title)), text_size: "heading" } }];
+  return [
+    { tag: "div", text: { ...plainText(withoutBlanksAtQuotes(title)), text_size: "heading" } },
+  ];
 }
 
 /** What is asked. With a sentence about the call the arguments are folded, unless they are what has to be read. */
-export function question({ approval, kind }: ShownDecision, language: ReplyLanguage): CardElement[] {
+export function question(
+  { approval, kind }: ShownDecision,
+  language: ReplyLanguage,
+): CardElement[] {
   const { words, risk } = approval;
   if (kind === "call" && words?.summary !== undefined) {
     const sentence = shownWords(textIn(words.summary, language), sentenceRoom);
@@ -148,13 +159,19 @@ export function question({ approval, kind }: ShownDecision, language: ReplyLangu
     ];
   }
   const text = cardTexts[language].approval.kinds[kind].question(markdownName(approval.tool));
-  if (kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
+  if (kind === "rule") {
+    return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
+  }
   const { block, more } = shownArguments(approval, language);
   return [markdown(`${text}\n${block}`), ...more];
 }
 
 /** The rows of an open approval, and its forms. */
-export function buttons(approval: Approval, language: ReplyLanguage, asksReason: boolean): CardElement[] {
+export function buttons(
+  approval: Approval,
+  language: ReplyLanguage,
+  asksReason: boolean,
+): CardElement[] {
   const { kind } = approval;
   if (kind === "outcome") {
     const row = buttonRow([retryButton(approval, language), abortButton(approval, language)]);
@@ -163,13 +180,19 @@ export function buttons(approval: Approval, language: ReplyLanguage, asksReason:
   const approve = approveButton(approval, language);
   const reject = rejectButton(approval, language);
   // A person must not agree to a rule that is not shown whole.
-  if (kind === "rule") return [buttonRow(fits(ruleOf(approval), ruleRoom) ? [approve, reject] : [reject])];
+  if (kind === "rule") {
+    return [buttonRow(fits(ruleOf(approval), ruleRoom) ? [approve, reject] : [reject])];
+  }
   const always = alwaysButton(approval, language);
   if (!asksReason) return [buttonRow([approve, reject, whyButton(approval, language), ...always])];
   return [buttonRow([approve, reject, ...always]), rejectForm(approval, language)];
 }
 
-function pendingCard(status: ShownDecision, language: ReplyLanguage, asksReason: boolean): CardElement {
+function pendingCard(
+  status: ShownDecision,
+  language: ReplyLanguage,
+  asksReason: boolean,
+): CardElement {
   const { approval, decisions, kind } = status;
   const title = cardTexts[language].approval.kinds[kind].title(toolOf(approval, language));
   return titled(title, approval.risk === "high" ? "red" : "orange", [
@@ -187,13 +210,20 @@ interface Settled {
 }
 
 function record(approval: Approval, language: ReplyLanguage): CardElement {
-  return approval.kind === "rule" ? markdown(ruleBlock(approval)) : argumentsPanel(approval, language);
+  return approval.kind === "rule"
+    ? markdown(ruleBlock(approval))
+    : argumentsPanel(approval, language);
 }
 
-function settledCard({ approval, decisions, kind }: ShownDecision, { state, language, bare }: Settled): CardElement {
+function settledCard(
+  { approval, decisions, kind }: ShownDecision,
+  { state, language, bare }: Settled,
+): CardElement {
   const { endings } = cardTexts[language].approval.kinds[kind];
   const { title, text } = endings[state] ?? endings.cancelled;
-  const words = bare ? markdown(text(markdownName(approval.tool))) : outcomeWords(approval, text, language);
+  const words = bare
+    ? markdown(text(markdownName(approval.tool)))
+    : outcomeWords(approval, text, language);
   const more = bare ? [] : [...decidedFacts(decisions, language), record(approval, language)];
   return titled(
     title(bare ? shownName(approval.tool) : toolOf(approval, language)),
@@ -204,11 +234,17 @@ function settledCard({ approval, decisions, kind }: ShownDecision, { state, lang
 
 /** The tool as people read it: by its title, else by its name. */
 function toolOf({ tool, words }: Approval, language: ReplyLanguage): string {
-  return words?.title === undefined ? shownName(tool) : `“${shownName(textIn(words.title, language))}”`;
+  return words?.title === undefined
+    ? shownName(tool)
+    : `“${shownName(textIn(words.title, language))}”`;
 }
 
 /** What became of the call: its sentence, where there is one and the title says how it ended. */
-function outcomeWords(approval: Approval, text: (tool: string) => string, language: ReplyLanguage): CardElement {
+function outcomeWords(
+  approval: Approval,
+  text: (tool: string) => string,
+  language: ReplyLanguage,
+): CardElement {
   const { kind, words, tool } = approval;
   if (kind !== "call" || words?.summary === undefined) return markdown(text(markdownName(tool)));
   return line(shownWords(textIn(words.summary, language), sentenceRoom));
@@ -252,7 +288,11 @@ function textOf({ arguments: given, secrets }: Approval): ArgumentsText {
   // Escapes only make the text longer.
   const head = headWithin(whole, { ...foldedRoom, bytes: Number.POSITIVE_INFINITY });
   const left = whole.length - head.length;
-  return { json: `${visibleJson(head)}${left === 0 ? "" : "…"}`, given: length, leftOut: unmasked + left };
+  return {
+    json: `${visibleJson(head)}${left === 0 ? "" : "…"}`,
+    given: length,
+    leftOut: unmasked + left,
+  };
 }
 
 /** The text holds no run of three backticks: see `visibleJson`. */
@@ -331,7 +371,14 @@ function personList(openIds: readonly string[]): CardElement[] {
   if (openIds.length === 0) return [];
   const persons = openIds.slice(0, maxPeople).map((id) => ({ id }));
   return [
-    { tag: "person_list", persons, size: "small", show_name: true, show_avatar: true, drop_invalid_user_id: true },
+    {
+      tag: "person_list",
+      persons,
+      size: "small",
+      show_name: true,
+      show_avatar: true,
+      drop_invalid_user_id: true,
+    },
   ];
 }
 
@@ -339,12 +386,19 @@ function personList(openIds: readonly string[]): CardElement[] {
 function people(label: string, who: readonly Sender[], language: ReplyLanguage): CardElement[] {
   const { colon, comma } = cardTexts[language].approval;
   const shown = [...new Map(who.map((person) => [person.id, person])).values()].slice(0, maxPeople);
-  const unnamed = shown.filter(({ id, name = "" }) => name === "" && isOpenId(id)).map(({ id }) => id);
-  const named = shown.filter(({ id }) => !unnamed.includes(id)).map(({ id, name }) => shownName(name || id));
+  const unnamed = shown
+    .filter(({ id, name = "" }) => name === "" && isOpenId(id))
+    .map(({ id }) => id);
+  const named = shown
+    .filter(({ id }) => !unnamed.includes(id))
+    .map(({ id, name }) => shownName(name || id));
   return [line(`${label}${colon}${named.join(comma)}`.trim()), ...personList(unnamed)];
 }
 
-function deciders({ deciders: who, requester, kind }: Approval, language: ReplyLanguage): CardElement[] {
+function deciders(
+  { deciders: who, requester, kind }: Approval,
+  language: ReplyLanguage,
+): CardElement[] {
   const { colon, deciders: mayDecide, question: asked } = cardTexts[language].approval;
   const label = kind === "question" ? asked.deciders : mayDecide;
   const listed = who.people.filter(isOpenId);
@@ -353,12 +407,16 @@ function deciders({ deciders: who, requester, kind }: Approval, language: ReplyL
   const hasOthers = (who.requester && !who.fourEyes) || isNamed;
   const name = requester.name === undefined ? {} : { requester: shownName(requester.name) };
   const text = hasOthers || listed.length === 0 ? decidersText(others, { language, ...name }) : "";
-  return [line(`${label}${colon}${shownWords(text, { characters: 300, bytes: 900 })}`.trim()), ...personList(listed)];
+  return [
+    line(`${label}${colon}${shownWords(text, { characters: 300, bytes: 900 })}`.trim()),
+    ...personList(listed),
+  ];
 }
 
 /** A time, shown in each reader's own time zone ("Rich text (Markdown)"). */
 function moment(label: string, atMs: number, colon: string): CardElement {
-  const at = (format: string) => `<local_datetime millisecond='${atMs}' format_type='${format}'></local_datetime>`;
+  const at = (format: string) =>
+    `<local_datetime millisecond='${atMs}' format_type='${format}'></local_datetime>`;
   return markdown(`${label}${colon}${at("date_num")} ${at("time")}`, { text_size: "notation" });
 }
 
@@ -383,7 +441,10 @@ export function openFacts(approval: Approval, language: ReplyLanguage): CardElem
   ];
 }
 
-function peopleByWord(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
+function peopleByWord(
+  decisions: readonly ApprovalDecision[],
+  language: ReplyLanguage,
+): CardElement[] {
   const words = [...new Set(decisions.map(({ decision }) => decision))];
   return words.flatMap((word) => {
     const who = decisions.filter(({ decision }) => decision === word).map(({ by }) => by);
@@ -411,10 +472,15 @@ function progress(
 }
 
 /** Who decided, when and why. */
-function decidedFacts(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
+function decidedFacts(
+  decisions: readonly ApprovalDecision[],
+  language: ReplyLanguage,
+): CardElement[] {
   const texts = cardTexts[language].approval;
   const last = decisions.at(-1);
-  const notes = decisions.flatMap(({ note = "" }) => (note.trim() === "" ? [] : [shownWords(note, noteRoom)]));
+  const notes = decisions.flatMap(({ note = "" }) =>
+    note.trim() === "" ? [] : [shownWords(note, noteRoom)],
+  );
   return [
     ...peopleByWord(decisions, language),
     ...notes.slice(-maxNotes).map((note) => line(`${texts.reason}${texts.colon}${note}`)),
@@ -429,7 +495,11 @@ const maxRule = { characters: 300, bytes: 1_500 };
 /** The platform takes 100 characters on a button. */
 const maxButtonText = 90;
 
-function decisionValue({ id }: Approval, decision: "approve" | "reject", more: CardElement = {}): CardElement {
+function decisionValue(
+  { id }: Approval,
+  decision: "approve" | "reject",
+  more: CardElement = {},
+): CardElement {
   return { __approval__: id, decision, ...more };
 }
 
@@ -445,7 +515,9 @@ function approveButton(approval: Approval, language: ReplyLanguage): CardElement
   const texts = cardTexts[language].approval;
   const value = decisionValue(approval, "approve");
   const approve = button(texts.approve, { type: "primary", elementId: "approve", value });
-  return isOfHighRisk(approval) ? confirmed(approve, texts.risk.high, askedTwice(approval, language)) : approve;
+  return isOfHighRisk(approval)
+    ? confirmed(approve, texts.risk.high, askedTwice(approval, language))
+    : approve;
 }
 
 function isOfHighRisk({ kind, risk }: Approval): boolean {
@@ -464,7 +536,11 @@ function askedTwice(approval: Approval, language: ReplyLanguage): string {
 
 function rejectButton(approval: Approval, language: ReplyLanguage): CardElement {
   const value = decisionValue(approval, "reject");
-  return button(cardTexts[language].approval.reject, { type: "danger", elementId: "reject", value });
+  return button(cardTexts[language].approval.reject, {
+    type: "danger",
+    elementId: "reject",
+    value,
+  });
 }
 
 /** Opens the form with the reason: a form must be at the root of a card, so none can be folded ("Form container"). */
@@ -480,7 +556,8 @@ function alwaysButton(approval: Approval, language: ReplyLanguage): CardElement[
   const texts = cardTexts[language].approval;
   const rule = visibleText(ruleText(remember));
   if (!fits(rule, maxRule)) return [];
-  const who = remember.person === undefined ? undefined : shownName(requester.name || texts.somebody);
+  const who =
+    remember.person === undefined ? undefined : shownName(requester.name || texts.somebody);
   const value = decisionValue(approval, "approve", { remember: true });
   const always = button(texts.always, { elementId: "always", value });
   return [confirmed(always, texts.alwaysTitle, texts.alwaysText(rule, who))];
@@ -496,14 +573,27 @@ interface NoteForm {
 
 /** A form must be at the root of a card, and every element in it needs a name of its own ("Form container"). */
 function noteForm({ name, field, hint, submit, maxLength = maxNote }: NoteForm): CardElement {
-  const input = { tag: "input", name: field, placeholder: plainText(hint), max_length: maxLength, width: "fill" };
-  return { tag: "form", name, elements: [input, { ...submit, name: `${name}_submit`, form_action_type: "submit" }] };
+  const input = {
+    tag: "input",
+    name: field,
+    placeholder: plainText(hint),
+    max_length: maxLength,
+    width: "fill",
+  };
+  return {
+    tag: "form",
+    name,
+    elements: [input, { ...submit, name: `${name}_submit`, form_action_type: "submit" }],
+  };
 }
 
 /** Rejects with the text of the field `reason`. */
 function rejectForm(approval: Approval, language: ReplyLanguage): CardElement {
   const texts = cardTexts[language].approval;
-  const submit = button(texts.rejectWithReason, { type: "danger", value: decisionValue(approval, "reject") });
+  const submit = button(texts.rejectWithReason, {
+    type: "danger",
+    value: decisionValue(approval, "reject"),
+  });
   return noteForm({ name: "reject_form", field: "reason", hint: texts.reasonHint, submit });
 }
 
@@ -539,7 +629,10 @@ interface ShownQuestion {
   bare: boolean;
 }
 
-function questionCard({ approval, decisions }: ShownApproval, { state, language, bare }: ShownQuestion): CardElement {
+function questionCard(
+  { approval, decisions }: ShownApproval,
+  { state, language, bare }: ShownQuestion,
+): CardElement {
   const { question: texts, ...common } = cardTexts[language].approval;
   const { text = "", choices = [], format, form } = approval.question ?? {};
   const asked = line(shownWords(form?.message ?? text, questionRoom));
@@ -564,7 +657,9 @@ function questionCard({ approval, decisions }: ShownApproval, { state, language,
   if (last === undefined) return titled(title, template, [asked]);
   return titled(title, template, [
     asked,
-    line(`${texts.answer}${common.colon}${shownWords(answerWords(last.note ?? "", form, language), answerRoom)}`),
+    line(
+      `${texts.answer}${common.colon}${shownWords(answerWords(last.note ?? "", form, language), answerRoom)}`,
+    ),
     ...peopleByWord(decisions, language),
     moment(common.decidedAt, last.atMs, common.colon),
   ]);
@@ -574,7 +669,11 @@ function answerValue({ id }: Approval, more: CardElement = {}): CardElement {
   return { larkline: "answer", approval: id, ...more };
 }
 
-function answerElements(approval: Approval, choices: readonly string[], language: ReplyLanguage): CardElement[] {
+function answerElements(
+  approval: Approval,
+  choices: readonly string[],
+  language: ReplyLanguage,
+): CardElement[] {
   const row = choices.map((choice, at) => choiceButton(approval, choice, at));
   return [...(row.length === 0 ? [] : [buttonRow(row)]), answerForm(approval, language)];
 }
@@ -591,9 +690,9 @@ function formElements(approval: Approval, language: ReplyLanguage): CardElement[
     name: "form_submit",
     form_action_type: "submit",
   };
-  const elements = form?.fields.flatMap((field, at) => fieldElements(field, `field_${at}`, language)) ?? [
-    { ...controlOf({ kind }, language), name: "field_0" },
-  ];
+  const elements = form?.fields.flatMap((field, at) =>
+    fieldElements(field, `field_${at}`, language),
+  ) ?? [{ ...controlOf({ kind }, language), name: "field_0" }];
   const declining = answerValue(approval, { choice: declinedNote });
   return [
     { tag: "form", name: "server_form", elements: [...elements, submit] },
@@ -617,11 +716,17 @@ function fieldElements(field: FormField, name: string, language: ReplyLanguage):
 }
 
 function select(listed: readonly { value: string; label: string }[]): CardElement {
-  const options = listed.map(({ value, label }) => ({ text: plainText(shownWords(label, optionRoom)), value }));
+  const options = listed.map(({ value, label }) => ({
+    text: plainText(shownWords(label, optionRoom)),
+    value,
+  }));
   return { tag: "select_static", options, width: "fill" };
 }
 
-function controlOf({ kind, options = [] }: Pick<FormField, "kind" | "options">, language: ReplyLanguage): CardElement {
+function controlOf(
+  { kind, options = [] }: Pick<FormField, "kind" | "options">,
+  language: ReplyLanguage,
+): CardElement {
   const { yes, no } = cardTexts[language].approval.question;
   if (kind === "choice") return select(options);
   if (kind === "boolean") {
@@ -640,10 +745,15 @@ function answerWords(note: string, form: AskedForm | undefined, language: ReplyL
   const { declined } = cardTexts[language].approval.question;
   if (form === undefined) return note === declinedNote ? declined : note;
   try {
-    const { action, content = {} } = JSON.parse(note) as { action?: string; content?: Record<string, unknown> }; // ingress stores it so
+    const { action, content = {} } = JSON.parse(note) as {
+      action?: string;
+      content?: Record<string, unknown>;
+    }; // ingress stores it so
     if (action !== "accept") return declined;
     return form.fields
-      .flatMap(({ name, label }) => (content[name] === undefined ? [] : [`${label}: ${String(content[name])}`]))
+      .flatMap(({ name, label }) =>
+        content[name] === undefined ? [] : [`${label}: ${String(content[name])}`],
+      )
       .join("; ");
   } catch {
     return note;
@@ -658,7 +768,10 @@ function choiceButton(approval: Approval, choice: string, at: number): CardEleme
 function answerForm(approval: Approval, language: ReplyLanguage): CardElement {
   const { hint, otherHint, send } = cardTexts[language].approval.question;
   const hasChoices = (approval.question?.choices ?? []).length > 0;
-  const submit = button(send, { type: hasChoices ? "default" : "primary", value: answerValue(approval) });
+  const submit = button(send, {
+    type: hasChoices ? "default" : "primary",
+    value: answerValue(approval),
+  });
   const form = { name: "answer_form", field: "answer", hint: hasChoices ? otherHint : hint };
   return noteForm({ ...form, submit, maxLength: maxField });
 }
@@ -669,27 +782,48 @@ const taskRoom: TextRoom = { characters: 300, bytes: 1_000 };
 /** As many as a link may ask for. */
 const maxScopes = 49;
 
-function consentCard({ approval, consent }: ShownApproval, { state, language, bare }: ShownQuestion): CardElement {
+function consentCard(
+  { approval, consent }: ShownApproval,
+  { state, language, bare }: ShownQuestion,
+): CardElement {
   const { consent: texts, colon } = cardTexts[language].approval;
   const tool = toolOf(approval, language);
   const scopes = (consent?.scopes ?? approval.consent?.scopes ?? []).slice(0, maxScopes);
   const list = markdown(scopes.map((scope) => `- ${scopeWords(scope, language)}`).join("\n"));
   if (state !== "pending") {
     const title = texts.endings[state] ?? texts.endings.cancelled;
-    return titled(title, settledTemplates[state] ?? "grey", bare ? [line(title)] : [line(texts.asks(tool)), list]);
+    return titled(
+      title,
+      settledTemplates[state] ?? "grey",
+      bare ? [line(title)] : [line(texts.asks(tool)), list],
+    );
   }
   const task = shownWords(approval.reason, taskRoom);
-  const shown = [line(texts.asks(tool)), list, ...(task === "" ? [] : [line(`${texts.task}${colon}${task}`, "grey")])];
-  const notNow = button(texts.notNow, { elementId: "not_now", value: decisionValue(approval, "reject") });
+  const shown = [
+    line(texts.asks(tool)),
+    list,
+    ...(task === "" ? [] : [line(`${texts.task}${colon}${task}`, "grey")]),
+  ];
+  const notNow = button(texts.notNow, {
+    elementId: "not_now",
+    value: decisionValue(approval, "reject"),
+  });
   const { state: step = "trouble", link = "", startedAtMs = 0, endsAtMs = 0 } = consent ?? {};
   if (step === "moved") return titled(texts.title, "grey", [...shown, line(texts.states.moved)]);
   if (step !== "waiting") {
     const why = texts.states[step === "ended" ? "trouble" : step];
-    const again = button(texts.again, { type: "primary", elementId: "again", value: consentValue(approval) });
+    const again = button(texts.again, {
+      type: "primary",
+      elementId: "again",
+      value: consentValue(approval),
+    });
     return titled(texts.title, "grey", [...shown, line(why, "red"), buttonRow([again, notNow])]);
   }
   const minutes = Math.max(1, Math.round((endsAtMs - startedAtMs) / 60_000));
-  const open = { ...button(texts.open, { type: "primary", elementId: "grant", value: {} }), behaviors: openedAt(link) };
+  const open = {
+    ...button(texts.open, { type: "primary", elementId: "grant", value: {} }),
+    behaviors: openedAt(link),
+  };
   return titled(texts.title, "blue", [
     ...shown,
     buttonRow([open, notNow]),

@@ -71,7 +71,10 @@ const trick = fc.constantFrom(
 /** Texts made of tricks and of anything else. */
 export const trickyText = fc
   .array(
-    fc.oneof({ weight: 3, arbitrary: trick }, { weight: 1, arbitrary: fc.string({ unit: "binary", maxLength: 12 }) }),
+    fc.oneof(
+      { weight: 3, arbitrary: trick },
+      { weight: 1, arbitrary: fc.string({ unit: "binary", maxLength: 12 }) },
+    ),
     {
       maxLength: 12,
     },
@@ -93,7 +96,10 @@ const { value: trickyValue } = fc.letrec<{ value: unknown }>((tie) => ({
 /** Arguments as a model may write them. */
 export const trickyArguments = fc
   .dictionary(trickyText, trickyValue, { maxKeys: 5 })
-  .map((given): Record<string, unknown> => JSON.parse(JSON.stringify(given)) as Record<string, unknown>); // an object, as it was
+  .map(
+    (given): Record<string, unknown> =>
+      JSON.parse(JSON.stringify(given)) as Record<string, unknown>,
+  ); // an object, as it was
 
 /** Anything that an approval may hold, as large as it may be. */
 export const anyApproval: fc.Arbitrary<Approval> = fc
@@ -102,10 +108,14 @@ export const anyApproval: fc.Arbitrary<Approval> = fc
     tool: fc.oneof(fc.constant("deploy_it"), trickyText, fc.constant("\u202e".repeat(5_000))),
     given: fc.oneof(
       trickyArguments,
-      fc.nat({ max: 30_000 }).map((length) => ({ script: "\u202e`<at id=all>".repeat(length / 10), target: "prod" })),
+      fc
+        .nat({ max: 30_000 })
+        .map((length) => ({ script: "\u202e`<at id=all>".repeat(length / 10), target: "prod" })),
       fc
         .nat({ max: 3_000 })
-        .map((count) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, "```"]))),
+        .map((count) =>
+          Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, "```"])),
+        ),
     ),
     reason: fc.oneof(trickyText, fc.constant("\ud83d".repeat(2_000))),
     name: fc.oneof(trickyText, fc.constant("\u202e".repeat(5_000)), fc.constant(undefined)),
@@ -118,21 +128,39 @@ export const anyApproval: fc.Arbitrary<Approval> = fc
     bilingual: fc.boolean(),
     words: fc.oneof(
       fc.constant(undefined),
-      fc.record({ title: trickyText, summary: fc.record({ zh: trickyText, en: fc.constant("\u202e".repeat(300)) }) }),
+      fc.record({
+        title: trickyText,
+        summary: fc.record({ zh: trickyText, en: fc.constant("\u202e".repeat(300)) }),
+      }),
     ),
   })
-  .map(({ kind, tool, given, reason, name, pattern, risk, people, roles, count, language, bilingual, words }) =>
-    approvalOf({
+  .map(
+    ({
       kind,
       tool,
-      arguments: given,
-      reason: reason.slice(0, 2_000),
-      requester: name === undefined ? { id: "ou_ann" } : { id: "ou_ann", name },
-      remember: { tool, pattern: pattern.slice(0, 1_000) },
+      given,
+      reason,
+      name,
+      pattern,
       risk,
-      deciders: { requester: false, people, roles, fourEyes: true, count },
+      people,
+      roles,
+      count,
       language,
       bilingual,
-      ...(words === undefined ? {} : { words }),
-    }),
+      words,
+    }) =>
+      approvalOf({
+        kind,
+        tool,
+        arguments: given,
+        reason: reason.slice(0, 2_000),
+        requester: name === undefined ? { id: "ou_ann" } : { id: "ou_ann", name },
+        remember: { tool, pattern: pattern.slice(0, 1_000) },
+        risk,
+        deciders: { requester: false, people, roles, fourEyes: true, count },
+        language,
+        bilingual,
+        ...(words === undefined ? {} : { words }),
+      }),
   );

@@ -27,7 +27,14 @@ const askRowId = "ask_";
  */
 export function withReasonForm(card: CardElement, approval: Approval): CardElement | undefined {
   const { body } = card;
-  if (typeof body !== "object" || body === null || !("elements" in body) || !Array.isArray(body.elements)) return;
+  if (
+    typeof body !== "object" ||
+    body === null ||
+    !("elements" in body) ||
+    !Array.isArray(body.elements)
+  ) {
+    return;
+  }
   const elements = body.elements as CardElement[]; // drawn by renderCard
   const place = elements.findIndex(
     (element) =>
@@ -38,9 +45,9 @@ export function withReasonForm(card: CardElement, approval: Approval): CardEleme
   if (typeof id !== "string") return undefined;
   const at = Number(id.slice(askRowId.length));
   const { language, bilingual } = approval;
-  const [row, form] = inLanguages({ language, bilingual }, (each) => buttons(approval, each, true)).map((each) =>
-    inReply(each, at),
-  );
+  const [row, form] = inLanguages({ language, bilingual }, (each) =>
+    buttons(approval, each, true),
+  ).map((each) => inReply(each, at));
   const open = [{ ...row, element_id: id }, form ?? {}];
   return { ...card, body: { ...body, elements: elements.toSpliced(place, 1, ...open) } };
 }

@@ -1,4 +1,11 @@
-import type { Approval, DecisionWord, ReplyAgain, ReplyView, RiskLevel, SettledState } from "@larkline/protocol";
+import type {
+  Approval,
+  DecisionWord,
+  ReplyAgain,
+  ReplyView,
+  RiskLevel,
+  SettledState,
+} from "@larkline/protocol";
 
 /** Every text on cards, except what models, tools and people wrote. */
 export interface CardTexts {
@@ -41,7 +48,14 @@ export interface CardTexts {
   /** Name of that file. */
   restFile: string;
   states: Record<ReplyView["state"], string>;
-  late: { title: string; body(age: string): string; run: string; ignore: string; ran: string; ignored: string };
+  late: {
+    title: string;
+    body(age: string): string;
+    run: string;
+    ignore: string;
+    ran: string;
+    ignored: string;
+  };
   age(ms: number): string;
   welcome: { title: string; body: string; commands: string };
   /** In place of a card that the answer does not need any more. */

@@ -5,8 +5,22 @@ import { extendCuts, renderCard, summaryOf, type RenderedCard, maxCardBytes } fr
 import { viewOf } from "./streams.fixture.ts";
 
 const stop = { session: "app.chat", turnId: "app.chat-1" };
-const sum: ShownTool = { id: "a", name: "sum", state: "done", startedAtMs: 0, elapsedMs: 1_240, output: "42" };
-const footer = { model: "m-1", inputTokens: 1_200, outputTokens: 30, costUsd: 0.0123, seconds: 3.24, traceId: "t-9" };
+const sum: ShownTool = {
+  id: "a",
+  name: "sum",
+  state: "done",
+  startedAtMs: 0,
+  elapsedMs: 1_240,
+  output: "42",
+};
+const footer = {
+  model: "m-1",
+  inputTokens: 1_200,
+  outputTokens: 30,
+  costUsd: 0.0123,
+  seconds: 3.24,
+  traceId: "t-9",
+};
 
 function rendered(more: Partial<ReplyView>, streaming = false): RenderedCard {
   return renderCard(viewOf(more.answer ?? "", more), { cuts: [], number: 0 }, { streaming });
@@ -19,7 +33,12 @@ function outlineOf(value: unknown, depth = 0): string {
   if (!("tag" in value)) return "";
   const content = "content" in value ? value.content : "";
   const id = "element_id" in value ? `#${String(value.element_id)}` : "";
-  const label = "text" in value ? textOf(value.text) : "header" in value ? textOf(value.header) : String(content);
+  const label =
+    "text" in value
+      ? textOf(value.text)
+      : "header" in value
+        ? textOf(value.header)
+        : String(content);
   const inner = "elements" in value ? outlineOf(value.elements, depth + 1) : "";
   return `${"  ".repeat(depth)}${String(value.tag)}${id} ${JSON.stringify(label)}\n${inner}`;
 }
@@ -32,7 +51,9 @@ function textOf(value: unknown): string {
 
 function outline({ card }: RenderedCard): string {
   const { body } = card;
-  return typeof body === "object" && body !== null && "elements" in body ? outlineOf(body.elements) : "";
+  return typeof body === "object" && body !== null && "elements" in body
+    ? outlineOf(body.elements)
+    : "";
 }
 
 function expectWithinLimits(answer: string, more: Partial<ReplyView>): void {
@@ -100,18 +121,21 @@ describe("the card of a reply", () => {
     `);
   });
 
-  it.each(["zh", "en"] as const)("shows everything while the answer is written (%s)", (language) => {
-    const running: ShownTool = { id: "b", name: "fetch_page", state: "running", startedAtMs: 0 };
-    const view = {
-      language,
-      thinking: "Let me think.",
-      tools: [sum, running],
-      earlierTools: 2,
-      answer: "So far",
-      stop,
-    };
-    expect(outline(rendered(view, true))).toMatchSnapshot();
-  });
+  it.each(["zh", "en"] as const)(
+    "shows everything while the answer is written (%s)",
+    (language) => {
+      const running: ShownTool = { id: "b", name: "fetch_page", state: "running", startedAtMs: 0 };
+      const view = {
+        language,
+        thinking: "Let me think.",
+        tools: [sum, running],
+        earlierTools: 2,
+        answer: "So far",
+        stop,
+      };
+      expect(outline(rendered(view, true))).toMatchSnapshot();
+    },
+  );
 
   const called = (tool: Partial<ShownTool> & { name: string }): ShownTool => ({
     id: tool.name,
@@ -137,7 +161,9 @@ describe("the card of a reply", () => {
       helper("panel", "discuss", { elapsedMs: 300 }),
       helper("reader", "read it", { state: "done", elapsedMs: 3_000 }),
     ];
-    const [en, zh] = (["en", "zh"] as const).map((language) => rendered({ tools, language, state: "running" }, true));
+    const [en, zh] = (["en", "zh"] as const).map((language) =>
+      rendered({ tools, language, state: "running" }, true),
+    );
     expect(JSON.stringify(en?.parts["helpers"])).toContain(
       String.raw`⏳ researcher: find <at id=all></at> the pages · 12 s\n⏳ panel: discuss\n✅ reader: read it · 3 s`,
     );
@@ -151,7 +177,9 @@ describe("the card of a reply", () => {
       }),
     );
     const waits = (language: "zh" | "en") =>
-      JSON.stringify(rendered({ tools: asking, language, state: "running" }, true).parts["helpers"]);
+      JSON.stringify(
+        rendered({ tools: asking, language, state: "running" }, true).parts["helpers"],
+      );
     expect(waits("en")).toContain(
       String.raw`✋ payer: approval · waiting for a person: approval of pay\n✋ payer: question · waiting for a person: a question`,
     );
@@ -159,9 +187,13 @@ describe("the card of a reply", () => {
     const ended = tools.map((tool): ShownTool => ({ ...tool, state: "done" }));
     expect(rendered({ tools: ended, state: "running" }, true).parts["helpers"]).toBeUndefined();
     expect(rendered({ tools, state: "stopped" }).parts["helpers"]).toBeUndefined();
-    const many = Array.from({ length: 16 }, (_, at) => helper("助手".repeat(40), `任务${at}`.repeat(80), {}));
+    const many = Array.from({ length: 16 }, (_, at) =>
+      helper("助手".repeat(40), `任务${at}`.repeat(80), {}),
+    );
     expectWithinLimits("答".repeat(30_000), { tools: many, state: "running" });
-    expect(JSON.stringify(rendered({ tools: many, state: "running" }, true).parts["helpers"])).toContain("… 8 earlier");
+    expect(
+      JSON.stringify(rendered({ tools: many, state: "running" }, true).parts["helpers"]),
+    ).toContain("… 8 earlier");
   });
 
   it("names the call that runs on the title of the fold, with seconds, progress and how many others run", () => {
@@ -171,14 +203,18 @@ describe("the card of a reply", () => {
     const progress = { fraction: 0.419, detail: " page 2\n of 5 " };
     const told = { ...search, elapsedMs: 12_000, progress };
     expect(titleOf([sum, told])).toBe("⏳ search · 12 s · 41% · page 2 of 5");
-    expect(titleOf([told, called({ name: "b" }), called({ name: "c" })])).toMatch(/page 2 of 5 · 2 more$/);
+    expect(titleOf([told, called({ name: "b" }), called({ name: "c" })])).toMatch(
+      /page 2 of 5 · 2 more$/,
+    );
     expect(titleOf([told, called({ name: "b" })], { language: "zh" })).toBe(
       "⏳ search · 12 秒 · 41% · page 2 of 5 · 另有 1 个",
     );
     expect(titleOf([{ ...told, progress: { fraction: 0, detail: "x".repeat(500) } }])).toBe(
       `⏳ search · 12 s · ${"x".repeat(60)}…`,
     );
-    expect(titleOf([{ ...told, isAway: true }])).toBe("search · 💤 its runner is away; waiting for it");
+    expect(titleOf([{ ...told, isAway: true }])).toBe(
+      "search · 💤 its runner is away; waiting for it",
+    );
     expect(titleOf([told], { state: "answered" })).toBe("search");
   });
 
@@ -188,13 +224,20 @@ describe("the card of a reply", () => {
     expect(titleOf([titled])).toBe("⏳ Add a note");
     expect(titleOf([titled], { language: "zh" })).toBe("⏳ 记笔记");
     expect(titleOf([{ ...titled, words }])).toBe("⏳ Add: {x} **bold**");
-    const both = JSON.stringify(rendered({ tools: [titled], bilingual: true }, true).parts["tools"]);
+    const both = JSON.stringify(
+      rendered({ tools: [titled], bilingual: true }, true).parts["tools"],
+    );
     expect(both).toContain('"i18n_content":{"zh_cn":"⏳ 记笔记","en_us":"⏳ Add a note"}');
   });
 
   it("names on the title of the finished fold what was called, how long it took and what did not end well", () => {
     const title = { zh: "查库存", en: "Look up stock" };
-    const stock = called({ name: "stock", words: { title, summary: "Stock of tea" }, state: "failed", output: "503" });
+    const stock = called({
+      name: "stock",
+      words: { title, summary: "Stock of tea" },
+      state: "failed",
+      output: "503",
+    });
     const report = called({ name: "report", state: "done", elapsedMs: 9_400 });
     const page = called({ name: "page", state: "done", elapsedMs: 300 });
     expect(titleOf([stock, report])).toBe("Look up stock ❌ · report 9 s");
@@ -204,7 +247,11 @@ describe("the card of a reply", () => {
   });
 
   it("tells a call that a person has rejected from one that has failed", () => {
-    const rejected = called({ name: "pay", state: "failed", output: "User rejected this action.\nReason: no" });
+    const rejected = called({
+      name: "pay",
+      state: "failed",
+      output: "User rejected this action.\nReason: no",
+    });
     expect(titleOf([rejected])).toBe("pay 🚫");
     expect(titleOf([rejected, called({ name: "search" })])).toBe("⏳ search");
     const { tools } = rendered({ tools: [rejected] }).parts;
@@ -263,10 +310,19 @@ describe("the card of a reply", () => {
 
   it("AT-24: lists what was made once it is complete, each with its button", () => {
     const value = { larkline: "memory", session: "cli_a.oc_1", memory: "0a1b2c", about: "me" };
-    const items = [{ text: "likes\ntea", button: { text: { zh: "撤回", en: "Take back" }, value } }, { text: "plain" }];
-    const panels: Panel[] = [{ kind: "list", name: "memories", title: { zh: "已记住", en: "Remembered" }, items }];
+    const items = [
+      { text: "likes\ntea", button: { text: { zh: "撤回", en: "Take back" }, value } },
+      { text: "plain" },
+    ];
+    const panels: Panel[] = [
+      { kind: "list", name: "memories", title: { zh: "已记住", en: "Remembered" }, items },
+    ];
     expect(rendered({ state: "running", panels }, true).parts).not.toHaveProperty("list_memories");
-    const { list_memories: panel } = rendered({ state: "answered", answer: "Noted.", panels }).parts;
+    const { list_memories: panel } = rendered({
+      state: "answered",
+      answer: "Noted.",
+      panels,
+    }).parts;
     expect(panel).toMatchObject({ expanded: true, header: { title: { content: "Remembered" } } });
     expect(panel?.["elements"]).toMatchObject([
       { text: { content: "likes tea" } },
@@ -281,16 +337,23 @@ describe("the card of a reply", () => {
       { text: "write", state: "in_progress" as const },
       { text: "send", state: "pending" as const },
     ];
-    const panels: Panel[] = [{ kind: "progress", name: "todos", title: { zh: "待办", en: "To-do" }, items }];
-    const shown = (language: "zh" | "en") => rendered({ state: "running", panels, tools: [sum], language }, true);
+    const panels: Panel[] = [
+      { kind: "progress", name: "todos", title: { zh: "待办", en: "To-do" }, items },
+    ];
+    const shown = (language: "zh" | "en") =>
+      rendered({ state: "running", panels, tools: [sum], language }, true);
     expect(Object.keys(shown("en").parts)).toEqual(["tools", "progress_todos"]);
     expect(shown("en").parts["progress_todos"]).toMatchObject({
       element_id: "progress_todos",
       expanded: true,
       header: { title: { content: "To-do" } },
-      elements: [{ text: { tag: "plain_text", content: "✅ read the minutes\n▶️ write\n⬜ send" } }],
+      elements: [
+        { text: { tag: "plain_text", content: "✅ read the minutes\n▶️ write\n⬜ send" } },
+      ],
     });
-    expect(shown("zh").parts["progress_todos"]).toMatchObject({ header: { title: { content: "待办" } } });
+    expect(shown("zh").parts["progress_todos"]).toMatchObject({
+      header: { title: { content: "待办" } },
+    });
   });
 
   it("says in the footer how long it took, and the rest when it is unfolded", () => {
@@ -302,26 +365,42 @@ describe("the card of a reply", () => {
       };
     const plain = shownOf({ line: { zh: "由 AI 生成", en: "generated by AI" }, note: "84% used" });
     expect(plain).toMatchObject({ tag: "collapsible_panel", expanded: false });
-    expect(plain.header.title.content).toBe("<font color='grey'>3.2 s · 84% used · generated by AI</font>");
+    expect(plain.header.title.content).toBe(
+      "<font color='grey'>3.2 s · 84% used · generated by AI</font>",
+    );
     expect(plain.elements[0]?.content).toBe("m-1 · 1,200 in · 30 out tokens · $0.0123 · trace t-9");
     const linked = shownOf({ traceId: "0123456789abcdef", consoleUrl: "https://c.example" });
-    expect(linked.elements[0]?.content).toContain("[trace 01234567](https://c.example/why?q=0123456789abcdef)");
+    expect(linked.elements[0]?.content).toContain(
+      "[trace 01234567](https://c.example/why?q=0123456789abcdef)",
+    );
     const yuan = { currency: { code: "CNY", perUsd: 100 } };
     expect(shownOf(yuan).elements[0]?.content).toContain("CN¥1.23".replace("CN", ""));
     expect(shownOf({ ...yuan, costUsd: 1e-9 }, "zh").elements[0]?.content).toContain("<¥0.0001");
-    expect(shownOf({ model: "<at id=all></at> *m*" }).elements[0]?.content).not.toMatch(/<at|[^\u200b]\*m/);
+    expect(shownOf({ model: "<at id=all></at> *m*" }).elements[0]?.content).not.toMatch(
+      /<at|[^\u200b]\*m/,
+    );
     const { tag } = rendered({ state: "answered", footer: { seconds: 1 } }).parts["footer"] ?? {};
     expect(tag).toBe("div");
   });
 
   it("has a button below an answer that has failed or that a limit has ended", () => {
-    const place = { session: "app.chat", turnId: "app.chat-1", person: "ou_1", messageId: "om_1", chatId: "oc_1" };
+    const place = {
+      session: "app.chat",
+      turnId: "app.chat-1",
+      person: "ou_1",
+      messageId: "om_1",
+      chatId: "oc_1",
+    };
     const again = { ...place, chatType: "p2p", inThread: false, wish: "retry" } as const;
     expect(rendered({ state: "failed", answer: "Sorry.", again }).parts["again"]).toMatchObject({
       text: { content: "Try again" },
       behaviors: [{ type: "callback", value: { larkline: "again", ...again } }],
     });
-    const more = rendered({ state: "answered", language: "zh", again: { ...again, wish: "continue" } });
+    const more = rendered({
+      state: "answered",
+      language: "zh",
+      again: { ...again, wish: "continue" },
+    });
     expect(more.parts["again"]).toMatchObject({ text: { content: "继续" } });
   });
 
@@ -330,7 +409,9 @@ describe("the card of a reply", () => {
     const lineOf = (more: Partial<ReplyView>) => {
       const { parts } = rendered({ state: "answered", answer: "Well.", rated, ...more });
       expect(Object.keys(parts)).toEqual(["footer"]);
-      const { columns } = parts["footer"] as { columns: { elements: { tag: string; element_id: string }[] }[] };
+      const { columns } = parts["footer"] as {
+        columns: { elements: { tag: string; element_id: string }[] }[];
+      };
       return columns.flatMap(({ elements }) => elements);
     };
     const line = lineOf({ footer });
@@ -339,7 +420,9 @@ describe("the card of a reply", () => {
       ["button", "rate_down"],
       ["collapsible_panel", "facts"],
     ]);
-    const values = [...JSON.stringify(line).matchAll(/"value":(\{[^}]*\})/g)].map(([, value = ""]) => value);
+    const values = [...JSON.stringify(line).matchAll(/"value":(\{[^}]*\})/g)].map(
+      ([, value = ""]) => value,
+    );
     expect(values.map((value) => JSON.parse(value) as unknown)).toEqual([
       { larkline: "rate", turn: "app.chat-1", rating: "up" },
       { larkline: "rate", turn: "app.chat-1", rating: "down" },
@@ -354,7 +437,8 @@ describe("the card of a reply", () => {
       { agent: "critic", text: "Too long." },
     ];
     const contributions = { list, earlier: 3, speaker: "writer" };
-    const shown = (fields: Partial<ReplyView>) => rendered({ contributions, ...fields }, fields.state === "running");
+    const shown = (fields: Partial<ReplyView>) =>
+      rendered({ contributions, ...fields }, fields.state === "running");
     const { parts } = shown({ state: "running", answer: "Short" });
     expect(Object.keys(parts)).toEqual(["said_1", "said_2", "speaker"]);
     expect(parts["said_1"]).toMatchObject({
@@ -365,22 +449,35 @@ describe("the card of a reply", () => {
     });
     expect(parts["said_2"]).toMatchObject({ header: { title: { content: "✅ critic" } } });
     expect(parts["speaker"]).toMatchObject({ text: { content: "⏳ writer · speaking" } });
-    const body = shown({ state: "running", answer: "Short" }).card["body"] as { elements: { element_id: string }[] };
-    expect(body.elements.map(({ element_id: id }) => id)).toEqual(["said_1", "said_2", "speaker", "answer"]);
+    const body = shown({ state: "running", answer: "Short" }).card["body"] as {
+      elements: { element_id: string }[];
+    };
+    expect(body.elements.map(({ element_id: id }) => id)).toEqual([
+      "said_1",
+      "said_2",
+      "speaker",
+      "answer",
+    ]);
     expect(shown({ state: "answered", answer: "x" }).parts["speaker"]).toMatchObject({
       text: { content: "✅ writer" },
     });
-    expect(shown({ state: "stopped", answer: "x" }).parts["speaker"]).toMatchObject({ text: { content: "⏹️ writer" } });
+    expect(shown({ state: "stopped", answer: "x" }).parts["speaker"]).toMatchObject({
+      text: { content: "⏹️ writer" },
+    });
     const choosing = { list: [], earlier: 0 };
     const inChinese = rendered({ state: "running", language: "zh", contributions: choosing }, true);
-    expect(inChinese.parts).toMatchObject({ speaker: { text: { content: "⏳ 正在选择下一位发言者" } } });
+    expect(inChinese.parts).toMatchObject({
+      speaker: { text: { content: "⏳ 正在选择下一位发言者" } },
+    });
   });
 
   it("leaves unknown facts out of the footer", () => {
-    expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject({
-      header: { title: { content: "<font color='grey'>Details</font>" } },
-      elements: [{ content: "m-1" }],
-    });
+    expect(rendered({ state: "answered", footer: { model: "m-1" } }).parts["footer"]).toMatchObject(
+      {
+        header: { title: { content: "<font color='grey'>Details</font>" } },
+        elements: [{ content: "m-1" }],
+      },
+    );
     expect(rendered({ state: "answered" }).parts).toEqual({});
   });
 
@@ -413,18 +510,27 @@ describe("the card of a reply", () => {
           title: "已记住",
           items: Array.from({ length: 5 }, () => ({
             text: "模".repeat(1_000),
-            button: { text: "撤回", value: { larkline: "memory", session: "cli_a.oc_1", memory: "0", about: "me" } },
+            button: {
+              text: "撤回",
+              value: { larkline: "memory", session: "cli_a.oc_1", memory: "0", about: "me" },
+            },
           })),
         },
         {
           kind: "progress" as const,
           name: "todos",
           title: "待办",
-          items: Array.from({ length: 20 }, () => ({ text: "模".repeat(200), state: "done" as const })),
+          items: Array.from({ length: 20 }, () => ({
+            text: "模".repeat(200),
+            state: "done" as const,
+          })),
         },
       ],
       contributions: {
-        list: Array.from({ length: 12 }, () => ({ agent: "名".repeat(500), text: '"| a |\n|---|\n```模'.repeat(60) })),
+        list: Array.from({ length: 12 }, () => ({
+          agent: "名".repeat(500),
+          text: '"| a |\n|---|\n```模'.repeat(60),
+        })),
         earlier: 99,
         speaker: "名".repeat(500),
       },
@@ -454,7 +560,9 @@ describe("the card of a reply", () => {
     it.each([...units, ...wholes])("with an answer of %j only", (unit) => {
       for (const count of [3_700, 12_000]) {
         const start = wholes.includes(unit) ? "" : "```\n";
-        for (const answer of [unit.repeat(count), start + unit.repeat(count)]) expectWithinLimits(answer, view);
+        for (const answer of [unit.repeat(count), start + unit.repeat(count)]) {
+          expectWithinLimits(answer, view);
+        }
       }
     });
   });
@@ -482,7 +590,9 @@ describe("the card of a reply", () => {
 
   it("names every element at most once, by ids the platform takes", () => {
     const card = rendered({ thinking: "Hm.", tools: [sum, sum], answer: "x", footer, stop }, true);
-    const ids = [...JSON.stringify(card.card).matchAll(/"element_id":"([^"]*)"/g)].map(([, id]) => id);
+    const ids = [...JSON.stringify(card.card).matchAll(/"element_id":"([^"]*)"/g)].map(
+      ([, id]) => id,
+    );
     expect(ids).toEqual(["thinking", "thinking_text", "tools", "answer", "stop", "footer"]);
   });
 });

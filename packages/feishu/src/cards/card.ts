@@ -104,7 +104,11 @@ function isBelowAnswer(id: string): boolean {
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
   const { style = "formatted", images, streaming, asks = [] } = options;
   const withImages = images !== undefined && style === "formatted";
-  const rendered = formattedCard(view, page, { streaming, asks, ...(withImages ? { images } : {}) });
+  const rendered = formattedCard(view, page, {
+    streaming,
+    asks,
+    ...(withImages ? { images } : {}),
+  });
   if (style === "formatted" || style === "imageless") return rendered;
   return withPlainAnswer(rendered, withoutImageMarks(sliceOf(view.answer, page)), style);
 }
@@ -129,7 +133,9 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
       direction: "vertical",
       elements: [
         ...above,
-        ...(shown.text === "" && asks.length > 0 ? [] : [markdown(answer, { element_id: "answer" })]),
+        ...(shown.text === "" && asks.length > 0
+          ? []
+          : [markdown(answer, { element_id: "answer" })]),
         ...asks,
         ...below,
       ],
@@ -143,12 +149,21 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
 }
 
 /** The same card with its answer as plain text, which the platform takes whatever the text holds. */
-function withPlainAnswer(rendered: RenderedCard, text: string, style: "plain" | "bare"): RenderedCard {
+function withPlainAnswer(
+  rendered: RenderedCard,
+  text: string,
+  style: "plain" | "bare",
+): RenderedCard {
   const body = rendered.card["body"] as { elements: CardElement[] }; // as formattedCard makes it
   const content = text.trim() === "" ? rendered.answer : text;
   const plain = { tag: "div", text: plainText(content) };
-  const elements = body.elements.map((element) => (element["element_id"] === "answer" ? plain : element));
-  const card = { ...rendered.card, body: { ...body, elements: style === "bare" ? [plain] : elements } };
+  const elements = body.elements.map((element) =>
+    element["element_id"] === "answer" ? plain : element,
+  );
+  const card = {
+    ...rendered.card,
+    body: { ...body, elements: style === "bare" ? [plain] : elements },
+  };
   return { ...rendered, card, answer: content };
 }
 
@@ -164,7 +179,11 @@ function sliceEnd(answer: string, to: number, isLast: boolean): SliceEnd {
   return answer[to - 1] === "\n" ? "line" : "within-line";
 }
 
-function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, images }: AnswerForm): ShownAnswer {
+function shownAnswer(
+  view: ReplyView,
+  { cuts, number }: CardPage,
+  { streaming, images }: AnswerForm,
+): ShownAnswer {
   const isLast = number >= cuts.length;
   const to = isLast ? view.answer.length : (cuts[number] ?? view.answer.length);
   const slice = view.answer.slice(number === 0 ? 0 : (cuts[number - 1] ?? 0), to);
@@ -172,19 +191,29 @@ function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, i
   return showAnswer(slice, contextAt(view.answer, cuts, number), { end, streaming, images });
 }
 
-function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<string, CardElement> {
+function partsOf(
+  view: ReplyView,
+  page: CardPage,
+  answerBytes: number,
+): Record<string, CardElement> {
   const whole = answerBytes <= widePanels.upToAnswerBytes ? widePanels : narrowPanels;
-  const teamBytes = view.contributions === undefined ? 0 : (whole.thinking + whole.tools) * teamShare;
+  const teamBytes =
+    view.contributions === undefined ? 0 : (whole.thinking + whole.tools) * teamShare;
   const share = teamBytes === 0 ? 1 : teamShare;
   const room = { thinking: whole.thinking * share, tools: whole.tools * share };
   const progress = progressParts(view, whole.progress * share);
   const isLast = page.number >= page.cuts.length || page.restInFile === true;
   const parts: Record<string, CardElement | undefined> = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
-    ...(page.number === 0 ? callParts(view, room.tools - (progress === undefined ? 0 : whole.progress * share)) : {}),
+    ...(page.number === 0
+      ? callParts(view, room.tools - (progress === undefined ? 0 : whole.progress * share))
+      : {}),
     ...(page.number === 0 ? progress : {}),
     ...(page.number === 0 ? contributionParts(view, teamBytes) : {}),
-    rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
+    rest:
+      page.restInFile === true
+        ? inLanguages(view, (language) => restLine({ ...view, language }))
+        : undefined,
     ...(isLast ? listParts(view) : {}),
     stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
     again: isLast ? inLanguages(view, (language) => againButton({ ...view, language })) : undefined,
@@ -239,7 +268,10 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
   const thinking = printable(view.thinking.slice(-2 * maxThinkingCharacters)).trim();
   if (thinking === "") return undefined;
   const running = view.state === "running" && view.answer === "";
-  const tail = tailWithin(thinking, { characters: maxThinkingCharacters, bytes: Math.floor(bytes * 0.75) });
+  const tail = tailWithin(thinking, {
+    characters: maxThinkingCharacters,
+    bytes: Math.floor(bytes * 0.75),
+  });
   const { text } = showAnswer(tail, startOfAnswer, {
     end: "line",
     streaming: false,
@@ -247,7 +279,8 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
     inPanel: true,
   });
   const room = { characters: maxThinkingCharacters * 2, bytes };
-  const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
+  const shown =
+    jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
   const content = `${tail.length < view.thinking.trim().length ? "…\n\n" : ""}${shown === "" ? "…" : shown}`;
   const element = markdown(content, { element_id: "thinking_text", text_size: "notation" });
   return inLanguages(view, (language) => {
@@ -354,7 +387,9 @@ function failedMarks(failed: readonly ShownTool[], language: ReplyLanguage): str
   const [only] = failed;
   if (only === undefined) return [];
   const { failed: several } = cardTexts[language];
-  return [`${stateIcons.failed} ${failed.length === 1 ? nameOf(only, language) : several(failed.length)}`];
+  return [
+    `${stateIcons.failed} ${failed.length === 1 ? nameOf(only, language) : several(failed.length)}`,
+  ];
 }
 
 /** Text of tools and models in one line, cut where it is too long. */
@@ -367,9 +402,15 @@ function oneLine(text: string, characters: number): string {
 }
 
 /** The calls, and while helpers work a line for each of these; the lines take their room from the calls. */
-function callParts(view: ReplyView, bytes: number): Record<"tools" | "helpers", CardElement | undefined> {
+function callParts(
+  view: ReplyView,
+  bytes: number,
+): Record<"tools" | "helpers", CardElement | undefined> {
   const helpers = inLanguages(view, (language) => helperLines({ ...view, language }));
-  return { tools: toolsPanel(view, bytes - (helpers === undefined ? 0 : jsonBytes(helpers))), helpers };
+  return {
+    tools: toolsPanel(view, bytes - (helpers === undefined ? 0 : jsonBytes(helpers))),
+    helpers,
+  };
 }
 
 const maxHelperLines = 8;
@@ -377,13 +418,16 @@ const maxHelperLines = 8;
 /** While helpers work: a line for each of the turn, with its task, its state and how long it has worked. */
 function helperLines({ state, tools, language }: ReplyView): CardElement | undefined {
   const helpers = tools.filter(({ helper }) => helper !== undefined);
-  const isOpen = state === "running" && helpers.some((tool) => tool.state === "running" || tool.state === "waiting");
+  const isOpen =
+    state === "running" &&
+    helpers.some((tool) => tool.state === "running" || tool.state === "waiting");
   if (!isOpen) return undefined;
   const texts = cardTexts[language];
   const lines = helpers.slice(-maxHelperLines).map((tool) => {
     const { elapsedMs = 0, progress } = tool;
     const detail = oneLine(progress?.detail ?? "", 30);
-    const seconds = elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))];
+    const seconds =
+      elapsedMs < 1_000 ? [] : [filled(texts.seconds, String(Math.floor(elapsedMs / 1_000)))];
     const waits = isWaiting(tool) ? [waitText(tool, language)] : [];
     return [`${iconOf(tool)} ${nameOf(tool, language)}`, ...waits, ...seconds, detail]
       .filter((part) => part !== "")
@@ -429,13 +473,18 @@ function toolTitle(tool: ShownTool, language: ReplyLanguage): string {
   ].join(" · ");
 }
 
-function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLanguage; bytes: number }): CardElement {
+function toolElement(
+  tool: ShownTool,
+  { language, bytes }: { language: ReplyLanguage; bytes: number },
+): CardElement {
   const title = toolTitle(tool, language);
   const said = saidOutcome(tool, language).slice(0, 2 * maxOutputCharacters);
   const output = printable(said).trimEnd();
   const head = headWithin(output, { characters: maxOutputCharacters, bytes });
   if (head.trim() === "") return smallText(title);
-  const shown = markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" });
+  const shown = markdown(fenced(head.length < output.length ? `${head}…` : head), {
+    text_size: "notation",
+  });
   return withBorder(foldedPanel(title, [shown]), [tool]);
 }
 
@@ -458,7 +507,11 @@ function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
       const all = [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements];
       return withBorder(foldedPanel(panelTitle(view, language), all, "tools"), view.tools);
     });
-  for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
+  for (
+    let room = Math.min(bytes, 3 * maxOutputCharacters);
+    room > 40;
+    room = Math.floor(room / 2)
+  ) {
     const panel = panelOf(maxTools, room);
     if (jsonBytes(panel) <= bytes) return panel;
   }
@@ -474,7 +527,9 @@ function progressParts(view: ReplyView, bytes: number): Record<string, CardEleme
   const panels = (view.panels ?? []).filter((panel) => panel.kind === "progress");
   if (panels.length === 0) return undefined;
   const each = bytes / panels.length;
-  return Object.fromEntries(panels.map((panel) => [`progress_${panel.name}`, progressPanel(view, panel, each)]));
+  return Object.fromEntries(
+    panels.map((panel) => [`progress_${panel.name}`, progressPanel(view, panel, each)]),
+  );
 }
 
 const progressIcons: Record<ProgressPanel["items"][number]["state"], string> = {
@@ -485,16 +540,26 @@ const progressIcons: Record<ProgressPanel["items"][number]["state"], string> = {
 const maxStepCharacters = 200;
 
 /** Steps, ticked off as far as they are done; where there is little room, the beginnings of their lines. */
-function progressPanel(view: ReplyView, { name, title, items }: ProgressPanel, bytes: number): CardElement {
+function progressPanel(
+  view: ReplyView,
+  { name, title, items }: ProgressPanel,
+  bytes: number,
+): CardElement {
   const panelOf = (characters: number) => {
-    const lines = items.map(({ text, state }) => `${progressIcons[state]} ${shortLine(text, characters)}`);
+    const lines = items.map(
+      ({ text, state }) => `${progressIcons[state]} ${shortLine(text, characters)}`,
+    );
     const elements = [smallText(lines.join("\n"))];
     return inLanguages(view, (language) => ({
       ...foldedPanel(textIn(title, language), elements, `progress_${name}`),
       expanded: true,
     }));
   };
-  for (let characters = maxStepCharacters; characters > 8; characters = Math.floor(characters / 2)) {
+  for (
+    let characters = maxStepCharacters;
+    characters > 8;
+    characters = Math.floor(characters / 2)
+  ) {
     const panel = panelOf(characters);
     if (jsonBytes(panel) <= bytes) return panel;
   }
@@ -521,7 +586,10 @@ function contributionParts(view: ReplyView, bytes: number): Record<string, CardE
   const textBytes = Math.floor(bytes / Math.max(1, list.length)) - sectionBytes;
   const line = { ...smallText(""), element_id: "said_1" };
   const named = list.map(({ agent }) => `${stateIcons.done} ${shownName(agent)}`).join(" · ");
-  const briefly = inLanguages(view, (language) => ({ ...line, ...smallText(`${named}${more(language)}`) }));
+  const briefly = inLanguages(view, (language) => ({
+    ...line,
+    ...smallText(`${named}${more(language)}`),
+  }));
   const sections =
     textBytes < 60 && list.length > 0
       ? [["said_1", briefly] as const]
@@ -531,7 +599,9 @@ function contributionParts(view: ReplyView, bytes: number): Record<string, CardE
             `${stateIcons.done} ${shownName(agent)}${at === 0 ? more(language) : ""}`;
           return [
             `said_${at + 1}`,
-            inLanguages(view, (language) => foldedPanel(titleIn(language), shown, `said_${at + 1}`)),
+            inLanguages(view, (language) =>
+              foldedPanel(titleIn(language), shown, `said_${at + 1}`),
+            ),
           ] as const;
         });
   const speaker = inLanguages(view, (language) => ({
@@ -552,7 +622,9 @@ function sectionText(text: string, bytes: number): string {
   const options = { end: "line", streaming: false, images: undefined, inPanel: true } as const;
   const { text: shown } = showAnswer(whole, startOfAnswer, options);
   if (shown.trim() === "") return "…";
-  return jsonBytes(shown) <= bytes ? shown : fenced(headWithin(said, { characters: said.length, bytes: bytes / 2 }));
+  return jsonBytes(shown) <= bytes
+    ? shown
+    : fenced(headWithin(said, { characters: said.length, bytes: bytes / 2 }));
 }
 
 /** Who says what the answer has, and in which state that is. */
@@ -560,7 +632,9 @@ function speakerLine({ contributions, state }: ReplyView, language: ReplyLanguag
   const { speaker } = contributions ?? {};
   const { speaking, choosingSpeaker } = cardTexts[language];
   const isRunning = state === "running";
-  if (speaker === undefined) return isRunning ? `${stateIcons.running} ${choosingSpeaker}` : stateIcons.stopped;
+  if (speaker === undefined) {
+    return isRunning ? `${stateIcons.running} ${choosingSpeaker}` : stateIcons.stopped;
+  }
   if (isRunning) return `${stateIcons.running} ${shownName(speaker)} · ${speaking}`;
   return `${state === "answered" ? stateIcons.done : stateIcons.stopped} ${shownName(speaker)}`;
 }
@@ -568,7 +642,10 @@ function speakerLine({ contributions, state }: ReplyView, language: ReplyLanguag
 /** Says where the rest of a very long answer is. */
 function restLine(view: ReplyView): CardElement {
   const { rest, restFile } = cardTexts[view.language];
-  return { ...smallText(view.state === "running" ? rest.later : rest.now(restFile), "grey"), element_id: "rest" };
+  return {
+    ...smallText(view.state === "running" ? rest.later : rest.now(restFile), "grey"),
+    element_id: "rest",
+  };
 }
 
 /** Name of the file that holds the rest of a very long answer. */
@@ -585,7 +662,10 @@ function stopButton(view: ReplyView): CardElement | undefined {
 
 function againButton({ again, language }: ReplyView): CardElement | undefined {
   if (again === undefined) return undefined;
-  return button(cardTexts[language].again[again.wish], { value: { larkline: "again", ...again }, elementId: "again" });
+  return button(cardTexts[language].again[again.wish], {
+    value: { larkline: "again", ...again },
+    elementId: "again",
+  });
 }
 
 const thumbs = { up: "👍", down: "👎" } as const;
@@ -594,7 +674,10 @@ const thumbs = { up: "👍", down: "👎" } as const;
 function rateButtons({ turn }: RatedRun): CardElement[] {
   return (["up", "down"] as const).map((rating) => {
     const value = { larkline: "rate", turn, rating };
-    return { ...button(thumbs[rating], { value, type: "text", elementId: `rate_${rating}` }), size: "tiny" };
+    return {
+      ...button(thumbs[rating], { value, type: "text", elementId: `rate_${rating}` }),
+      size: "tiny",
+    };
   });
 }
 
@@ -610,7 +693,9 @@ function listParts(view: ReplyView): Record<string, CardElement> {
       const panel = inLanguages(view, (language) => {
         const elements = items.flatMap(({ text, button: wanted }) => [
           smallText(shortLine(text, maxItemCharacters)),
-          ...(wanted === undefined ? [] : [button(textIn(wanted.text, language), { value: wanted.value })]),
+          ...(wanted === undefined
+            ? []
+            : [button(textIn(wanted.text, language), { value: wanted.value })]),
         ]);
         return { ...foldedPanel(textIn(title, language), elements, id), expanded: true };
       });
@@ -677,12 +762,31 @@ function lastLine(view: ReplyView): CardElement | undefined {
   if (rated === undefined) return footerPart(view, "footer");
   const footer = footerPart(view, "facts");
   const columns = [
-    ...rateButtons(rated).map((each) => ({ tag: "column", width: "auto", vertical_align: "center", elements: [each] })),
+    ...rateButtons(rated).map((each) => ({
+      tag: "column",
+      width: "auto",
+      vertical_align: "center",
+      elements: [each],
+    })),
     ...(footer === undefined
       ? []
-      : [{ tag: "column", width: "weighted", weight: 1, vertical_align: "center", elements: [footer] }]),
+      : [
+          {
+            tag: "column",
+            width: "weighted",
+            weight: 1,
+            vertical_align: "center",
+            elements: [footer],
+          },
+        ]),
   ];
-  return { tag: "column_set", element_id: "footer", flex_mode: "none", horizontal_spacing: "4px", columns };
+  return {
+    tag: "column_set",
+    element_id: "footer",
+    flex_mode: "none",
+    horizontal_spacing: "4px",
+    columns,
+  };
 }
 
 /** The footer: a line, and behind it what only some want to know. */
@@ -696,7 +800,10 @@ function footerPart(view: ReplyView, elementId: string): CardElement | undefined
   const { border: _border, header, ...panel } = foldedPanel("", [shown], elementId);
   const title = inlineText(facts === "" ? cardTexts[view.language].details : facts);
   // A header is an object, as `foldedPanel` makes it.
-  return { ...panel, header: { ...(header as object), title: markdown(`<font color='grey'>${title}</font>`) } };
+  return {
+    ...panel,
+    header: { ...(header as object), title: markdown(`<font color='grey'>${title}</font>`) },
+  };
 }
 
 const maxSummaryCharacters = 80;
@@ -734,7 +841,9 @@ export function summaryPart(view: ReplyView): CardElement | undefined {
 
 /** The turn waits for people and for nothing else: no text comes before one of them has answered. */
 export function waitsForPeople({ state, tools }: ReplyView): boolean {
-  return state === "running" && tools.some(isWaiting) && !tools.some((tool) => tool.state === "running");
+  return (
+    state === "running" && tools.some(isWaiting) && !tools.some((tool) => tool.state === "running")
+  );
 }
 
 function isWaiting({ state }: ShownTool): boolean {
@@ -766,7 +875,11 @@ const defaultAnswerBytes = 20_000;
  * character after it), not on the pieces in which the answer arrived; a frame that is rendered after
  * every piece never shows more of a card than the cut leaves on it.
  */
-export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
+export function extendCuts(
+  answer: string,
+  cuts: readonly number[],
+  options: CardLimits = {},
+): number[] {
   const { answerBytes = defaultAnswerBytes, maxCuts = Number.POSITIVE_INFINITY } = options;
   const limits = { answerBytes, maxCuts };
   const extended = [...cuts];
@@ -788,7 +901,10 @@ export function contextAt(answer: string, cuts: readonly number[], page: number)
   const key = cuts.slice(0, page).join();
   const known = remembered.get(key);
   if (known !== undefined && answer.startsWith(known.before)) return known.context;
-  const context = contextAfter(answer.slice(cuts[page - 2] ?? 0, from), contextAt(answer, cuts, page - 1));
+  const context = contextAfter(
+    answer.slice(cuts[page - 2] ?? 0, from),
+    contextAt(answer, cuts, page - 1),
+  );
   remember(key, { before: answer.slice(0, from), context });
   return context;
 }
@@ -839,7 +955,11 @@ function unitCost(text: string, at: number): number {
 /** Line break, and two bytes for every blank of the indent. */
 function lineOverhead({ text, kind }: Line): number {
   const indent = Math.min(80, text.length - text.trimStart().length);
-  return (kind === "quote" ? 6 : 4) + indent * 4 + (kind === "fence-open" || kind === "table-head" ? 24 : 0);
+  return (
+    (kind === "quote" ? 6 : 4) +
+    indent * 4 +
+    (kind === "fence-open" || kind === "table-head" ? 24 : 0)
+  );
 }
 
 /** Blanks of a row that is shown as code. They are counted when the row is complete: only then is it shown. */
@@ -871,7 +991,8 @@ function isWithinGrapheme(text: string, at: number): boolean {
   return segmenter.segment(before + next).containing(before.length)?.index !== before.length;
 }
 
-const breakAfter = /[\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303F\uFF00-\uFFEF]/u;
+const breakAfter =
+  /[\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303F\uFF00-\uFFEF]/u;
 
 /** Whether both halves of the character have arrived. */
 function isThere({ text, complete }: Line, at: number): boolean {
@@ -910,7 +1031,10 @@ function endsBefore(
     case "fence-close":
       return false;
     case "code":
-      return share >= (line.text.trim() === "" ? shares.grapheme : shares.line) && after?.kind !== "fence-open";
+      return (
+        share >= (line.text.trim() === "" ? shares.grapheme : shares.line) &&
+        after?.kind !== "fence-open"
+      );
     case "heading":
       return share >= shares.paragraph;
     default:
@@ -922,12 +1046,19 @@ function endsBefore(
 function cutWithin(line: Line, page: Page): number | undefined {
   const room = page.limits.answerBytes;
   const threshold = line.kind === "table-row" ? shares.grapheme : shares.word;
-  const whole = line.kind === "table-head" || line.kind === "table-delimiter" || line.kind.startsWith("fence");
+  const whole =
+    line.kind === "table-head" || line.kind === "table-delimiter" || line.kind.startsWith("fence");
   page.cost += lineOverhead(line);
   const start = line.kind === "code" ? 0 : line.text.length - line.text.trimStart().length;
   for (let at = start; at < line.text.length; at += 1) {
     const share = page.cost / room;
-    if (share >= threshold && at > 0 && !whole && isThere(line, at) && mayCutWithin(line.text, at, share)) {
+    if (
+      share >= threshold &&
+      at > 0 &&
+      !whole &&
+      isThere(line, at) &&
+      mayCutWithin(line.text, at, share)
+    ) {
       return line.start + at;
     }
     page.cost += unitCost(line.text, at);
@@ -951,7 +1082,8 @@ function firstCut(slice: string, context: Context, limits: Required<CardLimits>)
   for (let line = reader.next(); line !== undefined; line = reader.next()) {
     if (line.kind === "pending") return undefined;
     if (line.kind !== "blank") {
-      const ends = after !== undefined && endsBefore(line, { after, page, tablesSoFar: before.tables });
+      const ends =
+        after !== undefined && endsBefore(line, { after, page, tablesSoFar: before.tables });
       if (ends) return { at: line.start, context: before };
       const within = cutWithin(line, page);
       if (within !== undefined) return { at: within, context: reader.context(true) };
@@ -998,7 +1130,9 @@ export function jsonBytes(value: unknown): number {
 
 /** Every object with a `tag` counts: components, and the texts within them. */
 function countElements(value: unknown): number {
-  if (Array.isArray(value)) return value.reduce<number>((sum, entry) => sum + countElements(entry), 0);
+  if (Array.isArray(value)) {
+    return value.reduce<number>((sum, entry) => sum + countElements(entry), 0);
+  }
   if (typeof value !== "object" || value === null) return 0;
   const own = "tag" in value ? 1 : 0;
   return own + countElements(Object.values(value));
@@ -1017,15 +1151,24 @@ const locales: Readonly<Record<ReplyLanguage, string>> = { zh: "zh_cn", en: "en_
  * clients of any other language show the English one ("Configure multi-language content"). What is drawn must have
  * the same elements in each language.
  */
-export function inLanguages<T>({ language, bilingual = false }: Speech, draw: (language: ReplyLanguage) => T): T {
+export function inLanguages<T>(
+  { language, bilingual = false }: Speech,
+  draw: (language: ReplyLanguage) => T,
+): T {
   const own = draw(language);
   if (!bilingual) return own;
   // The merged value has the form of `own`, with one property more in some of its texts.
-  return withBoth(own, new Map(replyLanguages.map((each) => [each, each === language ? own : draw(each)]))) as T;
+  return withBoth(
+    own,
+    new Map(replyLanguages.map((each) => [each, each === language ? own : draw(each)])),
+  ) as T;
 }
 
 /** The same for a whole card. When both languages need more room than a card has, it has one. */
-export function cardInLanguages(speech: Speech, draw: (language: ReplyLanguage) => CardElement): CardElement {
+export function cardInLanguages(
+  speech: Speech,
+  draw: (language: ReplyLanguage) => CardElement,
+): CardElement {
   const card = inLanguages(speech, draw);
   return speech.bilingual === true && jsonBytes(card) > maxCardBytes ? draw(speech.language) : card;
 }
@@ -1035,18 +1178,24 @@ function withBoth(own: unknown, drawn: ReadonlyMap<ReplyLanguage, unknown>): unk
     withBoth(value, new Map([...drawn].map(([language, each]) => [language, memberOf(each, key)])));
   if (Array.isArray(own)) return own.map((value: unknown, at) => inside(at, value));
   if (typeof own !== "object" || own === null) return own;
-  const merged = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, inside(key, value)]));
+  const merged = Object.fromEntries(
+    Object.entries(own).map(([key, value]) => [key, inside(key, value)]),
+  );
   const texts = [...drawn].flatMap(([language, each]) => {
     const text = memberOf(each, "content");
     return typeof text === "string" ? [[locales[language], text] as const] : [];
   });
-  if (texts.length < replyLanguages.length || new Set(texts.map(([, text]) => text)).size < 2) return merged;
+  if (texts.length < replyLanguages.length || new Set(texts.map(([, text]) => text)).size < 2) {
+    return merged;
+  }
   return { ...merged, i18n_content: Object.fromEntries(texts) };
 }
 
 function memberOf(value: unknown, key: string | number): unknown {
   // Own members only: drawn elements are plain objects and arrays.
-  return typeof value === "object" && value !== null ? (value as Record<string | number, unknown>)[key] : undefined;
+  return typeof value === "object" && value !== null
+    ? (value as Record<string | number, unknown>)[key]
+    : undefined;
 }
 
 export function plainText(content: string): CardElement {
@@ -1057,7 +1206,10 @@ export function markdown(content: string, more: CardElement = {}): CardElement {
   return { tag: "markdown", ...more, content };
 }
 
-export function button(text: string, more: { value: CardElement; type?: string; elementId?: string }): CardElement {
+export function button(
+  text: string,
+  more: { value: CardElement; type?: string; elementId?: string },
+): CardElement {
   return {
     tag: "button",
     ...(more.elementId === undefined ? {} : { element_id: more.elementId }),
@@ -1076,7 +1228,11 @@ export function buttonRow(buttons: readonly CardElement[]): CardElement {
   return { tag: "column_set", flex_mode: "flow", horizontal_spacing: "8px", columns };
 }
 
-export function foldedPanel(title: string, elements: CardElement[], elementId?: string): CardElement {
+export function foldedPanel(
+  title: string,
+  elements: CardElement[],
+  elementId?: string,
+): CardElement {
   return {
     tag: "collapsible_panel",
     ...(elementId === undefined ? {} : { element_id: elementId }),

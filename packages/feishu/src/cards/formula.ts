@@ -18,7 +18,9 @@ const symbolWords = (
 
 /** By name: the character that a command of TeX stands for, or nothing. */
 const symbols: ReadonlyMap<string, string> = new Map([
-  ...symbolWords.flatMap((word, at): [string, string][] => (at % 2 === 0 ? [[word, symbolWords[at + 1] ?? ""]] : [])),
+  ...symbolWords.flatMap((word, at): [string, string][] =>
+    at % 2 === 0 ? [[word, symbolWords[at + 1] ?? ""]] : [],
+  ),
   ...["quad", "qquad"].map((name): [string, string] => [name, " "]),
   ...["bmod", "pmod"].map((name): [string, string] => [name, " mod "]),
   ..."left right big Big bigl bigr Bigl Bigr bigg Bigg limits nolimits displaystyle textstyle hline nonumber"
@@ -51,7 +53,10 @@ const accents = new Map(
     vec: "\u20D7",
   }),
 );
-const raised = scriptsOf("0123456789+-=()niaobcdefghjklmprstuvwxyz", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵒᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵖʳˢᵗᵘᵛʷˣʸᶻ");
+const raised = scriptsOf(
+  "0123456789+-=()niaobcdefghjklmprstuvwxyz",
+  "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵒᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵖʳˢᵗᵘᵛʷˣʸᶻ",
+);
 const lowered = scriptsOf("0123456789+-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ");
 
 function scriptsOf(plain: string, shown: string): ReadonlyMap<string, string> {
@@ -120,7 +125,9 @@ class FormulaReader {
   /** What a command or a script is about: a group, a command or a character. */
   #argument(): string {
     while (this.#tex[this.#at] === " ") this.#at += 1;
-    if (this.#at >= this.#tex.length || this.#depth > maxDepth || this.#tex[this.#at] === "}") return "";
+    if (this.#at >= this.#tex.length || this.#depth > maxDepth || this.#tex[this.#at] === "}") {
+      return "";
+    }
     this.#depth += 1;
     const text = this.#next();
     this.#depth -= 1;
@@ -128,7 +135,8 @@ class FormulaReader {
   }
 
   #option(): string {
-    const [option, text = ""] = /^\s*\[([^\]]{0,20})\]/.exec(this.#tex.slice(this.#at, this.#at + 40)) ?? [];
+    const [option, text = ""] =
+      /^\s*\[([^\]]{0,20})\]/.exec(this.#tex.slice(this.#at, this.#at + 40)) ?? [];
     this.#at += option?.length ?? 0;
     return text;
   }
@@ -139,7 +147,9 @@ class FormulaReader {
     this.#at += name.length;
     const symbol = symbols.get(name);
     if (symbol !== undefined) return symbol;
-    if (names.has(name)) return `${name}${/[A-Za-z0-9\\]/.test(this.#tex[this.#at] ?? "") ? " " : ""}`;
+    if (names.has(name)) {
+      return `${name}${/[A-Za-z0-9\\]/.test(this.#tex[this.#at] ?? "") ? " " : ""}`;
+    }
     if (wrappers.has(name)) return this.#argument();
     const accent = accents.get(name);
     if (accent !== undefined) {
@@ -196,11 +206,16 @@ function scripted(text: string, scripts: ReadonlyMap<string, string>, sign: stri
 /** In brackets where it would be read as less than it is. */
 function whole(text: string): string {
   const trimmed = text.trim();
-  return /^(?:[\d.]+|\([^()]*\)|\p{L}[\u0300-\u036f\u20D7²³¹⁰-ₜ]*|[°∞])$/u.test(trimmed) ? trimmed : `(${trimmed})`;
+  return /^(?:[\d.]+|\([^()]*\)|\p{L}[\u0300-\u036f\u20D7²³¹⁰-ₜ]*|[°∞])$/u.test(trimmed)
+    ? trimmed
+    : `(${trimmed})`;
 }
 
 /** Whether what is between two dollar signs is a formula: prices and variables of shells are none. */
 export function isFormula(text: string): boolean {
   if (/^\s|\s$|[`|]/.test(text)) return false;
-  return /\\[A-Za-z]|[\^_=+<>≤≥×]/.test(text) || /^[A-Za-z]['′]?$|^[A-Za-z]\([A-Za-z, ]{1,20}\)$/.test(text);
+  return (
+    /\\[A-Za-z]|[\^_=+<>≤≥×]/.test(text) ||
+    /^[A-Za-z]['′]?$|^[A-Za-z]\([A-Za-z, ]{1,20}\)$/.test(text)
+  );
 }

@@ -1,6 +1,14 @@
 import type { ReplyLanguage } from "@larkline/protocol";
 import { showAnswer, startOfAnswer, fenced, inlineText, printable } from "./answer.ts";
-import { button, cardInLanguages, headWithin, markdown, plainText, type CardElement, type Speech } from "./card.ts";
+import {
+  button,
+  cardInLanguages,
+  headWithin,
+  markdown,
+  plainText,
+  type CardElement,
+  type Speech,
+} from "./card.ts";
 import { cardTexts } from "./texts.ts";
 
 /** A message that arrived so late that a person has to decide about it. */
@@ -20,8 +28,14 @@ export type LateDecision = "run" | "ignore";
 function titled(title: string, elements: CardElement[], template = "blue"): CardElement {
   return {
     schema: "2.0",
-    config: { update_multi: true, summary: { content: headWithin(title, { characters: 80, bytes: 300 }) } },
-    header: { title: plainText(headWithin(printable(title), { characters: 200, bytes: 800 })), template },
+    config: {
+      update_multi: true,
+      summary: { content: headWithin(title, { characters: 80, bytes: 300 }) },
+    },
+    header: {
+      title: plainText(headWithin(printable(title), { characters: 200, bytes: 800 })),
+      template,
+    },
     body: { direction: "vertical", elements },
   };
 }
@@ -83,7 +97,10 @@ export function welcomeCard(welcome: Welcome): CardElement {
   return cardInLanguages(welcome, (language) => welcomeCardIn(language, welcome));
 }
 
-function welcomeCardIn(language: ReplyLanguage, { botName, commands: commandsIn }: Welcome): CardElement {
+function welcomeCardIn(
+  language: ReplyLanguage,
+  { botName, commands: commandsIn }: Welcome,
+): CardElement {
   const { welcome: texts } = cardTexts[language];
   const title = botName === undefined ? texts.title : `${texts.title} · ${botName}`;
   const lines = commandsIn(language)
@@ -97,11 +114,23 @@ function welcomeCardIn(language: ReplyLanguage, { botName, commands: commandsIn 
 }
 
 /** A titled text, such as the answer to a command. The text is markdown and escaped like an answer. */
-export function noticeCard(notice: { title: string; text: string; tone?: "info" | "warning" | "error" }): CardElement {
+export function noticeCard(notice: {
+  title: string;
+  text: string;
+  tone?: "info" | "warning" | "error";
+}): CardElement {
   const templates = { info: "blue", warning: "orange", error: "red" };
   const text = headWithin(notice.text, { characters: 8_000, bytes: 12_000 });
-  const shown = showAnswer(text, startOfAnswer, { end: "line", streaming: false, images: undefined });
-  return titled(notice.title, [markdown(shown.text === "" ? "…" : shown.text)], templates[notice.tone ?? "info"]);
+  const shown = showAnswer(text, startOfAnswer, {
+    end: "line",
+    streaming: false,
+    images: undefined,
+  });
+  return titled(
+    notice.title,
+    [markdown(shown.text === "" ? "…" : shown.text)],
+    templates[notice.tone ?? "info"],
+  );
 }
 
 /** Replaces a card that the answer does not need any more, because a model step started again. */

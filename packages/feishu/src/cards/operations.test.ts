@@ -23,7 +23,9 @@ function idsAfter(before: Partial<ReplyView>, after: Partial<ReplyView>): string
   for (const operation of operationsBetween(shownOf(rendered(before)), rendered(after))) {
     if (operation.kind === "content") continue;
     for (const { action, params } of operation.actions) {
-      if (action === "delete_elements") ids = ids.filter((id) => !JSON.stringify(params).includes(`"${id}"`));
+      if (action === "delete_elements") {
+        ids = ids.filter((id) => !JSON.stringify(params).includes(`"${id}"`));
+      }
       if (action !== "add_elements") continue;
       const at = ids.indexOf(String(params["target_element_id"]));
       expect(at).not.toBe(-1);
@@ -36,7 +38,9 @@ function idsAfter(before: Partial<ReplyView>, after: Partial<ReplyView>): string
 
 describe("the operations between two states of a card", () => {
   it("are none when nothing changed", () => {
-    expect(operations({ answer: "a", tools: [tool], stop }, { answer: "a", tools: [tool], stop })).toEqual([]);
+    expect(
+      operations({ answer: "a", tools: [tool], stop }, { answer: "a", tools: [tool], stop }),
+    ).toEqual([]);
   });
 
   it("are one content update when only the answer grew", () => {
@@ -66,13 +70,18 @@ describe("the operations between two states of a card", () => {
     expect(found).toEqual([
       {
         kind: "batch",
-        actions: [{ action: "partial_update_element", params: { element_id: "tools", partial_element: { header } } }],
+        actions: [
+          {
+            action: "partial_update_element",
+            params: { element_id: "tools", partial_element: { header } },
+          },
+        ],
       },
     ]);
     const { tools_calls: _new, ...before } = shownOf(rendered({ tools: [tool] })).parts;
-    expect(operationsBetween({ answer: "…", parts: before }, rendered({ tools: [later] }))).toMatchObject([
-      { actions: [{ action: "update_element" }] },
-    ]);
+    expect(
+      operationsBetween({ answer: "…", parts: before }, rendered({ tools: [later] })),
+    ).toMatchObject([{ actions: [{ action: "update_element" }] }]);
   });
 
   it("put everything but the answer into one batch, before the answer", () => {
@@ -95,7 +104,12 @@ describe("the operations between two states of a card", () => {
   });
 
   it("lead from any set of sections to any other, in the order of the body", () => {
-    const sections: Partial<ReplyView>[] = [{ thinking: "t" }, { tools: [tool] }, { stop }, { footer: { model: "m" } }];
+    const sections: Partial<ReplyView>[] = [
+      { thinking: "t" },
+      { tools: [tool] },
+      { stop },
+      { footer: { model: "m" } },
+    ];
     const views = Array.from({ length: 16 }, (_, bits) =>
       Object.assign({}, ...sections.filter((_section, index) => (bits >> index) & 1)),
     );

@@ -20,7 +20,10 @@ const reasons: readonly Sentence[] = [
     /^people have rejected (\d+) calls of this turn, so nobody is asked any more$/,
     (count = "") => `本次任务已有 ${count} 个调用被拒绝，不再询问`,
   ],
-  [/^people are asked about (\d+) calls of a step at most$/, (count = "") => `一步中最多就 ${count} 个调用询问批准`],
+  [
+    /^people are asked about (\d+) calls of a step at most$/,
+    (count = "") => `一步中最多就 ${count} 个调用询问批准`,
+  ],
   [/^the approval was given for other arguments$/, "批准针对的是另外的参数"],
 ];
 
@@ -39,14 +42,23 @@ const sentences: readonly Sentence[] = [
     (count = "") => `一次调用过多，最多执行 ${count} 个。这一个${notRun}`,
   ],
   [/^The arguments are not valid JSON\. The tool was not run\./, `参数不是有效的 JSON，${notRun}`],
-  [/^The arguments must be a JSON object\. The tool was not run\./, `参数必须是 JSON 对象，${notRun}`],
+  [
+    /^The arguments must be a JSON object\. The tool was not run\./,
+    `参数必须是 JSON 对象，${notRun}`,
+  ],
   [/^The arguments are nested too deeply\. The tool was not run\./, `参数嵌套过深，${notRun}`],
   [
     /^The arguments are too large \((\d+) bytes, at most (\d+)\)\. The call was not run\./,
     (bytes = "", most = "") => `参数过大（${bytes} 字节，最多 ${most}），${notRun}`,
   ],
-  [/^permission_denied: nobody approved this call in time\. It was not run\./, `没有人在期限内批准，${notRun}`],
-  [/^permission_denied: nobody could be asked to approve this call\. It was not run\./, `无法请人批准，${notRun}`],
+  [
+    /^permission_denied: nobody approved this call in time\. It was not run\./,
+    `没有人在期限内批准，${notRun}`,
+  ],
+  [
+    /^permission_denied: nobody could be asked to approve this call\. It was not run\./,
+    `无法请人批准，${notRun}`,
+  ],
   [
     /^permission_denied: the question whether to run this call was withdrawn\. It was not run\./,
     `批准请求已撤回，${notRun}`,
@@ -86,7 +98,10 @@ const sentences: readonly Sentence[] = [
     /^It is not known whether this call took effect\. Do not repeat it; tell the user that its effect must be checked\./,
     "不确定是否已经生效，请检查。",
   ],
-  [/^A person has checked this call: it took effect\. Its own result is lost\./, "已有人确认生效，原来的结果已丢失。"],
+  [
+    /^A person has checked this call: it took effect\. Its own result is lost\./,
+    "已有人确认生效，原来的结果已丢失。",
+  ],
   [
     /^The outcome of this call is unknown, and a person decided not to try it again\./,
     "结果未知，已有人决定不再重试。",
@@ -107,8 +122,14 @@ const sentences: readonly Sentence[] = [
     /^internal_error: the runner's answer is not readable\. The call may have taken effect\./,
     "内部错误：工具的结果无法读取，可能已经生效。",
   ],
-  [/^tool_not_found: there is no tool '([^']{1,100})'\./, (name = "") => `没有名为 ${name} 的工具。`],
-  [/^The stored result cannot be read at the moment\. Try again later\./, "保存的结果暂时无法读取。"],
+  [
+    /^tool_not_found: there is no tool '([^']{1,100})'\./,
+    (name = "") => `没有名为 ${name} 的工具。`,
+  ],
+  [
+    /^The stored result cannot be read at the moment\. Try again later\./,
+    "保存的结果暂时无法读取。",
+  ],
   [
     /^This conversation has no stored result of that handle, or not any more \(7 days\)\./,
     "这个对话没有这个编号的结果，或已过期（7 天）。",
@@ -144,10 +165,22 @@ const sentences: readonly Sentence[] = [
   [/^the call's deadline was reached/, "超时：已到期限。"],
   [/^the runner was stopped during the call/, "runner 在执行期间停止了。"],
   [/^; whether it took effect is unknown: check before repeating/, "不确定是否已经生效，请检查。"],
-  [/^tool_changed: the tool changed while the call waited; it was not run/, `等待期间工具已更新，${notRun}`],
-  [/^no process was free for the call before its deadline; it was not run/, `期限之前没有空闲的进程，${notRun}`],
-  [/^outcome unknown: its runner died during the call/, "结果未知：runner 在执行期间停止了，可能已经生效。"],
-  [/^unknown tool "?([^";]{1,100})"?; it was not run/, (name = "") => `runner 没有工具 ${name}，${notRun}`],
+  [
+    /^tool_changed: the tool changed while the call waited; it was not run/,
+    `等待期间工具已更新，${notRun}`,
+  ],
+  [
+    /^no process was free for the call before its deadline; it was not run/,
+    `期限之前没有空闲的进程，${notRun}`,
+  ],
+  [
+    /^outcome unknown: its runner died during the call/,
+    "结果未知：runner 在执行期间停止了，可能已经生效。",
+  ],
+  [
+    /^unknown tool "?([^";]{1,100})"?; it was not run/,
+    (name = "") => `runner 没有工具 ${name}，${notRun}`,
+  ],
   [/^the arguments are not valid JSON; the tool was not run/, `参数不是有效的 JSON，${notRun}`],
   [/^the arguments exceed (\d+) characters/, (count = "") => `参数超过 ${count} 个字符，${notRun}`],
   [/^the tool failed without a message/, "工具失败，没有说明原因。"],
@@ -169,7 +202,10 @@ const sentences: readonly Sentence[] = [
     /^The program was stopped after (\d+) s of CPU time\. Do less in one run\./,
     (seconds = "") => `超时：程序用了 ${seconds} 秒 CPU 时间后被停止。`,
   ],
-  [/^The program ended without a result \(([^)]{1,100})\)\./, (how = "") => `程序结束，没有结果（${how}）。`],
+  [
+    /^The program ended without a result \(([^)]{1,100})\)\./,
+    (how = "") => `程序结束，没有结果（${how}）。`,
+  ],
 ];
 
 const label: Readonly<Record<string, string>> = { Reason: "理由", Note: "备注" };
@@ -179,12 +215,18 @@ function secondsOf(ms: string): string {
 }
 
 /** The sentence that a text begins with. */
-function firstOf(known: readonly Sentence[], text: string): { length: number; chinese: string } | undefined {
+function firstOf(
+  known: readonly Sentence[],
+  text: string,
+): { length: number; chinese: string } | undefined {
   for (const [said, chinese] of known) {
     const found = said.exec(text);
     if (found === null) continue;
     const [whole, ...parts] = found;
-    return { length: whole.length, chinese: typeof chinese === "string" ? chinese : chinese(...parts) };
+    return {
+      length: whole.length,
+      chinese: typeof chinese === "string" ? chinese : chinese(...parts),
+    };
   }
   return undefined;
 }
@@ -194,7 +236,10 @@ export function saidOutcome(
   { state, output = "" }: Pick<ShownTool, "state" | "output">,
   language: ReplyLanguage,
 ): string {
-  const isOurs = state === "failed" || state === "stopped" || output.startsWith("A person has checked this call");
+  const isOurs =
+    state === "failed" ||
+    state === "stopped" ||
+    output.startsWith("A person has checked this call");
   return language === "zh" && isOurs ? inChinese(output) : output;
 }
 

@@ -21,7 +21,10 @@ const words: Readonly<Record<string, Words>> = {
   "calendar:calendar.event:update": ["change events of your calendar", "修改你日历中的日程"],
   "calendar:calendar.free_busy:read": ["see when people are busy", "查看忙闲信息"],
   "calendar:calendar:read": ["see your calendars", "查看你的日历"],
-  "contact:user.basic_profile:readonly": ["see names and pictures of colleagues", "查看同事的姓名和头像"],
+  "contact:user.basic_profile:readonly": [
+    "see names and pictures of colleagues",
+    "查看同事的姓名和头像",
+  ],
   "contact:user:search": ["search for colleagues", "搜索同事"],
   "docs:document.comment:create": ["comment on documents", "评论文档"],
   "docs:document.comment:read": ["read comments on documents", "查看文档评论"],

@@ -6,10 +6,13 @@ import { maxCardBytes } from "./card.ts";
 import { answers, prefixesOf, viewOf } from "./streams.fixture.ts";
 
 const runs = { numRuns: 40 };
-const pieceSizes = fc.array(fc.oneof(fc.integer({ min: 1, max: 7 }), fc.integer({ min: 20, max: 4_000 })), {
-  minLength: 4,
-  maxLength: 40,
-});
+const pieceSizes = fc.array(
+  fc.oneof(fc.integer({ min: 1, max: 7 }), fc.integer({ min: 20, max: 4_000 })),
+  {
+    minLength: 4,
+    maxLength: 40,
+  },
+);
 
 function onePage(answer: string, cuts: readonly number[], number: number): RenderedCard {
   return renderCard(viewOf(answer, { state: "answered" }), { cuts, number }, { streaming: false });
@@ -61,8 +64,13 @@ function ownText(answer: string, cuts: readonly number[], number: number): strin
 }
 
 /** Streams the answer piece by piece, as the writer of cards does, and looks at every frame. */
-function expectGrowingFrames(answer: string, { sizes, answerBytes }: { sizes: number[]; answerBytes?: number }): void {
-  const images = new Map(imageRefsIn(answer).map((ref, index) => [ref, index % 2 === 0 ? `img_${index}` : null]));
+function expectGrowingFrames(
+  answer: string,
+  { sizes, answerBytes }: { sizes: number[]; answerBytes?: number },
+): void {
+  const images = new Map(
+    imageRefsIn(answer).map((ref, index) => [ref, index % 2 === 0 ? `img_${index}` : null]),
+  );
   const limits = answerBytes === undefined ? {} : { answerBytes };
   let cuts: number[] = [];
   let shown = "";
@@ -98,7 +106,9 @@ describe("a growing answer", () => {
         }
         expect(cuts).toEqual(extendCuts(answer, []));
         expect(slicesOf(answer, cuts).join("")).toBe(answer);
-        for (const slice of slicesOf(answer, cuts)) expect(cuts.length === 0 || slice.trim() !== "").toBe(true);
+        for (const slice of slicesOf(answer, cuts)) {
+          expect(cuts.length === 0 || slice.trim() !== "").toBe(true);
+        }
       }),
       runs,
     );

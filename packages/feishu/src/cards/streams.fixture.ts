@@ -73,15 +73,23 @@ const table = fc
   .tuple(fc.integer({ min: 1, max: 5 }), fc.integer({ min: 0, max: 60 }), line)
   .map(([width, rows, cell]) => {
     const row = `| ${Array.from({ length: width }, () => cell.replaceAll("|", "/")).join(" | ")} |`;
-    return [row, `|${" --- |".repeat(width)}`, ...Array.from({ length: rows }, () => row)].join("\n");
+    return [row, `|${" --- |".repeat(width)}`, ...Array.from({ length: rows }, () => row)].join(
+      "\n",
+    );
   });
 
 /** More than a reply shows as tables, of columns and rows of all widths. */
 const manyTables = fc
   .tuple(
     fc.integer({ min: 14, max: 17 }),
-    fc.array(fc.array(fc.oneof(word, line), { minLength: 1, maxLength: 6 }), { minLength: 1, maxLength: 12 }),
-    fc.array(fc.constantFrom("---", ":--", "--:", ":-:", "-------------", "-"), { minLength: 1, maxLength: 6 }),
+    fc.array(fc.array(fc.oneof(word, line), { minLength: 1, maxLength: 6 }), {
+      minLength: 1,
+      maxLength: 12,
+    }),
+    fc.array(fc.constantFrom("---", ":--", "--:", ":-:", "-------------", "-"), {
+      minLength: 1,
+      maxLength: 6,
+    }),
     fc.boolean(),
   )
   .map(([few, rows, delimiters, closed]) => {
@@ -127,17 +135,26 @@ const block = fc.oneof(
     ),
   },
   { weight: 1, arbitrary: line.map((text) => `## ${text}`) },
-  { weight: 1, arbitrary: fc.constantFrom("---", "***", "- - -", "#", "-", "|", "| a |", "===", "    ", "\t") },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom("---", "***", "- - -", "#", "-", "|", "| a |", "===", "    ", "\t"),
+  },
   {
     weight: 1,
     arbitrary: fc
-      .tuple(fc.constantFrom("$$", "\\["), lines(line, 5), fc.constantFrom("\n$$", "\n\\]", "$$", ""))
+      .tuple(
+        fc.constantFrom("$$", "\\["),
+        lines(line, 5),
+        fc.constantFrom("\n$$", "\n\\]", "$$", ""),
+      )
       .map((parts) => parts.join("\n")),
   },
   {
     weight: 1,
     arbitrary: lines(
-      fc.tuple(fc.constantFrom("- [ ] ", "1. [x] ", "* [X]", "- ["), line).map((parts) => parts.join("")),
+      fc
+        .tuple(fc.constantFrom("- [ ] ", "1. [x] ", "* [X]", "- ["), line)
+        .map((parts) => parts.join("")),
       4,
     ),
   },
@@ -145,7 +162,12 @@ const block = fc.oneof(
   { weight: 1, arbitrary: manyTables },
   { weight: 2, arbitrary: code },
   { weight: 1, arbitrary: fc.string({ unit: "binary", maxLength: 200 }) },
-  { weight: 1, arbitrary: fc.tuple(word, fc.integer({ min: 1, max: 900 })).map(([text, count]) => text.repeat(count)) },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(word, fc.integer({ min: 1, max: 900 }))
+      .map(([text, count]) => text.repeat(count)),
+  },
 );
 
 /** Answers of models at their worst, up to about 200 KB. */

@@ -37,7 +37,8 @@ export const en: CardTexts = {
   },
   late: {
     title: "This message came late",
-    body: (age) => `The message below was sent ${age} ago and arrived only now. Run it or ignore it?`,
+    body: (age) =>
+      `The message below was sent ${age} ago and arrived only now. Run it or ignore it?`,
     run: "Run",
     ignore: "Ignore",
     ran: "It is being run.",
@@ -49,8 +50,15 @@ export const en: CardTexts = {
     if (minutes < 48 * 60) return `${Math.round(minutes / 60)} h`;
     return `${Math.round(minutes / 1440)} days`;
   },
-  welcome: { title: "Hello", body: "Write to me to begin; in groups, mention me.", commands: "Commands:" },
-  replaced: { title: "Written anew", text: "This part of the answer was written anew: see the card above." },
+  welcome: {
+    title: "Hello",
+    body: "Write to me to begin; in groups, mention me.",
+    commands: "Commands:",
+  },
+  replaced: {
+    title: "Written anew",
+    text: "This part of the answer was written anew: see the card above.",
+  },
   textFollows: {
     title: "Answered as text",
     text: "This card cannot be shown any further: the whole answer is in the message below.",
@@ -61,15 +69,22 @@ export const en: CardTexts = {
         title: (tool) => `Approve ${tool}?`,
         question: (tool) => `The agent wants to run **${tool}** with:`,
         endings: {
-          approved: { title: (tool) => `${tool} approved`, text: (tool) => `Action **${tool}** was approved.` },
-          rejected: { title: (tool) => `${tool} rejected`, text: (tool) => `Action **${tool}** was rejected.` },
+          approved: {
+            title: (tool) => `${tool} approved`,
+            text: (tool) => `Action **${tool}** was approved.`,
+          },
+          rejected: {
+            title: (tool) => `${tool} rejected`,
+            text: (tool) => `Action **${tool}** was rejected.`,
+          },
           expired: {
             title: (tool) => `${tool} expired`,
             text: (tool) => `Nobody decided about **${tool}** in time, so it did not run.`,
           },
           cancelled: {
             title: (tool) => `${tool} cancelled`,
-            text: (tool) => `The task ended before anybody decided about **${tool}**, so it did not run.`,
+            text: (tool) =>
+              `The task ended before anybody decided about **${tool}**, so it did not run.`,
           },
           undeliverable: {
             title: (tool) => `${tool} not decided`,
@@ -82,16 +97,26 @@ export const en: CardTexts = {
         question: (tool) =>
           `**${tool}** was started, and nobody can say whether it took effect. Check that first. It was called with:`,
         endings: {
-          retried: { title: (tool) => `${tool} run again`, text: (tool) => `Action **${tool}** is run again.` },
-          done: { title: (tool) => `${tool} done`, text: (tool) => `Action **${tool}** was marked as done.` },
-          aborted: { title: (tool) => `${tool} given up`, text: (tool) => `Action **${tool}** was given up.` },
+          retried: {
+            title: (tool) => `${tool} run again`,
+            text: (tool) => `Action **${tool}** is run again.`,
+          },
+          done: {
+            title: (tool) => `${tool} done`,
+            text: (tool) => `Action **${tool}** was marked as done.`,
+          },
+          aborted: {
+            title: (tool) => `${tool} given up`,
+            text: (tool) => `Action **${tool}** was given up.`,
+          },
           expired: {
             title: (tool) => `${tool}: outcome unknown`,
             text: (tool) => `Nobody said in time what became of **${tool}**: that stays unknown.`,
           },
           cancelled: {
             title: (tool) => `${tool}: outcome unknown`,
-            text: (tool) => `The task ended before anybody said what became of **${tool}**: that stays unknown.`,
+            text: (tool) =>
+              `The task ended before anybody said what became of **${tool}**: that stays unknown.`,
           },
           undeliverable: {
             title: (tool) => `${tool}: outcome unknown`,
@@ -106,7 +131,8 @@ export const en: CardTexts = {
         endings: {
           approved: {
             title: (tool) => `${tool} always allowed`,
-            text: (tool) => `These calls of **${tool}** run without asking from now on. /permissions revokes that.`,
+            text: (tool) =>
+              `These calls of **${tool}** run without asking from now on. /permissions revokes that.`,
           },
           cancelled: {
             title: (tool) => `${tool} still asked about`,
@@ -151,7 +177,8 @@ export const en: CardTexts = {
       hint: "Your answer",
       otherHint: "Or something else",
       send: "Send",
-      server: (name) => `The MCP server “${name}” asks this, not the bot. Never enter passwords here.`,
+      server: (name) =>
+        `The MCP server “${name}” asks this, not the bot. Never enter passwords here.`,
       decline: "Decline",
       declined: "Declined",
       yes: "Yes",

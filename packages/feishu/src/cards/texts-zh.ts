@@ -23,7 +23,10 @@ export const zh: CardTexts = {
   choosingSpeaker: "正在选择下一位发言者",
   earlierSaid: (count) => `此前还有 ${count} 段`,
   noAnswer: "（没有回答）",
-  rest: { later: "📄 回答很长，其余部分将以文件发送。", now: (file) => `📄 回答很长，其余部分见下面的文件 ${file}。` },
+  rest: {
+    later: "📄 回答很长，其余部分将以文件发送。",
+    now: (file) => `📄 回答很长，其余部分见下面的文件 ${file}。`,
+  },
   restFile: "回答（续）.md",
   states: {
     running: "回答中…",
@@ -46,7 +49,11 @@ export const zh: CardTexts = {
     if (minutes < 48 * 60) return `${Math.round(minutes / 60)} 小时`;
     return `${Math.round(minutes / 1440)} 天`;
   },
-  welcome: { title: "你好", body: "直接发消息给我就可以开始；在群里请 @我。", commands: "可用的命令：" },
+  welcome: {
+    title: "你好",
+    body: "直接发消息给我就可以开始；在群里请 @我。",
+    commands: "可用的命令：",
+  },
   replaced: { title: "已重新生成", text: "这部分回答已重新生成，请看前面的卡片。" },
   textFollows: { title: "改为文本回复", text: "这张卡片无法继续显示，完整回答请看下面的消息。" },
   approval: {
@@ -55,8 +62,14 @@ export const zh: CardTexts = {
         title: (tool) => `批准 ${tool}？`,
         question: (tool) => `智能体想要运行 **${tool}**，参数如下：`,
         endings: {
-          approved: { title: (tool) => `${tool} 已批准`, text: (tool) => `操作 **${tool}** 已批准。` },
-          rejected: { title: (tool) => `${tool} 已拒绝`, text: (tool) => `操作 **${tool}** 已拒绝。` },
+          approved: {
+            title: (tool) => `${tool} 已批准`,
+            text: (tool) => `操作 **${tool}** 已批准。`,
+          },
+          rejected: {
+            title: (tool) => `${tool} 已拒绝`,
+            text: (tool) => `操作 **${tool}** 已拒绝。`,
+          },
           expired: {
             title: (tool) => `${tool} 已过期`,
             text: (tool) => `没有人在期限内对 **${tool}** 作出决定，它没有运行。`,
@@ -73,11 +86,21 @@ export const zh: CardTexts = {
       },
       outcome: {
         title: (tool) => `${tool} 生效了吗？`,
-        question: (tool) => `**${tool}** 已经开始运行，但无法确认是否生效，请先核实。调用参数如下：`,
+        question: (tool) =>
+          `**${tool}** 已经开始运行，但无法确认是否生效，请先核实。调用参数如下：`,
         endings: {
-          retried: { title: (tool) => `${tool} 重新运行`, text: (tool) => `操作 **${tool}** 将重新运行。` },
-          done: { title: (tool) => `${tool} 已完成`, text: (tool) => `操作 **${tool}** 已标记为完成。` },
-          aborted: { title: (tool) => `${tool} 已放弃`, text: (tool) => `操作 **${tool}** 已放弃。` },
+          retried: {
+            title: (tool) => `${tool} 重新运行`,
+            text: (tool) => `操作 **${tool}** 将重新运行。`,
+          },
+          done: {
+            title: (tool) => `${tool} 已完成`,
+            text: (tool) => `操作 **${tool}** 已标记为完成。`,
+          },
+          aborted: {
+            title: (tool) => `${tool} 已放弃`,
+            text: (tool) => `操作 **${tool}** 已放弃。`,
+          },
           expired: {
             title: (tool) => `${tool}：结果未知`,
             text: (tool) => `没有人在期限内说明 **${tool}** 的结果，结果仍然未知。`,
@@ -94,13 +117,18 @@ export const zh: CardTexts = {
       },
       rule: {
         title: (tool) => `始终允许 ${tool}？`,
-        question: (tool) => `**${tool}** 在这里已多次获得批准。以后在本会话中，下面这类调用不再询问，直接运行吗？`,
+        question: (tool) =>
+          `**${tool}** 在这里已多次获得批准。以后在本会话中，下面这类调用不再询问，直接运行吗？`,
         endings: {
           approved: {
             title: (tool) => `${tool} 始终允许`,
-            text: (tool) => `以后 **${tool}** 的这类调用不再询问，直接运行。可用 /permissions 撤销。`,
+            text: (tool) =>
+              `以后 **${tool}** 的这类调用不再询问，直接运行。可用 /permissions 撤销。`,
           },
-          cancelled: { title: (tool) => `${tool} 仍需批准`, text: (tool) => `**${tool}** 的调用仍会照常询问。` },
+          cancelled: {
+            title: (tool) => `${tool} 仍需批准`,
+            text: (tool) => `**${tool}** 的调用仍会照常询问。`,
+          },
         },
       },
     },

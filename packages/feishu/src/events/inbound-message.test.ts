@@ -1,6 +1,20 @@
-import { assert, constantFrom, integer, json, oneof, property, shuffledSubarray, string } from "fast-check";
+import {
+  assert,
+  constantFrom,
+  integer,
+  json,
+  oneof,
+  property,
+  shuffledSubarray,
+  string,
+} from "fast-check";
 import { describe, expect, it } from "vitest";
-import { parseEnvelope, type Envelope, inboundFromEvent, type FeishuMessage } from "./inbound-message.ts";
+import {
+  parseEnvelope,
+  type Envelope,
+  inboundFromEvent,
+  type FeishuMessage,
+} from "./inbound-message.ts";
 
 const botOpenId = "ou_bot";
 
@@ -16,7 +30,11 @@ function envelopeOf(
 ): Envelope {
   const parsed = parseEnvelope({
     schema: "2.0",
-    header: { event_id: "e1", event_type: "im.message.receive_v1", create_time: "1608725989000000" },
+    header: {
+      event_id: "e1",
+      event_type: "im.message.receive_v1",
+      create_time: "1608725989000000",
+    },
     event: {
       sender,
       message: {
@@ -90,7 +108,9 @@ describe("inboundFromEvent", () => {
   });
 
   it("keeps the ids of a reply in a thread", () => {
-    expect(inbound({ root_id: "om_r", parent_id: "om_p", thread_id: "omt_1", chat_type: "p2p" })).toEqual({
+    expect(
+      inbound({ root_id: "om_r", parent_id: "om_p", thread_id: "omt_1", chat_type: "p2p" }),
+    ).toEqual({
       messageId: "om_1",
       rootId: "om_r",
       parentId: "om_p",
@@ -118,19 +138,23 @@ describe("inboundFromEvent", () => {
   });
 
   it("AL-51: keeps the mention of another person in front", () => {
-    expect(said("@_user_1 你好", [{ key: "@_user_1", openId: "ou_m", name: "小明" }])).toMatchObject({
+    expect(
+      said("@_user_1 你好", [{ key: "@_user_1", openId: "ou_m", name: "小明" }]),
+    ).toMatchObject({
       text: "@小明 你好",
       mentionsBot: false,
       mentions: [{ openId: "ou_m", name: "小明", isBot: false }],
     });
-    expect(said("@_user_1 @_user_2 hi", [bot, { key: "@_user_2", openId: "ou_m", name: "小明" }]).text).toBe(
-      "@小明 hi",
-    );
+    expect(
+      said("@_user_1 @_user_2 hi", [bot, { key: "@_user_2", openId: "ou_m", name: "小明" }]).text,
+    ).toBe("@小明 hi");
   });
 
   it("AL-53: resolves @_user_1 next to @_user_10", () => {
     const ten = { key: "@_user_10", openId: "ou_t", name: "Ten" };
-    expect(said("@_user_10 and @_user_1", [{ ...bot, openId: "ou_o", name: "One" }, ten]).text).toBe("@Ten and @One");
+    expect(
+      said("@_user_10 and @_user_1", [{ ...bot, openId: "ou_o", name: "One" }, ten]).text,
+    ).toBe("@Ten and @One");
     expect(said("@_user_10 hi", [bot, ten])).toMatchObject({ text: "@Ten hi", mentionsBot: true });
   });
 
@@ -145,7 +169,9 @@ describe("inboundFromEvent", () => {
             name: `n${index};`,
           }));
           const text = `x ${mentions.map(({ key }) => key).join(" ")}`;
-          expect(said(text, mentions.toReversed()).text).toBe(["x", ...order.map((index) => `@n${index};`)].join(" "));
+          expect(said(text, mentions.toReversed()).text).toBe(
+            ["x", ...order.map((index) => `@n${index};`)].join(" "),
+          );
         },
       ),
     );
@@ -173,9 +199,12 @@ describe("inboundFromEvent", () => {
   });
 
   it("counts nothing as a mention of the bot while its id is unknown", () => {
-    const parsed = inboundFromEvent(envelopeOf({ mentions: [{ key: "@_user_1", id: { open_id: "" }, name: "x" }] }), {
-      botOpenId: "",
-    });
+    const parsed = inboundFromEvent(
+      envelopeOf({ mentions: [{ key: "@_user_1", id: { open_id: "" }, name: "x" }] }),
+      {
+        botOpenId: "",
+      },
+    );
     expect(parsed).toMatchObject({ ok: true, value: { mentionsBot: false } });
   });
 
@@ -206,11 +235,16 @@ describe("inboundFromEvent", () => {
   });
 
   it("AL-51: gives other kinds a neutral placeholder", () => {
-    expect(inbound({ message_type: "image", content: '{"image_key":"img_1"}' }).text).toBe("[image]");
+    expect(inbound({ message_type: "image", content: '{"image_key":"img_1"}' }).text).toBe(
+      "[image]",
+    );
   });
 
   it("treats every sender that is no person as a machine", () => {
-    expect(inbound({}, { sender_id: null, sender_type: "app" })).toMatchObject({ senderType: "bot", senderOpenId: "" });
+    expect(inbound({}, { sender_id: null, sender_type: "app" })).toMatchObject({
+      senderType: "bot",
+      senderOpenId: "",
+    });
   });
 
   it("is as old as its event when it has no time of its own", () => {
@@ -220,15 +254,23 @@ describe("inboundFromEvent", () => {
   it("AL-52: refuses an event without message or sender", () => {
     const empty = { ...envelopeOf({}), event: { sender: {} } };
     expect(inboundFromEvent(empty, { botOpenId })).toMatchObject({ ok: false });
-    expect(inboundFromEvent(envelopeOf({}, { sender_type: "user" }), { botOpenId })).toMatchObject({ ok: false });
-    expect(inboundFromEvent({ ...envelopeOf({}), type: "x" }, { botOpenId })).toMatchObject({ ok: false });
+    expect(inboundFromEvent(envelopeOf({}, { sender_type: "user" }), { botOpenId })).toMatchObject({
+      ok: false,
+    });
+    expect(inboundFromEvent({ ...envelopeOf({}), type: "x" }, { botOpenId })).toMatchObject({
+      ok: false,
+    });
   });
 
   it("never throws, whatever a message holds", () => {
     assert(
-      property(constantFrom("text", "post", "image"), oneof(string(), json()), (messageType, content) => {
-        expect(typeof inbound({ message_type: messageType, content }).text).toBe("string");
-      }),
+      property(
+        constantFrom("text", "post", "image"),
+        oneof(string(), json()),
+        (messageType, content) => {
+          expect(typeof inbound({ message_type: messageType, content }).text).toBe("string");
+        },
+      ),
     );
   });
 });

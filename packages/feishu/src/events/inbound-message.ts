@@ -42,8 +42,13 @@ export interface FeishuMessage {
  * Normalises a message event. `botOpenId` is the bot's own open_id (`FeishuApi.botInfo`); while it is
  * unknown pass "" and nothing counts as a mention of the bot.
  */
-export function inboundFromEvent(envelope: Envelope, { botOpenId }: { botOpenId: string }): ParseResult<FeishuMessage> {
-  if (envelope.type !== messageEventType) return { ok: false, error: `not a message event: ${envelope.type}` };
+export function inboundFromEvent(
+  envelope: Envelope,
+  { botOpenId }: { botOpenId: string },
+): ParseResult<FeishuMessage> {
+  if (envelope.type !== messageEventType) {
+    return { ok: false, error: `not a message event: ${envelope.type}` };
+  }
   const parsed = parseMessageEvent(withFewMentions(envelope.event));
   if (!parsed.ok) return parsed;
   const message = messageOf(parsed.value, botOpenId);
@@ -51,7 +56,10 @@ export function inboundFromEvent(envelope: Envelope, { botOpenId }: { botOpenId:
     return { ok: false, error: "sender.sender_id.open_id is missing" };
   }
   // Without a time of its own a message is as old as its event.
-  return { ok: true, value: { ...message, createdAtMs: message.createdAtMs || envelope.createdAtMs } };
+  return {
+    ok: true,
+    value: { ...message, createdAtMs: message.createdAtMs || envelope.createdAtMs },
+  };
 }
 
 /** Further mentions of one message stay the placeholders that they are in its text. */
@@ -93,7 +101,9 @@ const MessageEvent = Type.Object({
     chat_type: Type.String(),
     message_type: Id,
     content: Type.String(),
-    mentions: Type.Optional(Type.Union([Type.Array(EventMention, { maxItems: maxMentions }), Type.Null()])),
+    mentions: Type.Optional(
+      Type.Union([Type.Array(EventMention, { maxItems: maxMentions }), Type.Null()]),
+    ),
   }),
 });
 type EventMessage = Static<typeof MessageEvent>["message"];
@@ -102,7 +112,11 @@ const parseMessageEvent = parserOf(MessageEvent);
 
 function placesOf(message: EventMessage): Pick<FeishuMessage, "rootId" | "parentId" | "threadId"> {
   const { root_id: rootId, parent_id: parentId, thread_id: threadId } = message;
-  return { ...(rootId ? { rootId } : {}), ...(parentId ? { parentId } : {}), ...(threadId ? { threadId } : {}) };
+  return {
+    ...(rootId ? { rootId } : {}),
+    ...(parentId ? { parentId } : {}),
+    ...(threadId ? { threadId } : {}),
+  };
 }
 
 /** `@_all` comes as a mention, or only as text with no mention at all. */
@@ -130,7 +144,8 @@ function senderTypeOf({ sender }: Static<typeof MessageEvent>): FeishuMessage["s
 function messageOf(event: Static<typeof MessageEvent>, botOpenId: string): FeishuMessage {
   const { sender, message } = event;
   const mentions = message.mentions ?? [];
-  const own = botOpenId === "" ? undefined : mentions.find((mention) => mention.id?.open_id === botOpenId);
+  const own =
+    botOpenId === "" ? undefined : mentions.find((mention) => mention.id?.open_id === botOpenId);
   return {
     messageId: message.message_id,
     ...placesOf(message),
@@ -147,7 +162,9 @@ function messageOf(event: Static<typeof MessageEvent>, botOpenId: string): Feish
       mentions: mentions.map(({ key, name }) => ({ key, name: name ?? "" })),
       botKey: own?.key,
     }),
-    mentions: mentions.filter((mention) => !isAll(mention)).map((mention) => mentionOf(mention, botOpenId)),
+    mentions: mentions
+      .filter((mention) => !isAll(mention))
+      .map((mention) => mentionOf(mention, botOpenId)),
     mentionsBot: own !== undefined,
     mentionsAll: mentionsAll(mentions, message),
     createdAtMs: epochMsOf(message.create_time),
@@ -182,8 +199,13 @@ export function readContent(body: ReceivedBody): ReadContent {
   const content = parsedObject(body.content);
   if (content === undefined) return wordsOnly(userTextOf(body));
   if (body.messageType === "text") return wordsOnly(plainText(textField(content, "text"), body));
-  if (body.messageType === "post") return wordsOnly(postText(content, body), postAttachments(content, body.messageId));
-  return readKind(body.messageType, content, body.messageId) ?? wordsOnly(`[unsupported ${userTextOf(body).slice(1)}`);
+  if (body.messageType === "post") {
+    return wordsOnly(postText(content, body), postAttachments(content, body.messageId));
+  }
+  return (
+    readKind(body.messageType, content, body.messageId) ??
+    wordsOnly(`[unsupported ${userTextOf(body).slice(1)}`)
+  );
 }
 
 /** One inline element of a post as Markdown ("Receive message content"). */
@@ -238,7 +260,9 @@ function postText(post: JsonObject, body: ReceivedBody): string {
   const lines = linesOf(post).filter((line) => line.trim() !== "");
   const first = lines[0];
   if (title === "" && first !== undefined) lines[0] = withoutOwnMention(first, body.botKey);
-  if (title === "" && lines.every((line) => line === "")) return first === undefined ? userTextOf(body) : "";
+  if (title === "" && lines.every((line) => line === "")) {
+    return first === undefined ? userTextOf(body) : "";
+  }
   const content = lines.map((line) => [{ tag: "text", text: line }]);
   return userTextOf({ ...body, content: JSON.stringify({ title, content }) });
 }
@@ -271,7 +295,9 @@ function one(kind: Attachment["kind"], content: JsonObject, messageId: string): 
 
 /** `[what: detail, detail]`, on one line. */
 function label(what: string, ...details: string[]): string {
-  const known = details.map((detail) => detail.replaceAll(/\s+/g, " ").trim()).filter((detail) => detail !== "");
+  const known = details
+    .map((detail) => detail.replaceAll(/\s+/g, " ").trim())
+    .filter((detail) => detail !== "");
   return known.length === 0 ? `[${what}]` : `[${what}: ${known.join(", ")}]`;
 }
 
@@ -302,9 +328,13 @@ function elementTexts(value: unknown): string[] {
 
 /** A card: as it is received, in lines of elements ("Receive message content"), or as its JSON was sent. */
 function cardContent(content: JsonObject): Partial<ReadContent> {
-  const title = textField(content, "title") || textField(objectOf(objectOf(content["header"])?.["title"]), "content");
+  const title =
+    textField(content, "title") ||
+    textField(objectOf(objectOf(content["header"])?.["title"]), "content");
   const lines =
-    "header" in content || "body" in content || "schema" in content ? sentLines(content) : receivedLines(content);
+    "header" in content || "body" in content || "schema" in content
+      ? sentLines(content)
+      : receivedLines(content);
   return { text: [label("card", title), ...lines].filter((line) => line.trim() !== "").join("\n") };
 }
 
@@ -323,7 +353,17 @@ function sentLines(content: JsonObject): string[] {
 }
 
 /** Where the parts of a card element stand, in reading order. */
-const cardParts = ["header", "title", "text", "fields", "elements", "columns", "actions", "options", "rows"] as const;
+const cardParts = [
+  "header",
+  "title",
+  "text",
+  "fields",
+  "elements",
+  "columns",
+  "actions",
+  "options",
+  "rows",
+] as const;
 const textTags: ReadonlySet<string> = new Set(["markdown", "plain_text", "lark_md"]);
 
 function addLines(value: unknown, lines: string[], depth = 0): void {
@@ -341,7 +381,9 @@ const maxCardDepth = 20;
 
 function tableLines(table: JsonObject): string[] {
   const columns = objectsOf(table["columns"]);
-  const heads = columns.map((column) => textField(column, "display_name") || textField(column, "name"));
+  const heads = columns.map(
+    (column) => textField(column, "display_name") || textField(column, "name"),
+  );
   const names = columns.map((column) => textField(column, "name"));
   return [
     tableLine(heads),
@@ -362,7 +404,9 @@ function objectsOf(values: unknown): JsonObject[] {
 }
 
 function cellText(value: unknown): string {
-  return typeof value === "string" || typeof value === "number" ? String(value) : elementTexts(value).join(", ");
+  return typeof value === "string" || typeof value === "number"
+    ? String(value)
+    : elementTexts(value).join(", ");
 }
 
 function systemContent(content: JsonObject): Partial<ReadContent> {
@@ -379,19 +423,30 @@ function systemContent(content: JsonObject): Partial<ReadContent> {
 function audioContent(content: JsonObject, messageId: string): Partial<ReadContent> {
   const said = textField(content, "speech_to_text").trim();
   if (said !== "") return { text: said };
-  return { text: label("audio", secondsOf(content)), attachments: one("audio", content, messageId) };
+  return {
+    text: label("audio", secondsOf(content)),
+    attachments: one("audio", content, messageId),
+  };
 }
 
 function todoContent(content: JsonObject): Partial<ReadContent> {
   const summary = objectOf(content["summary"]) ?? {};
   const words = elementTexts(summary["content"]).join(" ");
   const due = dateOf(content, "due_time");
-  return { text: label("task", textField(summary, "title"), words, due === "" ? "" : `due ${due}`) };
+  return {
+    text: label("task", textField(summary, "title"), words, due === "" ? "" : `due ${due}`),
+  };
 }
 
 function calendarContent(content: JsonObject): Partial<ReadContent> {
   const [start, end] = [dateOf(content, "start_time"), dateOf(content, "end_time")];
-  return { text: label("calendar event", textField(content, "summary"), start === "" ? "" : `${start} to ${end} UTC`) };
+  return {
+    text: label(
+      "calendar event",
+      textField(content, "summary"),
+      start === "" ? "" : `${start} to ${end} UTC`,
+    ),
+  };
 }
 
 /** By the platform's name of the kind ("Receive message content"). Text and rich text are read elsewhere. */
@@ -401,7 +456,9 @@ const readers: Readonly<Record<string, Reader>> = {
     text: label("file", textField(content, "file_name")),
     attachments: one("file", content, id),
   }),
-  folder: (content) => ({ text: label("folder, cannot be opened", textField(content, "file_name")) }),
+  folder: (content) => ({
+    text: label("folder, cannot be opened", textField(content, "file_name")),
+  }),
   audio: (content, id) => audioContent(content, id),
   media: (content, id) => ({
     text: label("video", textField(content, "file_name"), secondsOf(content)),
@@ -429,13 +486,21 @@ const readers: Readonly<Record<string, Reader>> = {
     text: label("video meeting", textField(content, "topic"), dateOf(content, "start_time")),
   }),
   todo: todoContent,
-  vote: (content) => ({ text: label("poll", textField(content, "topic"), namesOf(content["options"])) }),
+  vote: (content) => ({
+    text: label("poll", textField(content, "topic"), namesOf(content["options"])),
+  }),
 };
 
 /** What a message that is neither text nor rich text says; undefined for unknown kinds. */
-function readKind(messageType: string, content: JsonObject, messageId: string): ReadContent | undefined {
+function readKind(
+  messageType: string,
+  content: JsonObject,
+  messageId: string,
+): ReadContent | undefined {
   const read = Object.hasOwn(readers, messageType) ? readers[messageType] : undefined;
-  return read === undefined ? undefined : { text: "", attachments: [], forwarded: false, ...read(content, messageId) };
+  return read === undefined
+    ? undefined
+    : { text: "", attachments: [], forwarded: false, ...read(content, messageId) };
 }
 
 /** Pictures and videos inside a rich text. */
@@ -468,7 +533,9 @@ export interface Envelope {
 
 /** Reads a decrypted event, envelope 2.0 (it has `schema`) or 1.0. Nothing is flattened or renamed inside `event`. */
 export function parseEnvelope(data: unknown): ParseResult<Envelope> {
-  if (typeof data !== "object" || data === null) return { ok: false, error: "event must be an object" };
+  if (typeof data !== "object" || data === null) {
+    return { ok: false, error: "event must be an object" };
+  }
   if ("schema" in data) {
     const parsed = parseV2(data);
     return parsed.ok ? { ok: true, value: fromV2(parsed.value) } : parsed;

@@ -1,4 +1,8 @@
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type SimulatorOptions,
+} from "@larkline/simulator";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { noLogger } from "../transport/sdk.ts";
 import type { Envelope } from "./inbound-message.ts";
@@ -46,7 +50,10 @@ async function connected(
 ): Promise<Connected> {
   const simulator = await simulated(simulatorOptions);
   const states: string[] = [];
-  const connection = connectTo(simulator.url, { onState: (state) => states.push(state), ...options });
+  const connection = connectTo(simulator.url, {
+    onState: (state) => states.push(state),
+    ...options,
+  });
   await expect.poll(() => simulator.apps[0]?.connections, { timeout: 60_000 }).toBe(1);
   const user = simulator.addUser({ name: "Ann" });
   const chat = simulator.addChat({ type: "p2p", members: [user.openId] });
@@ -61,7 +68,9 @@ async function connected(
 describe("a long connection", () => {
   it("hands over the whole envelope, nothing flattened", async () => {
     const seen: Envelope[] = [];
-    const { connection, say, states } = await connected({ onEvent: async (envelope) => void seen.push(envelope) });
+    const { connection, say, states } = await connected({
+      onEvent: async (envelope) => void seen.push(envelope),
+    });
     const { eventId, messageId, delivery } = await say("hi");
     expect((await delivery).outcome).toBe("acknowledged");
     expect(seen[0]).toMatchObject({
@@ -160,7 +169,9 @@ describe("a long connection", () => {
     });
     const startedAtMs = performance.now();
     const connection = connectTo(simulator.url);
-    await expect.poll(() => connection.state(), { timeout: 60_000, interval: 10 }).toBe("connected");
+    await expect
+      .poll(() => connection.state(), { timeout: 60_000, interval: 10 })
+      .toBe("connected");
     expect(performance.now() - startedAtMs).toBeLessThan(15_000);
   });
 
@@ -224,7 +235,10 @@ describe("a long connection", () => {
 
   it("stops trying when it is closed", async () => {
     const simulator = await simulated();
-    simulator.faults.add({ match: { path: "/callback/ws/endpoint" }, action: { kind: "respond", status: 503 } });
+    simulator.faults.add({
+      match: { path: "/callback/ws/endpoint" },
+      action: { kind: "respond", status: 503 },
+    });
     const connection = connectTo(simulator.url);
     await expect.poll(() => simulator.apiCalls.length).toBeGreaterThan(1);
     await connection.close();

@@ -2,7 +2,13 @@ import { deadline, systemClock, systemRandom, type Clock, type Random } from "@l
 import { HttpTransport } from "../transport/api-call.ts";
 import { HttpRejection } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
-import { EventSocket, noLogger, type FeishuLogger, type HttpInstance, type RawSocket } from "../transport/sdk.ts";
+import {
+  EventSocket,
+  noLogger,
+  type FeishuLogger,
+  type HttpInstance,
+  type RawSocket,
+} from "../transport/sdk.ts";
 import { parseEnvelope, type Envelope } from "./inbound-message.ts";
 
 export type LongConnectionState = "idle" | "connecting" | "connected" | "reconnecting" | "failed";
@@ -75,9 +81,17 @@ export class LongConnection {
   start(): void {
     const { appId } = this.#options;
     if (!/^cli_[0-9a-fA-F]{16}$/.test(appId)) {
-      throw new Error(`FEISHU_APP_ID must be cli_ and 16 hexadecimal digits, got "${appId.slice(0, 40)}"`);
+      throw new Error(
+        `FEISHU_APP_ID must be cli_ and 16 hexadecimal digits, got "${appId.slice(0, 40)}"`,
+      );
     }
-    if (this.#socket === undefined && this.#cancelTimer === undefined && this.#closed === undefined) this.#connect();
+    if (
+      this.#socket === undefined &&
+      this.#cancelTimer === undefined &&
+      this.#closed === undefined
+    ) {
+      this.#connect();
+    }
   }
 
   /** `failed`: refused for a reason that only an operator can change; the connection is still retried. */
@@ -141,7 +155,10 @@ export class LongConnection {
     this.#logger.info({ appId: this.#options.appId }, "long connection established");
     const { raw } = socket;
     if (raw === undefined) {
-      this.#logger.warn({ appId: this.#options.appId }, "the SDK does not show its socket: a dead one is found late");
+      this.#logger.warn(
+        { appId: this.#options.appId },
+        "the SDK does not show its socket: a dead one is found late",
+      );
     }
     this.#checkLater(socket, raw && new Liveness(raw, this.#clock));
   }
@@ -162,7 +179,8 @@ export class LongConnection {
 
   #onLost(socket: EventSocket): void {
     if (socket !== this.#socket) return;
-    const wasStable = this.#state === "connected" && this.#clock.monotonic() - this.#connectedAtMs > stableMs;
+    const wasStable =
+      this.#state === "connected" && this.#clock.monotonic() - this.#connectedAtMs > stableMs;
     // The first attempt after a lost connection is immediate; a server that drops all connections needs the back-off.
     if (wasStable) this.#failures = 0;
     const waitMs = this.#failures === 0 && this.#state === "connected" ? 0 : this.#nextWaitMs();
@@ -180,13 +198,23 @@ export class LongConnection {
 
   #nextWaitMs(): number {
     const { min, max } = this.#backOff;
-    return Math.min(max, min * 2 ** Math.min(this.#failures, 16)) * (0.75 + this.#random.fraction() / 4);
+    return (
+      Math.min(max, min * 2 ** Math.min(this.#failures, 16)) * (0.75 + this.#random.fraction() / 4)
+    );
   }
 
   #report(refused: boolean, waitMs: number): void {
-    const facts = { appId: this.#options.appId, code: this.#refusalCode, retryInMs: Math.round(waitMs) };
-    if (refused) this.#logger.error(facts, "long connection refused: check app id, secret and event subscription mode");
-    else this.#logger.warn(facts, "long connection lost or not established");
+    const facts = {
+      appId: this.#options.appId,
+      code: this.#refusalCode,
+      retryInMs: Math.round(waitMs),
+    };
+    if (refused) {
+      this.#logger.error(
+        facts,
+        "long connection refused: check app id, secret and event subscription mode",
+      );
+    } else this.#logger.warn(facts, "long connection lost or not established");
   }
 
   async #onEvent(data: unknown): Promise<unknown> {
@@ -200,7 +228,10 @@ export class LongConnection {
       return await this.#handlers.run(() => this.#options.onEvent(parsed.value));
     } catch (error) {
       const { eventId, type } = parsed.value;
-      this.#logger.warn({ eventId, type, err: error }, "event not taken, the platform will deliver it again");
+      this.#logger.warn(
+        { eventId, type, err: error },
+        "event not taken, the platform will deliver it again",
+      );
       // The SDK logs the message of this error, so it holds no content.
       throw new Error("event not taken", { cause: error });
     }
@@ -219,7 +250,10 @@ function openTransport(clock: Clock): HttpTransport {
  * Gives the SDK an answer with `data` also for a refusal, and reports the refusal. The SDK destructures `data` before
  * it reads `code`: without `data` it would silently retry a refused app forever.
  */
-function endpointInstance(instance: HttpInstance, onRefusal: (rejection: HttpRejection) => void): HttpInstance {
+function endpointInstance(
+  instance: HttpInstance,
+  onRefusal: (rejection: HttpRejection) => void,
+): HttpInstance {
   return {
     ...instance,
     request: async <R>(options: Parameters<HttpInstance["request"]>[0]): Promise<R> => {
@@ -279,7 +313,9 @@ class RunningHandlers {
   async drained(clock: Clock, timeoutMs: number): Promise<void> {
     const late = deadline(clock, timeoutMs);
     while (this.#running.size > 0 && !late.aborted) {
-      const over = new Promise((resolve) => late.addEventListener("abort", resolve, { once: true }));
+      const over = new Promise((resolve) =>
+        late.addEventListener("abort", resolve, { once: true }),
+      );
       await Promise.race([Promise.allSettled(this.#running), over]);
     }
   }

@@ -1,6 +1,12 @@
 import { createCipheriv } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import { WebhookVerifier, cipherKeyOf, decryptEvent, signatureOf, type WebhookVerifierOptions } from "./webhook.ts";
+import {
+  WebhookVerifier,
+  cipherKeyOf,
+  decryptEvent,
+  signatureOf,
+  type WebhookVerifierOptions,
+} from "./webhook.ts";
 
 const encryptKey = "test key";
 const token = "vtoken";
@@ -15,7 +21,11 @@ function encrypted(plain: unknown, key = encryptKey): Buffer {
   return Buffer.from(JSON.stringify({ encrypt: wire }));
 }
 
-function signed(body: Buffer, timestamp = String(nowMs / 1000), key = encryptKey): Record<string, string> {
+function signed(
+  body: Buffer,
+  timestamp = String(nowMs / 1000),
+  key = encryptKey,
+): Record<string, string> {
   return {
     "x-lark-request-timestamp": timestamp,
     "x-lark-request-nonce": "nonce123",
@@ -60,7 +70,11 @@ describe("the platform's vectors", () => {
   });
 
   it("encrypts a challenge to the known bytes", () => {
-    expect(JSON.parse(encrypted('{"challenge":"abc","token":"vtoken","type":"url_verification"}').toString())).toEqual({
+    expect(
+      JSON.parse(
+        encrypted('{"challenge":"abc","token":"vtoken","type":"url_verification"}').toString(),
+      ),
+    ).toEqual({
       encrypt:
         "AQEBAQEBAQEBAQEBAQEBAQPhoKKTEFj3aVICLPNFRWri6ydmoy/WU4shKdrADgFGJfLqnr9k2kysKSWnfM7sr7Zxl3KOHsSIDqiNTiTORSM=",
     });
@@ -87,11 +101,17 @@ describe("with an encrypt key", () => {
     const spaced = Buffer.from(encrypted(event()).toString().replace(":", " : "));
     expect(verifier().verify(spaced, signed(spaced)).kind).toBe("event");
     const changed = Buffer.from(spaced.toString().replace(" : ", ":"));
-    expect(verifier().verify(changed, signed(spaced))).toMatchObject({ kind: "refused", status: 401 });
+    expect(verifier().verify(changed, signed(spaced))).toMatchObject({
+      kind: "refused",
+      status: 401,
+    });
   });
 
   it("answers an unsigned encrypted challenge whose token is right", () => {
-    expect(verifier().verify(encrypted(challenge), {})).toEqual({ kind: "challenge", challenge: "abc" });
+    expect(verifier().verify(encrypted(challenge), {})).toEqual({
+      kind: "challenge",
+      challenge: "abc",
+    });
   });
 
   it("answers an encrypted challenge without a configured token: only the platform knows the key", () => {
@@ -103,22 +123,33 @@ describe("with an encrypt key", () => {
     ["an unsigned event", encrypted(event()), {}],
     ["a plaintext event", Buffer.from(JSON.stringify(event())), {}],
     ["a plaintext challenge", Buffer.from(JSON.stringify(challenge)), {}],
-    ["a broken padding", Buffer.from(JSON.stringify({ encrypt: Buffer.alloc(48, 7).toString("base64") })), {}],
+    [
+      "a broken padding",
+      Buffer.from(JSON.stringify({ encrypt: Buffer.alloc(48, 7).toString("base64") })),
+      {},
+    ],
     ["no JSON", Buffer.from("hello"), {}],
     ["an empty body", Buffer.alloc(0), {}],
     ["a list", Buffer.from("[1]"), {}],
-  ])("refuses %s with 401 and the same words for every unsigned cipher text", (_name, body, headers) => {
-    expect(verifier().verify(body, headers)).toMatchObject({ kind: "refused", status: 401 });
-  });
+  ])(
+    "refuses %s with 401 and the same words for every unsigned cipher text",
+    (_name, body, headers) => {
+      expect(verifier().verify(body, headers)).toMatchObject({ kind: "refused", status: 401 });
+    },
+  );
 
   it("does not tell a wrong padding from wrong content of an unsigned request", () => {
-    const padding = Buffer.from(JSON.stringify({ encrypt: Buffer.alloc(48, 7).toString("base64") }));
+    const padding = Buffer.from(
+      JSON.stringify({ encrypt: Buffer.alloc(48, 7).toString("base64") }),
+    );
     expect(verifier().verify(padding, {})).toEqual(verifier().verify(encrypted(event()), {}));
   });
 
   it("refuses a signature made with another key", () => {
     const body = encrypted(event());
-    expect(verifier().verify(body, signed(body, "1700000000", "other"))).toMatchObject({ status: 401 });
+    expect(verifier().verify(body, signed(body, "1700000000", "other"))).toMatchObject({
+      status: 401,
+    });
   });
 
   it("refuses numeric timestamps more than 300 s away, in either direction", () => {
@@ -139,7 +170,12 @@ describe("with an encrypt key", () => {
     signedAs?: string;
     timestampForms?: readonly RegExp[];
   }
-  const stamped = ({ timestamp, nonce = "nonce", signedAs = `${timestamp}${nonce}`, timestampForms }: Stamp) => {
+  const stamped = ({
+    timestamp,
+    nonce = "nonce",
+    signedAs = `${timestamp}${nonce}`,
+    timestampForms,
+  }: Stamp) => {
     const body = encrypted(event());
     return verifier({ encryptKey, verificationToken: token, timestampForms }).verify(body, {
       "x-lark-request-timestamp": timestamp,
@@ -192,7 +228,11 @@ describe("with an encrypt key", () => {
     for (const old of ["1600000000", "1600000000000", "2020-09-13 20:26:40.5 +0800 CST m=+36.1"]) {
       const whole = `${old}4711nonce`;
       for (let cut = 0; cut <= whole.length; cut += 1) {
-        const verdict = stamped({ timestamp: whole.slice(0, cut), nonce: whole.slice(cut), signedAs: whole });
+        const verdict = stamped({
+          timestamp: whole.slice(0, cut),
+          nonce: whole.slice(cut),
+          signedAs: whole,
+        });
         expect([old, cut, verdict]).toMatchObject([old, cut, { kind: "refused", status: 401 }]);
       }
     }
@@ -203,7 +243,9 @@ describe("with an encrypt key", () => {
       const verdict = stamped({ timestamp });
       return verdict.kind === "refused" ? verdict.reason : verdict.kind;
     };
-    expect(reasonOf("2023-11-14T22:13:20Z")).toContain("unknown form: '9999-99-99a99:99:99a'; webhook.timestampForms");
+    expect(reasonOf("2023-11-14T22:13:20Z")).toContain(
+      "unknown form: '9999-99-99a99:99:99a'; webhook.timestampForms",
+    );
     expect(reasonOf("")).toContain("unknown form: empty;");
     expect(reasonOf("\n\u{1f600}" + "z".repeat(500)).length).toBeLessThan(250);
     expect(stamped({ timestamp: "soon", signedAs: "other" })).toMatchObject({
@@ -237,7 +279,10 @@ describe("with an encrypt key", () => {
 
   it("ignores plaintext siblings of the encrypted part", () => {
     const body = Buffer.from(
-      JSON.stringify({ ...JSON.parse(encrypted(event()).toString()), header: { token, event_id: "forged" } }),
+      JSON.stringify({
+        ...JSON.parse(encrypted(event()).toString()),
+        header: { token, event_id: "forged" },
+      }),
     );
     expect(verifier().verify(body, signed(body))).toMatchObject({ envelope: { eventId: "e1" } });
   });
@@ -255,7 +300,9 @@ describe("with a token only", () => {
     expect(plain.verify(jsonBody(event()), {}).kind).toBe("event");
     expect(plain.verify(jsonBody(challenge), {})).toEqual({ kind: "challenge", challenge: "abc" });
     expect(plain.verify(jsonBody({ ...challenge, token: "x" }), {})).toMatchObject({ status: 403 });
-    expect(plain.verify(jsonBody(event({ header: { event_id: "e", event_type: "t" } })), {})).toMatchObject({
+    expect(
+      plain.verify(jsonBody(event({ header: { event_id: "e", event_type: "t" } })), {}),
+    ).toMatchObject({
       status: 403,
     });
     expect(plain.verify(encrypted(event()), {})).toMatchObject({ status: 401 });
@@ -270,10 +317,24 @@ describe("with a token only", () => {
     };
     expect(kindAt(String(hours(7.4)))).toMatchObject({ kind: "event" });
     expect(kindAt(`${hours(7.4)}000`)).toMatchObject({ kind: "event" });
-    for (const time of [String(hours(7.6)), `${hours(7.6)}000`, String(nowMs + 301_000), "", "soon", "0", null]) {
+    for (const time of [
+      String(hours(7.6)),
+      `${hours(7.6)}000`,
+      String(nowMs + 301_000),
+      "",
+      "soon",
+      "0",
+      null,
+    ]) {
       expect([time, kindAt(time)]).toMatchObject([time, { kind: "refused", status: 401 }]);
     }
-    const old = { uuid: "u", token, ts: String(hours(8) / 1000), type: "event_callback", event: { type: "x" } };
+    const old = {
+      uuid: "u",
+      token,
+      ts: String(hours(8) / 1000),
+      type: "event_callback",
+      event: { type: "x" },
+    };
     expect(plain.verify(jsonBody(old), {})).toMatchObject({ kind: "refused", status: 401 });
   });
 
@@ -288,16 +349,25 @@ describe("with a token only", () => {
       }),
       {},
     );
-    expect(verdict).toMatchObject({ kind: "event", envelope: { type: "p2p_chat_create", createdAtMs: 1699999999717 } });
+    expect(verdict).toMatchObject({
+      kind: "event",
+      envelope: { type: "p2p_chat_create", createdAtMs: 1699999999717 },
+    });
   });
 });
 
 describe("without key and token", () => {
   it("refuses everything and says what to set, an empty value included", () => {
     for (const options of [{}, { encryptKey: "", verificationToken: "" }]) {
-      const verdict = verifier(options).verify(Buffer.from(JSON.stringify({ ...challenge, token: "" })), {});
+      const verdict = verifier(options).verify(
+        Buffer.from(JSON.stringify({ ...challenge, token: "" })),
+        {},
+      );
       expect(verdict).toMatchObject({ kind: "refused", status: 403 });
-      expect(verdict).toHaveProperty("reason", expect.stringContaining("FEISHU_VERIFICATION_TOKEN"));
+      expect(verdict).toHaveProperty(
+        "reason",
+        expect.stringContaining("FEISHU_VERIFICATION_TOKEN"),
+      );
     }
   });
 });

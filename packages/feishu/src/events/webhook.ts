@@ -110,7 +110,9 @@ function instantOf(groups: Readonly<Record<string, string | undefined>>): number
   if (/^\d{13}$/.test(millis)) return Number(millis);
   if (/^\d{16}$/.test(micros)) return Number(micros) / 1_000;
   const zone = (groups["zone"] ?? "").replace(/^([+-]\d\d):?(\d\d)$/, "$1:$2");
-  return Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}${zone === "UTC" ? "Z" : zone}`);
+  return Date.parse(
+    `${year}-${month}-${day}T${hour}:${minute}:${second}${zone === "UTC" ? "Z" : zone}`,
+  );
 }
 
 /** Epoch ms of a timestamp header; `undefined` for unknown forms. */
@@ -176,14 +178,18 @@ function signatureProblem(checks: Checks, rawBody: Buffer, headers: Headers): st
 function challengeOf(data: JsonObject, tokenMatches: boolean): WebhookVerdict {
   if (!tokenMatches) return refused(403, "url_verification with a wrong token");
   const challenge = textField(data, "challenge");
-  return challenge === "" ? refused(400, "url_verification without challenge") : { kind: "challenge", challenge };
+  return challenge === ""
+    ? refused(400, "url_verification without challenge")
+    : { kind: "challenge", challenge };
 }
 
 function eventOf(checks: Checks, data: JsonObject): WebhookVerdict {
   const parsed = parseEnvelope(data);
   if (!parsed.ok) return refused(400, `not an event: ${parsed.error}`);
   const { appId } = parsed.value;
-  if (checks.appId !== undefined && appId !== "" && appId !== checks.appId) return refused(403, "event of another app");
+  if (checks.appId !== undefined && appId !== "" && appId !== checks.appId) {
+    return refused(403, "event of another app");
+  }
   return { kind: "event", envelope: parsed.value };
 }
 
@@ -199,10 +205,13 @@ function verifyEncrypted(
   const problem = signatureProblem(checks, request.rawBody, request.headers);
   const wire = textField(parsedObject(textIn(request.rawBody)), "encrypt");
   const data = parsedObject(decryptEvent(cipherKey, wire) ?? "");
-  const tokenMatches = checks.token === undefined || sameSecret(checks.token, data === undefined ? "" : tokenOf(data));
+  const tokenMatches =
+    checks.token === undefined || sameSecret(checks.token, data === undefined ? "" : tokenOf(data));
   if (data?.["type"] === "url_verification" && tokenMatches) return challengeOf(data, true);
   if (problem !== undefined) return refused(401, wire === "" ? "not encrypted" : problem);
-  if (data === undefined) return refused(400, "cannot be decrypted with the configured encrypt key");
+  if (data === undefined) {
+    return refused(400, "cannot be decrypted with the configured encrypt key");
+  }
   return tokenMatches ? eventOf(checks, data) : refused(403, "wrong verification token");
 }
 
@@ -214,14 +223,18 @@ function recentEventOf(checks: Checks, data: JsonObject): WebhookVerdict {
   const ageMs = checks.clock.now() - createdAtMs;
   if (createdAtMs === 0) return refused(401, "event without create_time");
   if (ageMs < -freshnessMs) return refused(401, "create_time is in the future");
-  return ageMs <= retriesMs ? verdict : refused(401, "create_time is older than the platform's retries");
+  return ageMs <= retriesMs
+    ? verdict
+    : refused(401, "create_time is older than the platform's retries");
 }
 
 function verifyPlain(checks: Checks, rawBody: Buffer): WebhookVerdict {
   const data = parsedObject(textIn(rawBody));
   const tokenMatches = sameSecret(checks.token ?? "", data === undefined ? "" : tokenOf(data));
   if (data === undefined) return refused(400, "not a JSON object");
-  if (data["encrypt"] !== undefined) return refused(401, "encrypted, but FEISHU_ENCRYPT_KEY is not set");
+  if (data["encrypt"] !== undefined) {
+    return refused(401, "encrypted, but FEISHU_ENCRYPT_KEY is not set");
+  }
   if (data["type"] === "url_verification") return challengeOf(data, tokenMatches);
   return tokenMatches ? recentEventOf(checks, data) : refused(403, "wrong verification token");
 }
@@ -281,9 +294,16 @@ export function createWebhookChallenge(
   random = systemRandom,
 ): WebhookChallenge {
   const challenge = random.id();
-  const plain = JSON.stringify({ challenge, token: secrets.verificationToken ?? "", type: "url_verification" });
+  const plain = JSON.stringify({
+    challenge,
+    token: secrets.verificationToken ?? "",
+    type: "url_verification",
+  });
   const { encryptKey } = secrets;
-  return { challenge, body: encryptKey === undefined ? plain : encrypted(encryptKey, plain, random) };
+  return {
+    challenge,
+    body: encryptKey === undefined ? plain : encrypted(encryptKey, plain, random),
+  };
 }
 
 function encrypted(encryptKey: string, plain: string, random: Random): string {

@@ -27,10 +27,22 @@ async function shownCard(options: SimulatedApiOptions = {}) {
   const { api, chatId, say } = world;
   const messageId = await say("hi");
   const cardId = await api.cards.create(cardOf("a"));
-  const sent = await api.cards.sendReply({ cardId, messageId, chatId, uuid: "u-1", inThread: false });
+  const sent = await api.cards.sendReply({
+    cardId,
+    messageId,
+    chatId,
+    uuid: "u-1",
+    inThread: false,
+  });
   const shown = () => world.simulator.card(cardId);
   const write = (content: string, sequence: number, on: FeishuApi = api): Promise<void> =>
-    on.cards.content({ cardId, elementId: "answer", content, sequence, uuid: `c-${sequence}-${content.length}` });
+    on.cards.content({
+      cardId,
+      elementId: "answer",
+      content,
+      sequence,
+      uuid: `c-${sequence}-${content.length}`,
+    });
   return { ...world, cardId, messageId, sent, shown, write };
 }
 
@@ -55,7 +67,10 @@ describe("a card", () => {
       actions: [
         {
           action: "add_elements",
-          params: { type: "append", elements: [{ tag: "markdown", element_id: "footer", content: "f" }] },
+          params: {
+            type: "append",
+            elements: [{ tag: "markdown", element_id: "footer", content: "f" }],
+          },
         },
       ],
       sequence: 3,
@@ -76,7 +91,9 @@ describe("a card", () => {
     const sent = await api.cards.sendTo(request);
     expect(await api.cards.sendTo(request)).toEqual(sent);
     expect(simulator.messages(chatId)).toHaveLength(1);
-    expect(await failureOf(api.cards.sendTo({ ...request, uuid: "u-2" }))).toMatchObject({ kind: "card_gone" });
+    expect(await failureOf(api.cards.sendTo({ ...request, uuid: "u-2" }))).toMatchObject({
+      kind: "card_gone",
+    });
   });
 
   it("is sent again when the platform does not know it yet, right after its creation", async () => {
@@ -91,13 +108,25 @@ describe("a card", () => {
 
   it("that stays unknown is gone", async () => {
     const { api, say } = await simulatedApi();
-    const request = { cardId: "7371713483664506900", messageId: await say("hi"), uuid: "u", inThread: false };
-    expect(await failureOf(api.cards.sendReply(request))).toMatchObject({ kind: "card_gone", code: 230099 });
+    const request = {
+      cardId: "7371713483664506900",
+      messageId: await say("hi"),
+      uuid: "u",
+      inThread: false,
+    };
+    expect(await failureOf(api.cards.sendReply(request))).toMatchObject({
+      kind: "card_gone",
+      code: 230099,
+    });
   });
 
   it("that was written although the answer got lost takes the repeat for the same", async () => {
     const { simulator, shown, write } = await shownCard();
-    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "lose_response" } });
+    simulator.faults.add({
+      match: { path: /\/content$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     await write("ab", 1);
     expect(shown()?.frames.map(({ text }) => text)).toEqual(["ab"]);
   });
@@ -107,7 +136,11 @@ describe("a card", () => {
     ["behind", "sequence_behind"],
   ] as const)("answers that repeat with %s: %s, and in doubt", async (duplicateCardUuid, kind) => {
     const { simulator, shown, write } = await shownCard({ simulator: { duplicateCardUuid } });
-    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "lose_response" } });
+    simulator.faults.add({
+      match: { path: /\/content$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     expect(await failureOf(write("ab", 1))).toMatchObject({ kind, uncertain: true });
     expect(shown()?.frames.map(({ text }) => text)).toEqual(["ab"]);
   });
@@ -115,14 +148,20 @@ describe("a card", () => {
   it("refuses an operation number that was used, and its writer knows", async () => {
     const { write } = await shownCard();
     await write("ab", 5);
-    expect(await failureOf(write("abc", 5))).toMatchObject({ kind: "sequence_behind", uncertain: false });
+    expect(await failureOf(write("abc", 5))).toMatchObject({
+      kind: "sequence_behind",
+      uncertain: false,
+    });
     await write("abc", 6);
   });
 
   it("that does not type any more says so, and types again when it is enabled", async () => {
     const { api, cardId, shown, write } = await shownCard();
     await api.cards.settings({ cardId, settings, sequence: 1, uuid: "s-1" });
-    expect(await failureOf(write("ab", 2))).toMatchObject({ kind: "streaming_closed", code: 300309 });
+    expect(await failureOf(write("ab", 2))).toMatchObject({
+      kind: "streaming_closed",
+      code: 300309,
+    });
     const on = { config: { streaming_mode: true } };
     await api.cards.settings({ cardId, settings: on, sequence: 3, uuid: "s-3" });
     await write("ab", 4);
@@ -131,35 +170,62 @@ describe("a card", () => {
 
   it("that has typed for ten minutes says so", async () => {
     let nowMs = Date.now();
-    const { api, cardId, write } = await shownCard({ simulator: { clock: { ...systemClock, now: () => nowMs } } });
+    const { api, cardId, write } = await shownCard({
+      simulator: { clock: { ...systemClock, now: () => nowMs } },
+    });
     nowMs += 10 * 60_000;
-    expect(await failureOf(write("ab", 1))).toMatchObject({ kind: "streaming_closed", code: 200850 });
-    expect(await failureOf(write("ab", 2))).toMatchObject({ kind: "streaming_closed", code: 300309 });
+    expect(await failureOf(write("ab", 1))).toMatchObject({
+      kind: "streaming_closed",
+      code: 200850,
+    });
+    expect(await failureOf(write("ab", 2))).toMatchObject({
+      kind: "streaming_closed",
+      code: 300309,
+    });
     nowMs += 14 * 86_400_000;
     const late = api.cards.settings({ cardId, settings, sequence: 3, uuid: "s-3" });
-    expect(await failureOf(late)).toMatchObject({ kind: expect.stringMatching(/^(?:card_gone|token)$/) });
+    expect(await failureOf(late)).toMatchObject({
+      kind: expect.stringMatching(/^(?:card_gone|token)$/),
+    });
   });
 
   it("that is unknown is gone", async () => {
     const { api } = await simulatedApi();
     const content = { cardId: "123", elementId: "answer", content: "x", sequence: 1, uuid: "u" };
-    expect(await failureOf(api.cards.content(content))).toMatchObject({ kind: "card_gone", code: 200740 });
+    expect(await failureOf(api.cards.content(content))).toMatchObject({
+      kind: "card_gone",
+      code: 200740,
+    });
   });
 
   it("is full at 30 KB, 200 elements or too many tables", async () => {
     const { api, write } = await shownCard();
-    expect(await failureOf(write("字".repeat(11_000), 1))).toMatchObject({ kind: "card_full", code: 200860 });
-    expect(await failureOf(api.cards.create(cardOf("x".repeat(31_000))))).toMatchObject({ kind: "card_full" });
+    expect(await failureOf(write("字".repeat(11_000), 1))).toMatchObject({
+      kind: "card_full",
+      code: 200860,
+    });
+    expect(await failureOf(api.cards.create(cardOf("x".repeat(31_000))))).toMatchObject({
+      kind: "card_full",
+    });
     const many = Array.from({ length: 201 }, () => ({ tag: "markdown", content: "x" }));
     const crowded = { schema: "2.0", body: { elements: many } };
-    expect(await failureOf(api.cards.create(crowded))).toMatchObject({ kind: "card_full", code: 300305 });
-    expect(await failureOf(api.cards.create(tables(9)))).toMatchObject({ kind: "card_full", code: 230099 });
+    expect(await failureOf(api.cards.create(crowded))).toMatchObject({
+      kind: "card_full",
+      code: 300305,
+    });
+    expect(await failureOf(api.cards.create(tables(9)))).toMatchObject({
+      kind: "card_full",
+      code: 230099,
+    });
   });
 
   it("with content that the platform refuses is invalid, also on its way into a message", async () => {
     const { api, write, say, cardId } = await shownCard();
     const card = { schema: "2.0", body: { elements: [{ tag: "no_such_tag" }] } };
-    expect(await failureOf(api.cards.create(card))).toMatchObject({ kind: "card_invalid", code: 200220 });
+    expect(await failureOf(api.cards.create(card))).toMatchObject({
+      kind: "card_invalid",
+      code: 200220,
+    });
     const content = JSON.stringify(card);
     const reply = api.messages.reply({
       messageId: await say("x"),
@@ -169,7 +235,13 @@ describe("a card", () => {
       inThread: false,
     });
     expect(await failureOf(reply)).toMatchObject({ kind: "card_invalid", code: 230099 });
-    const wrong = api.cards.content({ cardId, elementId: "nobody", content: "x", sequence: 9, uuid: "w" });
+    const wrong = api.cards.content({
+      cardId,
+      elementId: "nobody",
+      content: "x",
+      sequence: 9,
+      uuid: "w",
+    });
     expect(await failureOf(wrong)).toMatchObject({ kind: "card_invalid", code: 300313 });
     await write("still fine", 10);
   });
@@ -199,16 +271,24 @@ describe("a card", () => {
       inThread: false,
     });
     await api.cards.patchMessage({ messageId: sent.messageId, card: cardOf("second", false) });
-    const shown = simulator.messages(chatId).find((message) => message.messageId === sent.messageId);
+    const shown = simulator
+      .messages(chatId)
+      .find((message) => message.messageId === sent.messageId);
     expect(JSON.stringify(shown?.card?.json)).toContain("second");
   });
 
   it("in a message is too old after 14 days", async () => {
     let nowMs = Date.now();
-    const { api, chatId } = await simulatedApi({ simulator: { clock: { ...systemClock, now: () => nowMs } } });
+    const { api, chatId } = await simulatedApi({
+      simulator: { clock: { ...systemClock, now: () => nowMs } },
+    });
     const content = JSON.stringify(cardOf("first", false));
     const target = { receiveIdType: "chat_id", receiveId: chatId, uuid: "u" } as const;
-    const { messageId } = await api.messages.send({ ...target, messageType: "interactive", content });
+    const { messageId } = await api.messages.send({
+      ...target,
+      messageType: "interactive",
+      content,
+    });
     nowMs += 15 * 86_400_000;
     const patch = api.cards.patchMessage({ messageId, card: cardOf("second", false) });
     expect(await failureOf(patch)).toMatchObject({ kind: "card_too_old", code: 230031 });
@@ -247,7 +327,11 @@ describe("a refusal of a card call", () => {
   ])("with code %d %j is %s, whatever the status", async (code, text, kind) => {
     for (const status of [400, 200]) {
       const { write } = await refusedWith(code, text, status);
-      expect(await failureOf(write("ab", 1))).toMatchObject({ api: "cardkit.cardElement.content", kind, code });
+      expect(await failureOf(write("ab", 1))).toMatchObject({
+        api: "cardkit.cardElement.content",
+        kind,
+        code,
+      });
     }
   });
 
@@ -265,7 +349,10 @@ async function clickTokens(): Promise<{ url: string; tokens: string[] }> {
     response.end("{}");
   };
   // The platform keeps its connections: none is closed between two clicks because this process stood still.
-  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => void answer(request, response));
+  const server = createServer(
+    { keepAliveTimeout: 60_000 },
+    (request, response) => void answer(request, response),
+  );
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
     server.close();
@@ -279,15 +366,24 @@ describe("the delayed update of a clicked card", () => {
     const world = await simulatedApi(options);
     const { url, tokens } = await clickTokens();
     world.simulator.setWebhookUrl(world.appId, url);
-    const button = { tag: "button", element_id: "yes", behaviors: [{ type: "callback", value: { a: 1 } }] };
+    const button = {
+      tag: "button",
+      element_id: "yes",
+      behaviors: [{ type: "callback", value: { a: 1 } }],
+    };
     const content = JSON.stringify({ schema: "2.0", body: { elements: [button] } });
     const target = { receiveIdType: "chat_id", receiveId: world.chatId, uuid: "u" } as const;
-    const { messageId } = await world.api.messages.send({ ...target, messageType: "interactive", content });
+    const { messageId } = await world.api.messages.send({
+      ...target,
+      messageType: "interactive",
+      content,
+    });
     const at = tokens.length;
     await world.simulator.click({ messageId, openId: world.person.openId, elementId: "yes" });
     const update = (text: string): Promise<void> =>
       world.api.cards.delayedUpdate({ token: tokens[at] ?? "", card: cardOf(text, false) });
-    const shown = (): string => JSON.stringify(world.simulator.messages(world.chatId)[0]?.card?.json);
+    const shown = (): string =>
+      JSON.stringify(world.simulator.messages(world.chatId)[0]?.card?.json);
     return { ...world, update, shown };
   }
 
@@ -301,14 +397,20 @@ describe("the delayed update of a clicked card", () => {
 
   it("says that the token has run out after half an hour", async () => {
     let nowMs = Date.now();
-    const { update } = await clicked({ simulator: { clock: { ...systemClock, now: () => nowMs } } });
+    const { update } = await clicked({
+      simulator: { clock: { ...systemClock, now: () => nowMs } },
+    });
     nowMs += 31 * 60_000;
     expect(await failureOf(update("late"))).toMatchObject({ kind: "card_too_old", code: 300030 });
   });
 
   it("is not repeated when its answer gets lost: a repeat would use the token up", async () => {
     const { simulator, update, shown } = await clicked();
-    simulator.faults.add({ match: { path: /card\/update$/ }, times: 1, action: { kind: "lose_response" } });
+    simulator.faults.add({
+      match: { path: /card\/update$/ },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     expect(await failureOf(update("once"))).toMatchObject({ kind: "unavailable", uncertain: true });
     expect(shown()).toContain("once");
     await update("twice");

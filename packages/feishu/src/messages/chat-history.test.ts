@@ -3,7 +3,14 @@ import type { OutboxRecord } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { noticeCard } from "../cards/notice-cards.ts";
 import { textOf } from "../reply/live-typing.fixture.ts";
-import { answered, hourMs, replyWorld, until, viewOf, type ReplyWorldOptions } from "../reply/reply-world.fixture.ts";
+import {
+  answered,
+  hourMs,
+  replyWorld,
+  until,
+  viewOf,
+  type ReplyWorldOptions,
+} from "../reply/reply-world.fixture.ts";
 
 /** A record without a view whose first attempt is lost, and its delivery hours later. */
 async function lostAndRepeated(
@@ -14,10 +21,16 @@ async function lostAndRepeated(
   const rootId = await world.say("root");
   const later = options.inLaterThread === true ? await threadMessage(rootId) : rootId;
   async function threadMessage(root: string): Promise<string> {
-    await world.api.messages.reply({ messageId: root, text: "an earlier answer", uuid: "earlier", inThread: true });
+    await world.api.messages.reply({
+      messageId: root,
+      text: "an earlier answer",
+      uuid: "earlier",
+      inThread: true,
+    });
     const from = world.person.openId;
     const { appId, chatId, simulator } = world;
-    return (await simulator.sendMessage({ appId, chatId, from, text: "more", rootId: root })).messageId;
+    return (await simulator.sendMessage({ appId, chatId, from, text: "more", rootId: root }))
+      .messageId;
   }
   const turn = await world.turn({ messageId: later, inThread: options.inLaterThread ?? false });
   const { view: _view, ...record } = (await turn.commit(answered("x"), more)).record;
@@ -27,8 +40,14 @@ async function lostAndRepeated(
     await world.sender().deliver({ ...lease, record });
   };
   const before = world.shown().length;
-  const attempt = async (action: "lose_response" | "refuse", path = /\/im\/v1\/messages/): Promise<void> => {
-    const fault = action === "refuse" ? ({ kind: "respond", status: 503 } as const) : ({ kind: action } as const);
+  const attempt = async (
+    action: "lose_response" | "refuse",
+    path = /\/im\/v1\/messages/,
+  ): Promise<void> => {
+    const fault =
+      action === "refuse"
+        ? ({ kind: "respond", status: 503 } as const)
+        : ({ kind: action } as const);
     world.simulator.faults.add({ match: { path, method: "POST" }, times: 2, action: fault });
     world.forward(31_000);
     await again();
@@ -43,7 +62,10 @@ const card = noticeCard({ title: "Late message", text: "Run it or ignore it?" })
 describe("an answer that may have been sent hours ago", () => {
   it.each([
     ["a text", { text: "plain words" }],
-    ["a post with links", { text: "# Title\n\nSee [the docs](https://docs.example/a/b) and **more**" }],
+    [
+      "a post with links",
+      { text: "# Title\n\nSee [the docs](https://docs.example/a/b) and **more**" },
+    ],
     ["an answer without letters", { text: "👍" }],
     ["a card", { text: "Late message", card }],
   ])("is found when it is %s, and not sent again", async (_what, more) => {
@@ -60,25 +82,35 @@ describe("an answer that may have been sent hours ago", () => {
   it.each([
     ["a text", { text: "plain words" }],
     ["a card", { text: "Late message", card }],
-  ])("is sent when it is %s and something else was answered to the same message", async (_what, more) => {
-    for (const inLaterThread of [false, true]) {
-      const { world, turn, attempt, again, shown } = await lostAndRepeated(more, { inLaterThread });
-      const { messageId } = turn;
-      await world.api.messages.reply({
-        messageId,
-        text: "Your message waits",
-        uuid: "notice",
-        inThread: inLaterThread,
-      });
-      const other = JSON.stringify(noticeCard({ title: "Another", text: "card" }));
-      const sent = { messageType: "interactive", content: other } as const;
-      await world.api.messages.reply({ messageId, ...sent, uuid: "notice-2", inThread: inLaterThread });
-      await attempt("refuse");
-      await again();
-      expect(shown()).toHaveLength(3);
-      expect(await world.unsent(turn)).toBe(0);
-    }
-  });
+  ])(
+    "is sent when it is %s and something else was answered to the same message",
+    async (_what, more) => {
+      for (const inLaterThread of [false, true]) {
+        const { world, turn, attempt, again, shown } = await lostAndRepeated(more, {
+          inLaterThread,
+        });
+        const { messageId } = turn;
+        await world.api.messages.reply({
+          messageId,
+          text: "Your message waits",
+          uuid: "notice",
+          inThread: inLaterThread,
+        });
+        const other = JSON.stringify(noticeCard({ title: "Another", text: "card" }));
+        const sent = { messageType: "interactive", content: other } as const;
+        await world.api.messages.reply({
+          messageId,
+          ...sent,
+          uuid: "notice-2",
+          inThread: inLaterThread,
+        });
+        await attempt("refuse");
+        await again();
+        expect(shown()).toHaveLength(3);
+        expect(await world.unsent(turn)).toBe(0);
+      }
+    },
+  );
 
   it("is found in the chat when the message had been recalled", async () => {
     const { world, turn, attempt, again, shown } = await lostAndRepeated({ text: "plain words" });
@@ -111,7 +143,9 @@ describe("an answer that may have been sent hours ago", () => {
 
 it("what was said before a message has those of the same millisecond that come before it", async () => {
   const createdAtMs = Date.now();
-  const world = await replyWorld({ simulator: { clock: { ...systemClock, now: () => createdAtMs } } });
+  const world = await replyWorld({
+    simulator: { clock: { ...systemClock, now: () => createdAtMs } },
+  });
   for (const text of ["one", "two"]) await world.say(text);
   const messageId = await world.say("what did they say?");
   await world.say("three");

@@ -1,6 +1,13 @@
 import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import { maxListed, pathId, type ApiCaller, type CallOptions, objectOf, parsedObject } from "../transport/api-call.ts";
+import {
+  maxListed,
+  pathId,
+  type ApiCaller,
+  type CallOptions,
+  objectOf,
+  parsedObject,
+} from "../transport/api-call.ts";
 import { isKind } from "../transport/error.ts";
 import { contentsOf } from "./outgoing-text.ts";
 
@@ -81,7 +88,9 @@ export class ChatHistory {
     const threadId = (await this.#threadOf(messageId, options)) ?? "";
     const parts = new AnswerParts(request, threadId);
     const place =
-      threadId === "" ? { type: "chat" as const, id: request.chatId } : { type: "thread" as const, id: threadId };
+      threadId === ""
+        ? { type: "chat" as const, id: request.chatId }
+        : { type: "thread" as const, id: threadId };
     const container: Container = { ...place, sinceMs, cardsAsSent: request.card !== undefined };
     for await (const message of this.#messagesOf(container, options)) {
       if (Number(message.create_time ?? sinceMs) < sinceMs) return undefined;
@@ -94,24 +103,41 @@ export class ChatHistory {
   /** Looks for a card of the app's own. Resolves to the id of its message. */
   async findCard(request: FindCardRequest, options?: CallOptions): Promise<string | undefined> {
     const { chatId, sinceMs, mark } = request;
-    const threadId = request.threadOf === undefined ? undefined : await this.#threadOf(request.threadOf, options);
+    const threadId =
+      request.threadOf === undefined ? undefined : await this.#threadOf(request.threadOf, options);
     const place =
-      threadId === undefined ? { type: "chat" as const, id: chatId } : { type: "thread" as const, id: threadId };
-    for await (const message of this.#messagesOf({ ...place, sinceMs, cardsAsSent: true }, options)) {
+      threadId === undefined
+        ? { type: "chat" as const, id: chatId }
+        : { type: "thread" as const, id: threadId };
+    for await (const message of this.#messagesOf(
+      { ...place, sinceMs, cardsAsSent: true },
+      options,
+    )) {
       if (Number(message.create_time ?? sinceMs) < sinceMs) return undefined;
       const { sender, msg_type: type, deleted, body } = message;
-      const isOurCard = sender?.id === this.#caller.appId && type === "interactive" && deleted !== true;
+      const isOurCard =
+        sender?.id === this.#caller.appId && type === "interactive" && deleted !== true;
       if (isOurCard && body?.content?.includes(mark) === true) return message.message_id;
     }
     return undefined;
   }
 
   /** The messages of a chat since `sinceMs`. */
-  async list(request: { chatId: string; sinceMs: number }, options?: CallOptions): Promise<ListedFacts[]> {
+  async list(
+    request: { chatId: string; sinceMs: number },
+    options?: CallOptions,
+  ): Promise<ListedFacts[]> {
     const { chatId, sinceMs } = request;
     const listed: ListedFacts[] = [];
     for await (const message of this.#messagesOf({ type: "chat", id: chatId, sinceMs }, options)) {
-      const { message_id: messageId, create_time: createTime = "0", deleted, sender, msg_type: type, body } = message;
+      const {
+        message_id: messageId,
+        create_time: createTime = "0",
+        deleted,
+        sender,
+        msg_type: type,
+        body,
+      } = message;
       const createdAtMs = Number(createTime);
       if (createdAtMs < sinceMs) break;
       const isByPerson = sender?.sender_type === "user" && deleted !== true && type !== "system";
@@ -126,7 +152,9 @@ export class ChatHistory {
     const { chatId, threadOf, afterMs: sinceMs, before, sinceOwn, most } = request;
     const threadId = threadOf === undefined ? undefined : await this.#threadOf(threadOf, options);
     const container: Container =
-      threadId === undefined ? { type: "chat", id: chatId, sinceMs } : { type: "thread", id: threadId, sinceMs };
+      threadId === undefined
+        ? { type: "chat", id: chatId, sinceMs }
+        : { type: "thread", id: threadId, sinceMs };
     const said: SaidMessage[] = [];
     let isReached = false;
     for await (const message of this.#messagesOf(container, options)) {
@@ -136,7 +164,9 @@ export class ChatHistory {
       if (isNewer) continue;
       if (atMs <= sinceMs || said.length === most) break;
       if (sinceOwn && isOurs(message, this.#caller.appId)) break;
-      if (message.sender?.sender_type === "user" && message.deleted !== true) said.unshift(saidMessage(message));
+      if (message.sender?.sender_type === "user" && message.deleted !== true) {
+        said.unshift(saidMessage(message));
+      }
     }
     return said;
   }
@@ -147,7 +177,11 @@ export class ChatHistory {
     const path = { message_id: pathId(api, messageId) };
     try {
       const { data } = await this.#caller.call(
-        { api, run: (client, options) => client.im.v1.message.get({ path }, options), parse: parseItems },
+        {
+          api,
+          run: (client, options) => client.im.v1.message.get({ path }, options),
+          parse: parseItems,
+        },
         callOptions,
       );
       return data.items?.[0]?.thread_id;
@@ -158,7 +192,10 @@ export class ChatHistory {
     }
   }
 
-  async *#messagesOf(container: Container, callOptions?: CallOptions): AsyncIterable<ListedMessage> {
+  async *#messagesOf(
+    container: Container,
+    callOptions?: CallOptions,
+  ): AsyncIterable<ListedMessage> {
     let pageToken = "";
     for (let page = 0; page < maxPages; page += 1) {
       const params = {
@@ -167,9 +204,13 @@ export class ChatHistory {
         sort_type: "ByCreateTimeDesc" as const,
         page_size: pageSize,
         // The platform refuses time filters for threads; seconds.
-        ...(container.type === "chat" ? { start_time: String(Math.floor(container.sinceMs / 1000)) } : {}),
+        ...(container.type === "chat"
+          ? { start_time: String(Math.floor(container.sinceMs / 1000)) }
+          : {}),
         ...(pageToken === "" ? {} : { page_token: pageToken }),
-        ...(container.cardsAsSent === true ? { card_msg_content_type: "user_card_content" as const } : {}),
+        ...(container.cardsAsSent === true
+          ? { card_msg_content_type: "user_card_content" as const }
+          : {}),
       };
       const { data } = await this.#caller.call(
         {
@@ -193,7 +234,9 @@ const ListedMessage = Type.Object({
   thread_id: Type.Optional(Type.String()),
   create_time: Type.Optional(Type.String()),
   deleted: Type.Optional(Type.Boolean()),
-  sender: Type.Optional(Type.Object({ id: Type.Optional(Type.String()), sender_type: Type.Optional(Type.String()) })),
+  sender: Type.Optional(
+    Type.Object({ id: Type.Optional(Type.String()), sender_type: Type.Optional(Type.String()) }),
+  ),
   mentions: Type.Optional(
     Type.Array(
       Type.Object({
@@ -229,8 +272,16 @@ interface Container {
   cardsAsSent?: boolean;
 }
 
-function saidMessage({ message_id: messageId, msg_type: messageType = "", ...message }: ListedMessage): SaidMessage {
-  const mentions = (message.mentions ?? []).map(({ key = "", id = "", name = "" }) => ({ key, openId: id, name }));
+function saidMessage({
+  message_id: messageId,
+  msg_type: messageType = "",
+  ...message
+}: ListedMessage): SaidMessage {
+  const mentions = (message.mentions ?? []).map(({ key = "", id = "", name = "" }) => ({
+    key,
+    openId: id,
+    name,
+  }));
   return {
     messageId,
     senderId: message.sender?.id ?? "",
@@ -241,7 +292,9 @@ function saidMessage({ message_id: messageId, msg_type: messageType = "", ...mes
 }
 
 function isOurs(message: ListedMessage, appId: string): boolean {
-  return message.sender?.sender_type === "app" && message.sender.id === appId && message.deleted !== true;
+  return (
+    message.sender?.sender_type === "app" && message.sender.id === appId && message.deleted !== true
+  );
 }
 
 /**
@@ -278,7 +331,9 @@ class AnswerParts {
     // Without a parent it went to the chat, because the message could not be answered.
     if (parentId !== messageId && parentId !== "" && this.#threadId === "") return;
     const content = parsedObject(body?.content ?? "");
-    const at = this.#missing.indexOf(isFile(content, this.#request) ? (file?.key ?? "") : markOf(content));
+    const at = this.#missing.indexOf(
+      isFile(content, this.#request) ? (file?.key ?? "") : markOf(content),
+    );
     if (at >= 0) this.#missing.splice(at, 1);
   }
 }
@@ -322,7 +377,10 @@ function kindOf(messageType: string | undefined): "interactive" | "file" | "text
 }
 
 function isFile(content: Record<string, unknown> | undefined, { file }: FindReplyRequest): boolean {
-  return file !== undefined && (content?.["file_key"] === file.key || content?.["file_name"] === file.name);
+  return (
+    file !== undefined &&
+    (content?.["file_key"] === file.key || content?.["file_name"] === file.name)
+  );
 }
 
 /** A slash, also a full-width one, at the beginning of a text or of a part of a post. */

@@ -50,15 +50,21 @@ export class FilesApi {
     const { bytes, headers } = await this.#caller.call(
       {
         api,
-        run: (client, sdkOptions) => client.request({ method: "GET", url, params: { type } }, sdkOptions),
+        run: (client, sdkOptions) =>
+          client.request({ method: "GET", url, params: { type } }, sdkOptions),
         parse: parseFile,
         context: { maxFileBytes: maxBytes, timeoutMs },
       },
       options,
     );
     const fileName = fileNameOf(String(headers["content-disposition"] ?? ""));
-    const mediaType = String(headers["content-type"] ?? "application/octet-stream").split(";", 1)[0] ?? "";
-    return { bytes, mediaType: mediaType.trim().toLowerCase(), ...(fileName === undefined ? {} : { fileName }) };
+    const mediaType =
+      String(headers["content-type"] ?? "application/octet-stream").split(";", 1)[0] ?? "";
+    return {
+      bytes,
+      mediaType: mediaType.trim().toLowerCase(),
+      ...(fileName === undefined ? {} : { fileName }),
+    };
   }
 
   /** Uploads an image of at most 10 MB. Resolves to the image key. */
@@ -82,7 +88,11 @@ export class FilesApi {
     return (await this.#upload(target, form, options)).data.file_key;
   }
 
-  async #upload<T>(target: { api: string; url: string; parse: Parser<T> }, form: FormData, options?: CallOptions) {
+  async #upload<T>(
+    target: { api: string; url: string; parse: Parser<T> },
+    form: FormData,
+    options?: CallOptions,
+  ) {
     const { api, url, parse } = target;
     const body = await multipart(form);
     return await this.#caller.call(
@@ -100,14 +110,24 @@ export class FilesApi {
 const transferTimeoutMs = 60_000;
 
 const parseFile: Parser<{ bytes: Buffer; headers: Record<string, unknown> }> = (value) => {
-  if (typeof value === "object" && value !== null && "bytes" in value && Buffer.isBuffer(value.bytes)) {
-    const headers = "headers" in value && typeof value.headers === "object" ? { ...value.headers } : {};
+  if (
+    typeof value === "object" &&
+    value !== null &&
+    "bytes" in value &&
+    Buffer.isBuffer(value.bytes)
+  ) {
+    const headers =
+      "headers" in value && typeof value.headers === "object" ? { ...value.headers } : {};
     return { ok: true, value: { bytes: value.bytes, headers } };
   }
   return { ok: false, error: "no file" };
 };
-const parseImageKey = parserOf(Type.Object({ data: Type.Object({ image_key: Type.String({ minLength: 1 }) }) }));
-const parseFileKey = parserOf(Type.Object({ data: Type.Object({ file_key: Type.String({ minLength: 1 }) }) }));
+const parseImageKey = parserOf(
+  Type.Object({ data: Type.Object({ image_key: Type.String({ minLength: 1 }) }) }),
+);
+const parseFileKey = parserOf(
+  Type.Object({ data: Type.Object({ file_key: Type.String({ minLength: 1 }) }) }),
+);
 
 function decoded(text: string): string {
   try {

@@ -53,20 +53,26 @@ describe("withoutMentions", () => {
           array(fragments).map((pieces) => pieces.join("")),
         ),
         (text) => {
-          expect(withoutMentions(text).replaceAll("\u200B", "")).toBe(text.replaceAll("\u200B", ""));
+          expect(withoutMentions(text).replaceAll("\u200B", "")).toBe(
+            text.replaceAll("\u200B", ""),
+          );
         },
       ),
     );
   });
 
   it("leaves code and comparisons alone", () => {
-    for (const text of ["a < b", "<div>", "List<String>", "cat", "&lt;div"]) expect(withoutMentions(text)).toBe(text);
+    for (const text of ["a < b", "<div>", "List<String>", "cat", "&lt;div"]) {
+      expect(withoutMentions(text)).toBe(text);
+    }
   });
 });
 
 describe("contentsOf", () => {
   it("sends plain text as text", () => {
-    expect(contentsOf('say "hi"\n你好')).toEqual([{ messageType: "text", content: '{"text":"say \\"hi\\"\\n你好"}' }]);
+    expect(contentsOf('say "hi"\n你好')).toEqual([
+      { messageType: "text", content: '{"text":"say \\"hi\\"\\n你好"}' },
+    ]);
   });
 
   it("sends Markdown as one md paragraph of a post", () => {
@@ -98,7 +104,11 @@ describe("contentsOf", () => {
     ];
     const posts = contentsOf(blocks.join("\n\n\n"));
     const texts = posts.map(({ content }) => String(JSON.parse(content).zh_cn.content[0][0].text));
-    expect(texts).toEqual([blocks[0], blocks.slice(1, 3).join("\n\n"), blocks.slice(3).join("\n\n")]);
+    expect(texts).toEqual([
+      blocks[0],
+      blocks.slice(1, 3).join("\n\n"),
+      blocks.slice(3).join("\n\n"),
+    ]);
     for (const { messageType, content } of posts) {
       expect(messageType).toBe("post");
       expect(Buffer.byteLength(content)).toBeLessThan(30_000);
@@ -124,8 +134,9 @@ describe("contentsOf", () => {
     "---",
   ])("sees Markdown in %j", (text) => expect(holdsMarkdown(text)).toBe(true));
 
-  it.each(["2 * 3 * 4", "a_b_c", "5 > 3", "#hashtag", "it costs 3.50", "well-known"])("sees none in %j", (text) =>
-    expect(holdsMarkdown(text)).toBe(false),
+  it.each(["2 * 3 * 4", "a_b_c", "5 > 3", "#hashtag", "it costs 3.50", "well-known"])(
+    "sees none in %j",
+    (text) => expect(holdsMarkdown(text)).toBe(false),
   );
 });
 
@@ -133,9 +144,12 @@ describe("splitText", () => {
   it("loses nothing and keeps every piece within the limit", () => {
     assert(
       property(
-        array(oneof(string({ unit: "binary" }), constantFrom("\n\n", "\n", " ", "你好", "😀", '"\\')), {
-          maxLength: 120,
-        }),
+        array(
+          oneof(string({ unit: "binary" }), constantFrom("\n\n", "\n", " ", "你好", "😀", '"\\')),
+          {
+            maxLength: 120,
+          },
+        ),
         integer({ min: 60, max: 300 }),
         (pieces, maxBytes) => {
           const text = pieces.join("");

@@ -17,7 +17,9 @@ export function contentsOf(text: string, format: TextFormat = "auto"): OutgoingC
   const safe = withoutMentions(text);
   if (format === "post" || (format === "auto" && holdsMarkdown(text))) {
     const posts = splitPost(safe).map(postContent);
-    if (posts.length <= maxPosts && posts.every((post) => bytesOf(post) <= maxPostBytes)) return posts;
+    if (posts.length <= maxPosts && posts.every((post) => bytesOf(post) <= maxPostBytes)) {
+      return posts;
+    }
   }
   return splitText(safe).map(textContent);
 }
@@ -57,7 +59,10 @@ export function holdsMarkdown(text: string): boolean {
  * the reader sees the same text, and no person is notified.
  */
 export function withoutMentions(text: string): string {
-  return text.replaceAll(/(?:<|&lt;?|&#0*60;?|&#x0*3c;?)(?=[\s\p{Cc}\p{Cf}/]*a[\p{Cc}\p{Cf}]*t)/giu, "$&\u200B");
+  return text.replaceAll(
+    /(?:<|&lt;?|&#0*60;?|&#x0*3c;?)(?=[\s\p{Cc}\p{Cf}/]*a[\p{Cc}\p{Cf}]*t)/giu,
+    "$&\u200B",
+  );
 }
 
 function textContent(text: string): OutgoingContent {
@@ -66,7 +71,10 @@ function textContent(text: string): OutgoingContent {
 
 /** `md` has to be alone in its paragraph; the locale wrapper is required ("Message content"). */
 function postContent(text: string): OutgoingContent {
-  return { messageType: "post", content: JSON.stringify({ zh_cn: { title: "", content: [[{ tag: "md", text }]] } }) };
+  return {
+    messageType: "post",
+    content: JSON.stringify({ zh_cn: { title: "", content: [[{ tag: "md", text }]] } }),
+  };
 }
 
 /** The text in few pieces that fit into a post, if every block does; a block ends at an empty line outside of code. */

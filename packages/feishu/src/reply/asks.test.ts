@@ -8,22 +8,40 @@ import { replacing } from "../simulated-api.fixture.ts";
 import { expectFinished, textOf } from "./live-typing.fixture.ts";
 import { FeishuError } from "../transport/error.ts";
 import { endOrphan } from "./orphan.ts";
-import { answered, opened, replyWorld, until, viewOf, type Parts, type ReplyWorld } from "./reply-world.fixture.ts";
+import {
+  answered,
+  opened,
+  replyWorld,
+  until,
+  viewOf,
+  type Parts,
+  type ReplyWorld,
+} from "./reply-world.fixture.ts";
 
 const waiting: ShownTool = { id: "c1", name: "deploy", state: "waiting", startedAtMs: 0 };
 const ask: AskedInReply = { approval: approvalOf(), reasonAskedAtMs: 0 };
-const other: AskedInReply = { approval: approvalOf({ id: "f".repeat(32), tool: "erase" }), reasonAskedAtMs: 0 };
+const other: AskedInReply = {
+  approval: approvalOf({ id: "f".repeat(32), tool: "erase" }),
+  reasonAskedAtMs: 0,
+};
 
 function jsonOf(world: ReplyWorld): string {
   return JSON.stringify(world.cards().at(-1)?.json ?? {});
 }
 
 function hasButtons(world: ReplyWorld, { approval }: AskedInReply): boolean {
-  return jsonOf(world).includes(`{"__approval__":"${approval.id}","decision":"approve","in_reply":true}`);
+  return jsonOf(world).includes(
+    `{"__approval__":"${approval.id}","decision":"approve","in_reply":true}`,
+  );
 }
 
 /** A turn whose card is to ask something. `reported`: what the writer reports of each question, in order. */
-async function asking({ asks = [ask], text = "I need to deploy.", parts = {}, simulator = {} }: Scene = {}) {
+async function asking({
+  asks = [ask],
+  text = "I need to deploy.",
+  parts = {},
+  simulator = {},
+}: Scene = {}) {
   const world = await replyWorld({ simulator });
   const turn = await world.turn();
   const reported: [string, boolean][] = [];
@@ -34,7 +52,8 @@ async function asking({ asks = [ask], text = "I need to deploy.", parts = {}, si
     replies.open({
       ...world.startOf(turn, () => view),
       asks: () => wanted,
-      onAsked: (which, isPlaced) => void which.forEach(({ approval }) => reported.push([approval.id, isPlaced])),
+      onAsked: (which, isPlaced) =>
+        void which.forEach(({ approval }) => reported.push([approval.id, isPlaced])),
     }),
   );
   const show = (answer: string, tools: ShownTool[], next: readonly AskedInReply[] = []): void => {
@@ -61,7 +80,9 @@ describe("a reply whose person alone decides about a call", () => {
     expect(world.cards()).toHaveLength(1);
     expect(hasButtons(world, ask)).toBe(true);
     expect(world.cards()[0]?.streaming).toBe(false);
-    expect((await world.ledger.load(turn.session, turn.replyId))?.asking).toEqual(world.cards()[0]?.json);
+    expect((await world.ledger.load(turn.session, turn.replyId))?.asking).toEqual(
+      world.cards()[0]?.json,
+    );
     show("I need to deploy. It is", [{ ...waiting, state: "done", elapsedMs: 1_000 }]);
     await until(() => textOf(world) === "I need to deploy. It is");
     expect(world.cards()[0]?.streaming).toBe(true);
@@ -139,7 +160,10 @@ describe("a reply whose person alone decides about a call", () => {
 
   it("tells of questions for which the card has no room", async () => {
     const many = Array.from({ length: 12 }, (_, at) => ({
-      approval: approvalOf({ id: String(at).padStart(32, "0"), arguments: { text: "x".repeat(3_000) } }),
+      approval: approvalOf({
+        id: String(at).padStart(32, "0"),
+        arguments: { text: "x".repeat(3_000) },
+      }),
       reasonAskedAtMs: 0,
     }));
     const { world, reported } = await asking({ asks: many });
@@ -154,7 +178,9 @@ describe("a reply whose person alone decides about a call", () => {
   it("tells that it cannot show them when the platform refuses the card, and when replies have no cards any more", async () => {
     const refused = await replyWorld();
     const api = replacing(refused.api, {
-      cards: replacing(refused.api.cards, { create: async () => await Promise.reject(new Error("broken")) }),
+      cards: replacing(refused.api.cards, {
+        create: async () => await Promise.reject(new Error("broken")),
+      }),
     });
     const turn = await refused.turn();
     const reported: [string, boolean][] = [];
@@ -162,7 +188,8 @@ describe("a reply whose person alone decides about a call", () => {
       refused.liveReplies({ api }).open({
         ...refused.startOf(turn, () => viewOf("Hm", { tools: [waiting] })),
         asks: () => [ask],
-        onAsked: (which, isPlaced) => void which.forEach(({ approval }) => reported.push([approval.id, isPlaced])),
+        onAsked: (which, isPlaced) =>
+          void which.forEach(({ approval }) => reported.push([approval.id, isPlaced])),
       }),
     );
     reply.changed();
@@ -185,26 +212,37 @@ describe("a reply whose person alone decides about a call", () => {
   it.each([
     [2, "conflict"],
     [3, "behind"],
-  ] as const)("loses them also when ending it fails at operation %i and is repeated (%s)", async (failing, answer) => {
-    const { world, turn, reported } = await asking({ asks: [ask, other], simulator: { duplicateCardUuid: answer } });
-    await until(() => reported.length > 1);
-    const ledger = await world.ledger.load(turn.session, turn.replyId);
-    if (ledger === undefined) throw new Error("no cards");
-    const { cards } = world.api;
-    let operations = 0;
-    const api = replacing(world.api, {
-      cards: replacing(cards, {
-        batch: async (request, options) => {
-          operations += 1;
-          if (operations !== failing) return await cards.batch(request, options);
-          throw new FeishuError({ api: "cardkit.card.batchUpdate", kind: "unavailable", code: 0, httpStatus: 503 });
-        },
-      }),
-    });
-    const { signal } = new AbortController();
-    await expect(endOrphan(api, ledger, signal)).rejects.toThrow("unavailable");
-    await endOrphan(api, ledger, signal);
-    expect(jsonOf(world)).not.toContain("__approval__");
-    expect(jsonOf(world)).toContain("interrupted");
-  });
+  ] as const)(
+    "loses them also when ending it fails at operation %i and is repeated (%s)",
+    async (failing, answer) => {
+      const { world, turn, reported } = await asking({
+        asks: [ask, other],
+        simulator: { duplicateCardUuid: answer },
+      });
+      await until(() => reported.length > 1);
+      const ledger = await world.ledger.load(turn.session, turn.replyId);
+      if (ledger === undefined) throw new Error("no cards");
+      const { cards } = world.api;
+      let operations = 0;
+      const api = replacing(world.api, {
+        cards: replacing(cards, {
+          batch: async (request, options) => {
+            operations += 1;
+            if (operations !== failing) return await cards.batch(request, options);
+            throw new FeishuError({
+              api: "cardkit.card.batchUpdate",
+              kind: "unavailable",
+              code: 0,
+              httpStatus: 503,
+            });
+          },
+        }),
+      });
+      const { signal } = new AbortController();
+      await expect(endOrphan(api, ledger, signal)).rejects.toThrow("unavailable");
+      await endOrphan(api, ledger, signal);
+      expect(jsonOf(world)).not.toContain("__approval__");
+      expect(jsonOf(world)).toContain("interrupted");
+    },
+  );
 });

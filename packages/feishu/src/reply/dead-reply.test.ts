@@ -60,7 +60,10 @@ describe("a reply that is given up", () => {
     reply.changed();
     await until(() => textOf(world) === "one");
     await reply.release();
-    const heal = world.simulator.faults.add({ match: { path: anything }, action: { kind: "respond", status: 503 } });
+    const heal = world.simulator.faults.add({
+      match: { path: anything },
+      action: { kind: "respond", status: 503 },
+    });
     const lease = await turn.commit(answered("one two"));
     world.forward(73 * hourMs);
     await sender.deliver(lease);
@@ -78,12 +81,18 @@ describe("a reply that is given up", () => {
     await world.store.retryOutbox({ token, record: plain }, 0);
     const lease = await world.store.leaseOutbox(turn.session);
     if (lease === undefined) throw new Error("nothing to send");
-    world.simulator.faults.add({ match: { path: sends, method: "POST" }, action: { kind: "lose_response" } });
+    world.simulator.faults.add({
+      match: { path: sends, method: "POST" },
+      action: { kind: "lose_response" },
+    });
     world.forward(10 * 60_000);
     await sender.deliver(lease);
     world.forward(73 * hourMs);
     const late = await world.store.leaseOutbox(turn.session);
-    const outage = world.simulator.faults.add({ match: { path: anything }, action: { kind: "respond", status: 503 } });
+    const outage = world.simulator.faults.add({
+      match: { path: anything },
+      action: { kind: "respond", status: 503 },
+    });
     if (late !== undefined) await sender.deliver(late);
     expect(await letterOf(turn)).toBeDefined();
     outage();

@@ -26,10 +26,18 @@ const sends = /\/im\/v1\/messages(\/[^/]+\/reply)?$/;
 async function waiting(options: ReplyWorldOptions = {}) {
   const world = await replyWorld(options);
   const turn = await world.turn();
-  const refuse = (path: RegExp, code: number, more: { times?: number; msg?: string } = {}): (() => void) => {
+  const refuse = (
+    path: RegExp,
+    code: number,
+    more: { times?: number; msg?: string } = {},
+  ): (() => void) => {
     const { msg = "refused", ...limits } = more;
     const body = { code, msg };
-    return world.simulator.faults.add({ match: { path }, action: { kind: "respond", status: 400, body }, ...limits });
+    return world.simulator.faults.add({
+      match: { path },
+      action: { kind: "respond", status: 400, body },
+      ...limits,
+    });
   };
   const deliver = async (answer: string): Promise<void> => {
     await world.sender().deliver(await turn.commit(answered(answer)));
@@ -143,15 +151,18 @@ describe("the last state of a reply", () => {
     expect(world.shown()[0]?.message.threadId).toBeUndefined();
   });
 
-  it.each([230053, 230035, 230018, 230013])("is given up where the bot may not write: %d", async (code) => {
-    const { world, turn, deliver, simulator, lines } = await waiting();
-    simulator.refuseSends(world.chatId, code);
-    await deliver("private words");
-    expect(world.shown()).toEqual([]);
-    expect(await world.unsent(turn)).toBe(0);
-    expect(await world.ledger.load(turn.session, turn.replyId)).toBeUndefined();
-    expect(JSON.stringify(lines)).not.toContain("private words");
-  });
+  it.each([230053, 230035, 230018, 230013])(
+    "is given up where the bot may not write: %d",
+    async (code) => {
+      const { world, turn, deliver, simulator, lines } = await waiting();
+      simulator.refuseSends(world.chatId, code);
+      await deliver("private words");
+      expect(world.shown()).toEqual([]);
+      expect(await world.unsent(turn)).toBe(0);
+      expect(await world.ledger.load(turn.session, turn.replyId)).toBeUndefined();
+      expect(JSON.stringify(lines)).not.toContain("private words");
+    },
+  );
 
   it.each(["removeBot", "dissolveChat"] as const)(
     "is given up after %s; the card that was there is closed",
@@ -170,46 +181,58 @@ describe("a reply whose card is refused", () => {
   it.each([
     ["its markdown", 1],
     ["its markdown and its panels", 2],
-  ])("shows its answer as plain text on the card when the platform takes all but %s", async (_what, times) => {
-    for (const setUp of [waiting, begun]) {
-      const { world, turn, deliver, refuse } = await setUp();
-      refuse(setUp === begun ? updates : cardkit, 230099, {
-        times,
-        msg: "ext=ErrCode: 200621; ErrMsg: parse card json err;",
-      });
-      await deliver("**one** two");
-      await expectFinished(world, turn, "**one** two");
-      expect(world.shown()).toHaveLength(1);
-    }
-  });
+  ])(
+    "shows its answer as plain text on the card when the platform takes all but %s",
+    async (_what, times) => {
+      for (const setUp of [waiting, begun]) {
+        const { world, turn, deliver, refuse } = await setUp();
+        refuse(setUp === begun ? updates : cardkit, 230099, {
+          times,
+          msg: "ext=ErrCode: 200621; ErrMsg: parse card json err;",
+        });
+        await deliver("**one** two");
+        await expectFinished(world, turn, "**one** two");
+        expect(world.shown()).toHaveLength(1);
+      }
+    },
+  );
 
   it.each([
     [200860, "too large"],
     [300305, "too many"],
     [230099, "ext=ErrCode: 11310; ErrMsg: card table number over limit;"],
-  ])("goes over more cards when the platform finds one too full that we did not: %d", async (code, msg) => {
-    const { world, turn, deliver, refuse } = await begun();
-    refuse(updates, code, { times: 2, msg });
-    await deliver(twoCards);
-    await expectFinished(world, turn, twoCards);
-    expect(world.shown().length).toBeGreaterThan(2);
-  });
+  ])(
+    "goes over more cards when the platform finds one too full that we did not: %d",
+    async (code, msg) => {
+      const { world, turn, deliver, refuse } = await begun();
+      refuse(updates, code, { times: 2, msg });
+      await deliver(twoCards);
+      await expectFinished(world, turn, twoCards);
+      expect(world.shown().length).toBeGreaterThan(2);
+    },
+  );
 
   it("is plain when it is small and yet too full", async () => {
     const { world, turn, deliver, refuse } = await begun();
-    refuse(updates, 230099, { times: 1, msg: "ext=ErrCode: 11310; ErrMsg: card table number over limit;" });
+    refuse(updates, 230099, {
+      times: 1,
+      msg: "ext=ErrCode: 11310; ErrMsg: card table number over limit;",
+    });
     await deliver("one | two");
     await expectFinished(world, turn, "one | two");
     expect(world.shown()).toHaveLength(1);
   });
 
-  it.each([200621, 200550, 200570, 4_242])("comes as text when no card is taken at all: %d", async (code) => {
-    const { world, turn, deliver, refuse } = await waiting();
-    refuse(cardkit, code === 4_242 ? code : 230099, { msg: `ext=ErrCode: ${code}; ErrMsg: x;` });
-    await deliver("one");
-    await expectText(world, turn, "one");
-    expect(world.shown()).toHaveLength(1);
-  });
+  it.each([200621, 200550, 200570, 4_242])(
+    "comes as text when no card is taken at all: %d",
+    async (code) => {
+      const { world, turn, deliver, refuse } = await waiting();
+      refuse(cardkit, code === 4_242 ? code : 230099, { msg: `ext=ErrCode: ${code}; ErrMsg: x;` });
+      await deliver("one");
+      await expectText(world, turn, "one");
+      expect(world.shown()).toHaveLength(1);
+    },
+  );
 
   it("comes as text, and the card that has begun to show it makes way", async () => {
     const { world, turn, deliver, refuse } = await begun();
@@ -300,7 +323,9 @@ describe("a reply whose cards are gone", () => {
     const dead = world.shown();
     await deliver(longAnswer(75_000));
     const shown = world.shown().slice(dead.length);
-    expect(lettersOf(shown.map(({ answer }) => answer).join(""))).toBe(lettersOf(longAnswer(75_000)));
+    expect(lettersOf(shown.map(({ answer }) => answer).join(""))).toBe(
+      lettersOf(longAnswer(75_000)),
+    );
     expect(await world.unsent(turn)).toBe(0);
   });
 
@@ -324,7 +349,9 @@ describe("a reply whose cards are gone", () => {
     const shown = world.shown();
     expect(shown).toHaveLength(2);
     expect(shown[0]?.message.messageId).toBe(second?.message.messageId);
-    expect(lettersOf(`${shown[1]?.answer ?? ""}${shown[0]?.answer ?? ""}`)).toBe(lettersOf(twoCards));
+    expect(lettersOf(`${shown[1]?.answer ?? ""}${shown[0]?.answer ?? ""}`)).toBe(
+      lettersOf(twoCards),
+    );
     expect(await world.unsent(turn)).toBe(0);
   });
 });
@@ -350,26 +377,35 @@ describe("a delivery on cards", () => {
     ["creation", /\/cards$/],
     ["send", sends],
     ["update", updates],
-  ])("is done once although the platform's word on the %s gets lost for hours", async (_what, path) => {
-    const { world, turn, deliver, simulator } = await waiting();
-    simulator.faults.add({
-      match: { path, method: path === updates ? "PUT" : "POST" },
-      times: 6,
-      action: { kind: "lose_response" },
-    });
-    await deliver(twoCards);
-    for (let tries = 0; tries < 4; tries += 1) {
-      world.forward(2 * hourMs);
-      const lease = await world.store.leaseOutbox(turn.session);
-      if (lease !== undefined) await world.sender().deliver(lease);
-    }
-    await expectFinished(world, turn, twoCards);
-    expect(world.shown()).toHaveLength(2);
-  });
+  ])(
+    "is done once although the platform's word on the %s gets lost for hours",
+    async (_what, path) => {
+      const { world, turn, deliver, simulator } = await waiting();
+      simulator.faults.add({
+        match: { path, method: path === updates ? "PUT" : "POST" },
+        times: 6,
+        action: { kind: "lose_response" },
+      });
+      await deliver(twoCards);
+      for (let tries = 0; tries < 4; tries += 1) {
+        world.forward(2 * hourMs);
+        const lease = await world.store.leaseOutbox(turn.session);
+        if (lease !== undefined) await world.sender().deliver(lease);
+      }
+      await expectFinished(world, turn, twoCards);
+      expect(world.shown()).toHaveLength(2);
+    },
+  );
 
   it("is done once although the platform says for an hour that the message is being sent", async () => {
-    const { world, turn, deliver, simulator } = await waiting({ simulator: { duplicateUuid: "in_progress" } });
-    simulator.faults.add({ match: { path: sends, method: "POST" }, times: 1, action: { kind: "lose_response" } });
+    const { world, turn, deliver, simulator } = await waiting({
+      simulator: { duplicateUuid: "in_progress" },
+    });
+    simulator.faults.add({
+      match: { path: sends, method: "POST" },
+      times: 1,
+      action: { kind: "lose_response" },
+    });
     await deliver("one");
     expect(await world.unsent(turn)).toBe(1);
     world.forward(2 * hourMs);

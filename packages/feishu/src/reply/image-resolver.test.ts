@@ -36,7 +36,13 @@ async function world(): Promise<World> {
   const { tokens: tokenCache, blobs, lookups, advance } = openTestStores();
   const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret }], limits: "off" });
   onTestFinished(() => simulator.close());
-  const api = new FeishuApi({ appId, appSecret, domain: simulator.url, tokenCache, retry: { minDelayMs: 1 } });
+  const api = new FeishuApi({
+    appId,
+    appSecret,
+    domain: simulator.url,
+    tokenCache,
+    retry: { minDelayMs: 1 },
+  });
   onTestFinished(() => api.close());
   const another = (): ImageResolver => createImageResolver(blobs, lookups);
   return {
@@ -140,7 +146,9 @@ describe("an image that an answer names", () => {
   it("is not sent when it is larger than the platform takes", async () => {
     const { api, blobs, resolve, uploads } = await world();
     const large = Buffer.concat([picture(), Buffer.alloc(10 * 1024 * 1024)]);
-    expect(await resolve(api, await blobs.put(large, { mediaType: "image/png" }), never)).toBeNull();
+    expect(
+      await resolve(api, await blobs.put(large, { mediaType: "image/png" }), never),
+    ).toBeNull();
     expect(uploads()).toBe(0);
   });
 
@@ -157,7 +165,11 @@ describe("an image that an answer names", () => {
 
   it("keeps uploading when the first caller gives up, so that the next one finds it", async () => {
     const { api, blobs, resolve, simulator, uploads } = await world();
-    simulator.faults.add({ times: 1, match: { path: /images$/ }, action: { kind: "delay", delayMs: 300 } });
+    simulator.faults.add({
+      times: 1,
+      match: { path: /images$/ },
+      action: { kind: "delay", delayMs: 300 },
+    });
     const id = await blobs.put(picture(), { mediaType: "image/png" });
     const hasty = new AbortController();
     const first = resolve(api, id, hasty.signal);

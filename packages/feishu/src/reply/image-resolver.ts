@@ -1,4 +1,11 @@
-import { imageBlobIdOf, maxImageBytes, deadline, systemClock, imageTypeOf, type Clock } from "@larkline/protocol";
+import {
+  imageBlobIdOf,
+  maxImageBytes,
+  deadline,
+  systemClock,
+  imageTypeOf,
+  type Clock,
+} from "@larkline/protocol";
 import type { BlobStore } from "@larkline/store";
 import type { LookupCache } from "@larkline/store/platform";
 import type { FeishuApi } from "../feishu-api.ts";
@@ -11,7 +18,12 @@ export interface ImageResolver {
    * The platform's key of the image; `null` when there is none to show. `hosts`: those whose images may be fetched; absent:
    * stored images only.
    */
-  (api: FeishuApi, reference: string, signal: AbortSignal, hosts?: readonly string[]): Promise<string | null>;
+  (
+    api: FeishuApi,
+    reference: string,
+    signal: AbortSignal,
+    hosts?: readonly string[],
+  ): Promise<string | null>;
   /** The platform does not know the key: the image has to be uploaded again. */
   forget?: (api: FeishuApi, reference: string) => Promise<void>;
 }
@@ -43,13 +55,19 @@ export function createImageResolver(
     const blobId = imageBlobIdOf(reference);
     if (blobId === undefined) {
       if (remote === undefined || hosts.length === 0 || !isAddress(reference)) return null;
-      const fetchImage = async (): Promise<Buffer | undefined> => await remote(reference, hosts, signal);
-      return await unlessAborted(uploadRemote({ api, lookups, signal }, reference, fetchImage), signal);
+      const fetchImage = async (): Promise<Buffer | undefined> =>
+        await remote(reference, hosts, signal);
+      return await unlessAborted(
+        uploadRemote({ api, lookups, signal }, reference, fetchImage),
+        signal,
+      );
     }
     const key = imageKeyName(api, blobId);
     let work = underWay.get(key);
     if (work === undefined) {
-      work = uploadImage({ api, blobs, lookups, clock }, blobId).finally(() => underWay.delete(key));
+      work = uploadImage({ api, blobs, lookups, clock }, blobId).finally(() =>
+        underWay.delete(key),
+      );
       work.catch(() => undefined); // the callers that wait get the error; all may have left
       underWay.set(key, work);
     }
@@ -83,14 +101,21 @@ async function uploadRemote(
   const known = await lookups.get(key);
   if (known !== undefined) return known;
   const bytes = await fetchImage();
-  if (bytes === undefined || bytes.byteLength > maxImageBytes || imageTypeOf(bytes) === undefined) return null;
+  if (bytes === undefined || bytes.byteLength > maxImageBytes || imageTypeOf(bytes) === undefined) {
+    return null;
+  }
   const imageKey = await api.files.uploadImage(bytes, { signal });
   await lookups.set(key, imageKey, remoteKeptMs);
   return imageKey;
 }
 
 async function uploadImage(
-  { api, blobs, lookups, clock }: { api: FeishuApi; blobs: BlobStore; lookups: LookupCache; clock: Clock },
+  {
+    api,
+    blobs,
+    lookups,
+    clock,
+  }: { api: FeishuApi; blobs: BlobStore; lookups: LookupCache; clock: Clock },
   blobId: string,
 ): Promise<string | null> {
   const key = imageKeyName(api, blobId);
@@ -98,10 +123,16 @@ async function uploadImage(
   if (known !== undefined) return known;
   const stored = await blobs.get(blobId);
   // What people send is stored as well, under types that they choose: only what is an image leaves as one.
-  if (stored === undefined || stored.bytes.byteLength > maxImageBytes || imageTypeOf(stored.bytes) === undefined) {
+  if (
+    stored === undefined ||
+    stored.bytes.byteLength > maxImageBytes ||
+    imageTypeOf(stored.bytes) === undefined
+  ) {
     return null;
   }
-  const imageKey = await api.files.uploadImage(Buffer.from(stored.bytes), { signal: deadline(clock, uploadMs) });
+  const imageKey = await api.files.uploadImage(Buffer.from(stored.bytes), {
+    signal: deadline(clock, uploadMs),
+  });
   await lookups.set(key, imageKey, keptMs);
   return imageKey;
 }

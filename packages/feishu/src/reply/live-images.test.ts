@@ -7,7 +7,11 @@ import type { ImageResolver } from "./image-resolver.ts";
 
 /** A bot that is never asked for anything here. */
 function idleApi(): FeishuApi {
-  const credentials = { appId: "cli_0123456789abcdef", appSecret: "secret", domain: "http://127.0.0.1:1" };
+  const credentials = {
+    appId: "cli_0123456789abcdef",
+    appSecret: "secret",
+    domain: "http://127.0.0.1:1",
+  };
   const api = new FeishuApi({ ...credentials, tokenCache: openTestStores().tokens });
   onTestFinished(() => api.close());
   return api;
@@ -29,7 +33,11 @@ function world(imageOf: ImageResolver, waitMs = 10_000) {
     const images = live.ofReply(api, () => {
       changes += 1;
     });
-    return { keys: images.keys, look: (answer: string) => images.look(answer), changes: () => changes };
+    return {
+      keys: images.keys,
+      look: (answer: string) => images.look(answer),
+      changes: () => changes,
+    };
   };
   return { asked, reply };
 }
@@ -38,7 +46,9 @@ describe("the images of a reply that types", () => {
   it("are asked for once, however often the growing answer is drawn, and the card is drawn again when one is there", async () => {
     const { asked, reply } = world(async (_api, reference) => (reference === "a" ? "img_a" : null));
     const { look, keys, changes } = reply();
-    for (const answer of ["![x](", "![x](a)", "![x](a) ![y](b)", "![x](a) ![y](b) ![x](a)"]) look(answer);
+    for (const answer of ["![x](", "![x](a)", "![x](a) ![y](b)", "![x](a) ![y](b) ![x](a)"]) {
+      look(answer);
+    }
     expect(keys.size).toBe(0); // the card waits
     await expect.poll(changes).toBe(2);
     expect([...keys]).toEqual([

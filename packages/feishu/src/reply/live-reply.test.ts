@@ -5,7 +5,15 @@ import { describe, expect, it, vi } from "vitest";
 import { LiveReplies } from "./live-reply.ts";
 import { expectFinished, textOf, twoCards, typing } from "./live-typing.fixture.ts";
 import { CardHandover } from "./reply-record.ts";
-import { answered, lettersOf, longAnswer, opened, replyWorld, until, viewOf } from "./reply-world.fixture.ts";
+import {
+  answered,
+  lettersOf,
+  longAnswer,
+  opened,
+  replyWorld,
+  until,
+  viewOf,
+} from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";
 
 describe("a live reply", () => {
@@ -79,7 +87,11 @@ describe("a live reply", () => {
     const { world, turn, show, reads, commit, simulator } = await typing();
     show("one");
     await reads("one");
-    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "delay", delayMs: 150 } });
+    simulator.faults.add({
+      match: { path: /\/content$/ },
+      times: 1,
+      action: { kind: "delay", delayMs: 150 },
+    });
     show("one two");
     await until(() => simulator.faults.size === 0);
     show(twoCards);
@@ -111,7 +123,9 @@ describe("a live reply", () => {
     show("one zombie again");
     await second.release();
     expect(simulator.apiCalls.length).toBe(calls);
-    expect(world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0))).toEqual([]);
+    expect(
+      world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0)),
+    ).toEqual([]);
     expect(world.cards()).toHaveLength(1);
   });
 
@@ -137,7 +151,9 @@ describe("a live reply", () => {
     await delay(700);
     expect(textOf(world)).toBe("one two three");
     await second.release();
-    expect(world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0))).toEqual([]);
+    expect(
+      world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0)),
+    ).toEqual([]);
   });
 
   it("waits until the answers before it are delivered, and appears then", async () => {
@@ -149,7 +165,9 @@ describe("a live reply", () => {
       asked += 1;
       return earlier === 0;
     };
-    const reply = opened(world.liveReplies({ mayAppear }).open(world.startOf(turn, () => viewOf("one"))));
+    const reply = opened(
+      world.liveReplies({ mayAppear }).open(world.startOf(turn, () => viewOf("one"))),
+    );
     reply.changed();
     await until(() => asked > 1);
     expect(world.shown()).toEqual([]);
@@ -206,7 +224,9 @@ describe("a live reply", () => {
     // No one tells anything: time alone draws it.
     await until(() => /⏳ search · [67]\d s/.test(title()));
     const { operations = [] } = world.cards()[0] ?? {};
-    expect(new Set(operations.map(({ op }) => op))).toEqual(new Set(["create", "send", "batch_update"]));
+    expect(new Set(operations.map(({ op }) => op))).toEqual(
+      new Set(["create", "send", "batch_update"]),
+    );
     replies.close();
   });
 
@@ -261,7 +281,11 @@ describe("a live reply", () => {
     const first = opened(replies.open(world.startOf(turn, () => view)));
     first.changed();
     await until(() => textOf(world) === "one");
-    world.simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "delay", delayMs: 700 } });
+    world.simulator.faults.add({
+      match: { path: /\/content$/ },
+      times: 1,
+      action: { kind: "delay", delayMs: 700 },
+    });
     view = viewOf(longAnswer(12_000));
     first.changed();
     await until(() => world.simulator.faults.size === 0);
@@ -304,7 +328,8 @@ describe("a live reply", () => {
     view = viewOf("one two");
     reply.changed();
     await until(() => saves >= before + 2);
-    const reserved = (await world.ledger.load(turn.session, turn.replyId))?.cards[0]?.reservedSequence ?? 0;
+    const reserved =
+      (await world.ledger.load(turn.session, turn.replyId))?.cards[0]?.reservedSequence ?? 0;
     expect(world.cards()[0]?.sequence).toBeLessThanOrEqual(reserved);
     broken = false;
     await until(() => textOf(world) === "one two");
@@ -329,26 +354,30 @@ describe("a live reply", () => {
   it.each([
     ["made", /\/cardkit\/v1\/cards$/],
     ["sent", /\/reply$/],
-  ])("of an answer that is ready while its card is being %s makes one card and sends it once", async (_what, path) => {
-    const world = await replyWorld();
-    const { simulator, appId } = world;
-    const turn = await world.turn();
-    const handover = new CardHandover();
-    const apis = new Map([[appId, world.api]]);
-    const replies = new LiveReplies({ apis, ledger: world.ledger, handover, clock: world.clock });
-    simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 200 } });
-    const reply = opened(replies.open(world.startOf(turn, () => viewOf(""))));
-    reply.changed();
-    await until(() => simulator.faults.size === 0);
-    reply.answered();
-    const lease = await turn.commit(answered("all of it"));
-    await reply.release();
-    await world.sender({ handover }).deliver(lease);
-    await expectFinished(world, turn, "all of it");
-    const called = (pattern: RegExp): number => simulator.apiCalls.filter((call) => pattern.test(call.path)).length;
-    expect(called(/\/cardkit\/v1\/cards$/)).toBe(1);
-    expect(called(/\/reply$/)).toBe(1);
-  });
+  ])(
+    "of an answer that is ready while its card is being %s makes one card and sends it once",
+    async (_what, path) => {
+      const world = await replyWorld();
+      const { simulator, appId } = world;
+      const turn = await world.turn();
+      const handover = new CardHandover();
+      const apis = new Map([[appId, world.api]]);
+      const replies = new LiveReplies({ apis, ledger: world.ledger, handover, clock: world.clock });
+      simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 200 } });
+      const reply = opened(replies.open(world.startOf(turn, () => viewOf(""))));
+      reply.changed();
+      await until(() => simulator.faults.size === 0);
+      reply.answered();
+      const lease = await turn.commit(answered("all of it"));
+      await reply.release();
+      await world.sender({ handover }).deliver(lease);
+      await expectFinished(world, turn, "all of it");
+      const called = (pattern: RegExp): number =>
+        simulator.apiCalls.filter((call) => pattern.test(call.path)).length;
+      expect(called(/\/cardkit\/v1\/cards$/)).toBe(1);
+      expect(called(/\/reply$/)).toBe(1);
+    },
+  );
 
   it("begins no card for an answer that is there already", async () => {
     const world = await replyWorld();

@@ -268,7 +268,9 @@ export class LiveReply {
   /** Reports which of the questions are on the card, and which are not. */
   #reportAsked(asks: readonly AskedInReply[], asked: readonly AskedInReply[]): void {
     const { onAsked } = this.#start;
-    const others = asks.filter((each) => !asked.some(({ approval }) => approval.id === each.approval.id));
+    const others = asks.filter(
+      (each) => !asked.some(({ approval }) => approval.id === each.approval.id),
+    );
     if (asked.length > 0) onAsked?.(asked, true);
     if (others.length > 0) onAsked?.(others, false);
   }
@@ -310,7 +312,10 @@ export class LiveReply {
     images?.look(view.answer);
     if (!view.tools.some(runsNow)) return view;
     const nowMs = this.#parts.clock.now();
-    return { ...view, tools: view.tools.map((tool) => (runsNow(tool) ? this.#withTimes(tool, nowMs) : tool)) };
+    return {
+      ...view,
+      tools: view.tools.map((tool) => (runsNow(tool) ? this.#withTimes(tool, nowMs) : tool)),
+    };
   }
 
   #withTimes(tool: ShownTool, nowMs: number): ShownTool {
@@ -402,7 +407,8 @@ export class LiveReply {
     const { api, kind, code, logId } = error;
     logger.warn({ session, api, kind, code, logId }, "card not written");
     // Other failures are left to the delivery of the finished answer.
-    const mayPass = error.retryable || (error.kind === "unknown" && this.#failures < maxUnknownFailures);
+    const mayPass =
+      error.retryable || (error.kind === "unknown" && this.#failures < maxUnknownFailures);
     return mayPass ? this.#backOffMs(Math.max(error.retryAfterMs, this.#frameMs())) : undefined;
   }
 
@@ -411,7 +417,10 @@ export class LiveReply {
   }
 
   #backOffMs(leastMs: number): number {
-    return Math.max(leastMs, failureDelaysMs[Math.min(this.#failures, failureDelaysMs.length) - 1] ?? 0);
+    return Math.max(
+      leastMs,
+      failureDelaysMs[Math.min(this.#failures, failureDelaysMs.length) - 1] ?? 0,
+    );
   }
 }
 
@@ -431,7 +440,15 @@ export class LiveImages {
   readonly #clock: Clock;
   readonly #keys = new LRUCache<string, string>({ max: maxRememberedKeys });
 
-  constructor({ imageOf, clock, waitMs = imageWaitMs }: { imageOf: ImageResolver; clock: Clock; waitMs?: number }) {
+  constructor({
+    imageOf,
+    clock,
+    waitMs = imageWaitMs,
+  }: {
+    imageOf: ImageResolver;
+    clock: Clock;
+    waitMs?: number;
+  }) {
     this.#clock = clock;
     this.#imageOf = imageOf;
     this.#waitMs = waitMs;
@@ -449,7 +466,9 @@ export class LiveImages {
 
   /** Resolves to the key, to null when there is none in time. Never rejects. */
   async upload(api: FeishuApi, reference: string): Promise<string | null> {
-    const key = await this.#imageOf(api, reference, deadline(this.#clock, this.#waitMs)).catch(() => null);
+    const key = await this.#imageOf(api, reference, deadline(this.#clock, this.#waitMs)).catch(
+      () => null,
+    );
     if (key === null) return null;
     this.#keys.set(`${api.appId} ${reference}`, key);
     return key;

@@ -28,7 +28,8 @@ export async function typing(options: ReplyWorldOptions = {}) {
     view = viewOf(answer, more);
     reply.changed();
   };
-  const reads = async (answer: string): Promise<void> => await until(() => textOf(world) === answer);
+  const reads = async (answer: string): Promise<void> =>
+    await until(() => textOf(world) === answer);
   const commit = async (answer: string, more: Partial<ReplyView> = {}) => {
     const lease = await turn.commit(answered(answer, more));
     await reply.release();

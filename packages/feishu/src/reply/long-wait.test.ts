@@ -2,7 +2,15 @@ import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { endOrphan } from "./orphan.ts";
 import { expectFinished, textOf, typing } from "./live-typing.fixture.ts";
-import { answered, hourMs, opened, replyWorld, until, viewOf, type ReplyWorld } from "./reply-world.fixture.ts";
+import {
+  answered,
+  hourMs,
+  opened,
+  replyWorld,
+  until,
+  viewOf,
+  type ReplyWorld,
+} from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";
 
 const minuteMs = 60_000;
@@ -24,9 +32,12 @@ async function waitingTurn(world: ReplyWorld) {
   const reply = opened(replies.open(world.startOf(turn, () => view)));
   reply.changed();
   reply.pause();
-  const isNoted = async () => (await world.ledger.load(turn.session, turn.replyId))?.cards[0]?.state === "sent";
+  const isNoted = async () =>
+    (await world.ledger.load(turn.session, turn.replyId))?.cards[0]?.state === "sent";
   await until(isNoted);
-  const resume = async (by = replies): Promise<(answer: string, more?: Partial<ReplyView>) => void> => {
+  const resume = async (
+    by = replies,
+  ): Promise<(answer: string, more?: Partial<ReplyView>) => void> => {
     await turn.reclaim();
     const next = opened(by.open(world.startOf(turn, () => view)));
     return (answer, more = {}) => {
@@ -84,25 +95,28 @@ describe("the card of a turn that waits for a person", () => {
   it.each([
     ["11 minutes", 11 * minuteMs],
     ["3 days", 3 * dayMs],
-  ])("types on after %s, when the platform has ended its streaming, in the same process", async (_long, waitMs) => {
-    const world = await replyWorld();
-    const { turn, resume } = await waitingTurn(world);
-    world.forward(waitMs);
-    expect(world.cards()[0]?.streaming).toBe(false);
-    const show = await resume();
-    show("I need to deploy. It is");
-    await until(() => textOf(world) === "I need to deploy. It is");
-    const [card] = world.cards();
-    expect(card?.streaming).toBe(true);
-    expect(card?.frames.at(-1)).toMatchObject({ mode: "typewriter" });
-    expect(card?.operations.filter(({ code }) => code !== 0)).toEqual([]);
-    show("I need to deploy. It is done.");
-    await until(() => textOf(world) === "I need to deploy. It is done.");
-    const answer = answered("I need to deploy. It is done.", { tools: [done] });
-    await world.sender().deliver(await turn.commit(answer));
-    await expectFinished(world, turn, "I need to deploy. It is done.");
-    expect(world.cards()).toHaveLength(1);
-  });
+  ])(
+    "types on after %s, when the platform has ended its streaming, in the same process",
+    async (_long, waitMs) => {
+      const world = await replyWorld();
+      const { turn, resume } = await waitingTurn(world);
+      world.forward(waitMs);
+      expect(world.cards()[0]?.streaming).toBe(false);
+      const show = await resume();
+      show("I need to deploy. It is");
+      await until(() => textOf(world) === "I need to deploy. It is");
+      const [card] = world.cards();
+      expect(card?.streaming).toBe(true);
+      expect(card?.frames.at(-1)).toMatchObject({ mode: "typewriter" });
+      expect(card?.operations.filter(({ code }) => code !== 0)).toEqual([]);
+      show("I need to deploy. It is done.");
+      await until(() => textOf(world) === "I need to deploy. It is done.");
+      const answer = answered("I need to deploy. It is done.", { tools: [done] });
+      await world.sender().deliver(await turn.commit(answer));
+      await expectFinished(world, turn, "I need to deploy. It is done.");
+      expect(world.cards()).toHaveLength(1);
+    },
+  );
 
   it("types on in another process, which knows of it from the ledger", async () => {
     const world = await replyWorld();
@@ -154,7 +168,10 @@ describe("the card of a turn that waits for a person", () => {
     show("I need to deploy. It is done.");
     await until(() => world.cards().length === 2);
     await world.sender().deliver(await turn.commit(answered("I need to deploy. It is done.")));
-    expect(world.shown().map(({ answer }) => answer)).toEqual(["I need to deploy.", "I need to deploy. It is done."]);
+    expect(world.shown().map(({ answer }) => answer)).toEqual([
+      "I need to deploy.",
+      "I need to deploy. It is done.",
+    ]);
     expect(await world.unsent(turn)).toBe(0);
   });
 

@@ -8,7 +8,11 @@ import { FeishuError } from "../transport/error.ts";
  * repeated. Rejects with a FeishuError that may pass, or when `signal` is aborted; what the platform refuses for good
  * is left as it is.
  */
-export async function endOrphan(api: FeishuApi, reply: CardReply, signal: AbortSignal): Promise<void> {
+export async function endOrphan(
+  api: FeishuApi,
+  reply: CardReply,
+  signal: AbortSignal,
+): Promise<void> {
   for (const entry of reply.cards) {
     if (entry.state !== "sent") continue;
     await endCard(api, entry, signal);
@@ -20,16 +24,23 @@ export async function endOrphan(api: FeishuApi, reply: CardReply, signal: AbortS
  * One operation on a card. An earlier try may have done it and failed at the next one: it is refused then, as applied
  * before or behind, and those that follow are still to be done.
  */
-async function operate(api: FeishuApi, request: CardBatchRequest, signal: AbortSignal): Promise<void> {
+async function operate(
+  api: FeishuApi,
+  request: CardBatchRequest,
+  signal: AbortSignal,
+): Promise<void> {
   try {
     await api.cards.batch(request, { signal });
   } catch (error) {
-    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
+    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") {
+      throw error;
+    }
   }
 }
 
 /** In both languages: the language of the person is not known any more. */
-const interruptedText = "⚠️ 这条回复已中断，不会再更新。\nThis reply was interrupted and will not be continued.";
+const interruptedText =
+  "⚠️ 这条回复已中断，不会再更新。\nThis reply was interrupted and will not be continued.";
 const interruptedSummary = "回复已中断 · Interrupted";
 
 /** The line has an id of its own, so that doing it twice adds one line. */
@@ -57,7 +68,11 @@ async function endCard(
   await operate(api, { cardId, actions: ending(), sequence, uuid: `${cardId}-end` }, signal);
   if (parts["stop"] === undefined) return;
   const actions = [{ action: "delete_elements", params: { element_ids: ["stop"] } }];
-  await operate(api, { cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` }, signal);
+  await operate(
+    api,
+    { cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` },
+    signal,
+  );
 }
 
 /** Takes away buttons that decide about calls of the turn. */

@@ -12,10 +12,17 @@ const appId = "cli_0123456789abcdef";
 const hourMs = 3_600_000;
 
 /** A store, a platform and a clock that a test can move. */
-async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { governor?: RateGovernor } = {}) {
+async function world({
+  governor,
+  ...options
+}: Partial<OutboxSenderOptions> & { governor?: RateGovernor } = {}) {
   const { store, cards: ledger, tokens, now, advance } = openTestStores();
   const clock = { ...systemClock, now };
-  const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", clock });
+  const simulator = await startFeishuSimulator({
+    apps: [{ appId, appSecret: "secret" }],
+    limits: "off",
+    clock,
+  });
   onTestFinished(() => simulator.close());
   const api = new FeishuApi({
     appId,
@@ -30,9 +37,22 @@ async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { 
   const lines: { level: string; fields: Record<string, unknown>; text: string }[] = [];
   const write = (level: string) => (fields: Record<string, unknown>, text: string) =>
     void lines.push({ level, fields, text });
-  const logger = { debug: write("debug"), info: write("info"), warn: write("warn"), error: write("error") };
+  const logger = {
+    debug: write("debug"),
+    info: write("info"),
+    warn: write("warn"),
+    error: write("error"),
+  };
   const apis = new Map<string, FeishuApi>([[appId, api]]);
-  const sender = new OutboxSender({ store, ledger, apis, logger, clock, retryDelaysMs: [100, 200], ...options });
+  const sender = new OutboxSender({
+    store,
+    ledger,
+    apis,
+    logger,
+    clock,
+    retryDelaysMs: [100, 200],
+    ...options,
+  });
   onTestFinished(() => sender.close());
   const user = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "group", members: [user.openId] });
@@ -89,7 +109,11 @@ async function due(store: SessionStore, nowMs: number): Promise<OutboxLease | un
   return session === undefined ? undefined : await store.leaseOutbox(session);
 }
 
-async function deliverDue(store: SessionStore, sender: OutboxSender, nowMs: number): Promise<OutboxLease> {
+async function deliverDue(
+  store: SessionStore,
+  sender: OutboxSender,
+  nowMs: number,
+): Promise<OutboxLease> {
   const lease = await due(store, nowMs);
   if (lease === undefined) throw new Error("nothing is due");
   await sender.deliver(lease);
@@ -101,7 +125,9 @@ describe("the outbox sender", () => {
     const { store, sender, say, record, replies, now } = await world();
     const messageId = await say("hi");
     const lease = await pushed(store, record(messageId, "one", "r1"));
-    for (const id of ["r2", "r3"]) await store.pushOutbox(record(messageId, `answer ${id}`, id), id);
+    for (const id of ["r2", "r3"]) {
+      await store.pushOutbox(record(messageId, `answer ${id}`, id), id);
+    }
     await sender.deliver(lease);
     expect(replies()).toEqual(["one", "answer r2", "answer r3"]);
     expect(await due(store, now() + hourMs)).toBeUndefined();
@@ -183,7 +209,11 @@ describe("the outbox sender", () => {
     forward(60_000);
     await deliverDue(store, sender, now());
     expect(replies()).toEqual(["one"]);
-    expect(simulator.apiCalls.filter(({ method, path }) => method === "GET" && path.includes("/messages"))).toEqual([]);
+    expect(
+      simulator.apiCalls.filter(
+        ({ method, path }) => method === "GET" && path.includes("/messages"),
+      ),
+    ).toEqual([]);
   });
 
   it("finds the answer of a sender that died without a note", async () => {
@@ -197,7 +227,8 @@ describe("the outbox sender", () => {
   });
 
   it("sends again when it may not read the chat: a repeated answer is better than none", async () => {
-    const { simulator, store, sender, say, record, replies, now, forward, fail, lines } = await world();
+    const { simulator, store, sender, say, record, replies, now, forward, fail, lines } =
+      await world();
     const heal = fail({ kind: "respond", status: 503 });
     await sender.deliver(await pushed(store, record(await say("hi"), "one")));
     heal();
@@ -208,7 +239,9 @@ describe("the outbox sender", () => {
     forward(2 * hourMs);
     await deliverDue(store, sender, now());
     expect(replies()).toEqual(["one"]);
-    expect(lines.map(({ text }) => text)).toContain("cannot check for an earlier answer, sending again");
+    expect(lines.map(({ text }) => text)).toContain(
+      "cannot check for an earlier answer, sending again",
+    );
   });
 
   it("writes to the chat when the message was recalled", async () => {
@@ -230,7 +263,10 @@ describe("the outbox sender", () => {
     await sender.deliver(lease);
     expect(replies()).toEqual(["two"]);
     const dead = lines.find(({ fields }) => fields["deadLetter"] === true);
-    expect(dead).toMatchObject({ level: "error", fields: { code: 230002, outboxId: "r1", kind: "forbidden" } });
+    expect(dead).toMatchObject({
+      level: "error",
+      fields: { code: 230002, outboxId: "r1", kind: "forbidden" },
+    });
     expect(JSON.stringify(lines)).not.toContain("private words");
   });
 
@@ -277,7 +313,9 @@ describe("the outbox sender", () => {
   });
 
   it("gives up an unknown failure after some tries, and an outage after days", async () => {
-    const { store, sender, say, record, now, forward, fail, lines } = await world({ retryDelaysMs: [1] });
+    const { store, sender, say, record, now, forward, fail, lines } = await world({
+      retryDelaysMs: [1],
+    });
     const messageId = await say("hi");
     const heal = fail({ kind: "respond", status: 200, body: { code: 4242, msg: "?" } });
     await sender.deliver(await pushed(store, record(messageId, "one")));
@@ -305,7 +343,9 @@ describe("the outbox sender", () => {
       leaseOutbox: () => Promise.reject(new Error("redis")),
     };
     const broken = new OutboxSender({ store: failing, ledger, apis: new Map(), logger, clock });
-    await expect(broken.deliver(await pushed(store, record(await say("hi"), "one")))).resolves.toBeUndefined();
+    await expect(
+      broken.deliver(await pushed(store, record(await say("hi"), "one"))),
+    ).resolves.toBeUndefined();
     expect(lines.at(-1)).toMatchObject({ level: "error", text: "outbox could not be updated" });
   });
 

@@ -1,5 +1,18 @@
-import { deadline, systemClock, systemRandom, type Clock, type Random, type ReplyView } from "@larkline/protocol";
-import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
+import {
+  deadline,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+  type ReplyView,
+} from "@larkline/protocol";
+import type {
+  CardLedger,
+  DeadLetters,
+  OutboxLease,
+  OutboxRecord,
+  SessionStore,
+} from "@larkline/store";
 
 import { imageRefsIn } from "../cards/answer.ts";
 import {
@@ -15,7 +28,13 @@ import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
 import { ReplyCards } from "./reply-cards.ts";
 import { isAddress, type ImageResolver } from "./image-resolver.ts";
-import { FencedOut, LedgerFailure, newReply, ReplyRecord, type CardHandover } from "./reply-record.ts";
+import {
+  FencedOut,
+  LedgerFailure,
+  newReply,
+  ReplyRecord,
+  type CardHandover,
+} from "./reply-record.ts";
 
 /** The outboxes of the sessions. Ingress passes them with a filter in between. */
 export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;
@@ -84,7 +103,12 @@ const leaseMarginMs = 1_000;
 
 /** Facts of a record that may be logged. */
 function factsOf(record: OutboxRecord): Record<string, unknown> {
-  return { session: record.session, outboxId: record.id, app: record.target.app, attempts: record.attempts };
+  return {
+    session: record.session,
+    outboxId: record.id,
+    app: record.target.app,
+    attempts: record.attempts,
+  };
 }
 
 function errorFacts(error: FeishuError): Record<string, unknown> {
@@ -181,7 +205,10 @@ export class OutboxSender {
   }
 
   /** Keeps the reply for operators, with a reason that holds no content. */
-  async #giveUp(lease: OutboxLease, { api, kind, code }: FeishuError): Promise<OutboxLease | undefined> {
+  async #giveUp(
+    lease: OutboxLease,
+    { api, kind, code }: FeishuError,
+  ): Promise<OutboxLease | undefined> {
     const { store, letters } = this.#options;
     const { record, token } = lease;
     const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
@@ -200,13 +227,16 @@ export class OutboxSender {
     const { store } = this.#options;
     const problem = [error.kind, ...(error.code === 0 ? [] : [error.code])].join(" ");
     const nowMs = this.#clock.now();
-    const uncertainSinceMs = record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
+    const uncertainSinceMs =
+      record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
     if (progress > 0) {
       // A long answer takes several deliveries. This one has finished cards, so there is no reason to back off.
       const updated = { ...record, attempts: 0, uncertainSinceMs, problem };
       onWait(error.retryAfterMs);
       await store.retryOutbox({ token, record: updated }, nowMs + error.retryAfterMs);
-      return error.retryAfterMs > 0 || this.#closing ? undefined : await store.leaseOutbox(record.session);
+      return error.retryAfterMs > 0 || this.#closing
+        ? undefined
+        : await store.leaseOutbox(record.session);
     }
     // A call that our own rate limiter held back never left, so it does not count as an attempt.
     const waitMs = this.#waitMs(error, error.heldBack ? 0 : record.attempts);
@@ -214,7 +244,12 @@ export class OutboxSender {
       { ...factsOf(record), ...errorFacts(error), retryInMs: waitMs },
       "reply not sent, will be tried again",
     );
-    const updated = { ...record, attempts: record.attempts + (error.heldBack ? 0 : 1), uncertainSinceMs, problem };
+    const updated = {
+      ...record,
+      attempts: record.attempts + (error.heldBack ? 0 : 1),
+      uncertainSinceMs,
+      problem,
+    };
     onWait(waitMs);
     await store.retryOutbox({ token, record: updated }, nowMs + waitMs);
     return undefined;
@@ -230,7 +265,9 @@ export class OutboxSender {
     const leftMs = lease.untilMs - this.#clock.monotonic() - leaseMarginMs;
     if (leftMs <= 0) return "taken over";
     const sending = new AbortController();
-    const cancel = this.#clock.after(Math.min(this.#options.deadlineMs ?? 8_000, leftMs), () => sending.abort());
+    const cancel = this.#clock.after(Math.min(this.#options.deadlineMs ?? 8_000, leftMs), () =>
+      sending.abort(),
+    );
     this.#sending.add(sending);
     let progress = 0;
     const onProgress = (cards: number): void => void (progress = cards);
@@ -262,12 +299,18 @@ export class OutboxSender {
   /** Whether the reply is given up; logged without its content. */
   #isHopeless(record: OutboxRecord, error: FeishuError): boolean {
     const tooOld =
-      this.#clock.now() - (record.againAtMs ?? record.createdAtMs) > (this.#options.maxAgeMs ?? 72 * hourMs);
+      this.#clock.now() - (record.againAtMs ?? record.createdAtMs) >
+      (this.#options.maxAgeMs ?? 72 * hourMs);
     // An operator can repair the app; until then its replies wait.
     const mayPass = error.retryable || error.kind === "cancelled" || error.kind === "app_setup";
     const isStrange = strangeKinds.has(error.kind) && record.attempts + 1 < maxUnknownAttempts;
     const given = mayPass ? tooOld : !isStrange;
-    if (given) this.#logger.error({ ...factsOf(record), ...errorFacts(error), deadLetter: true }, "reply given up");
+    if (given) {
+      this.#logger.error(
+        { ...factsOf(record), ...errorFacts(error), deadLetter: true },
+        "reply given up",
+      );
+    }
     return given;
   }
 
@@ -275,7 +318,10 @@ export class OutboxSender {
     // Our own shutdown aborted the call, so the next attempt need not wait.
     if (error.kind === "cancelled" && this.#closing) return 0;
     const delayMs = this.#delaysMs[Math.min(attempts, this.#delaysMs.length - 1)] ?? 0;
-    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + this.#random.fraction() * 0.4)));
+    return Math.max(
+      error.retryAfterMs,
+      Math.round(delayMs * (0.8 + this.#random.fraction() * 0.4)),
+    );
   }
 }
 
@@ -286,7 +332,14 @@ const otherWorkerMs = 10_000;
 function noCredentials(): FeishuError {
   const reason = "no credentials for this app";
   const waiting = { retryAfterMs: otherWorkerMs, heldBack: true };
-  return new FeishuError({ api: "outbox", kind: "app_setup", code: 0, httpStatus: 0, reason, ...waiting });
+  return new FeishuError({
+    api: "outbox",
+    kind: "app_setup",
+    code: 0,
+    httpStatus: 0,
+    reason,
+    ...waiting,
+  });
 }
 
 /** One delivery of one reply. */
@@ -340,7 +393,18 @@ async function opened(delivery: Delivery, view: ReplyView): Promise<Finish> {
   const reply = known ?? (await newReply(api, { session, replyId, target }, clock.now()));
   const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply, clock });
   const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(delivery, view);
-  const cards = new ReplyCards({ api, record, target, uuid, images, clock, random, signal, traceparent, handover });
+  const cards = new ReplyCards({
+    api,
+    record,
+    target,
+    uuid,
+    images,
+    clock,
+    random,
+    signal,
+    traceparent,
+    handover,
+  });
   return { ...delivery, view, record, cards };
 }
 
@@ -363,7 +427,8 @@ async function imagesOf(delivery: Delivery, view: ReplyView): Promise<Map<string
       continue;
     }
     const key = await imageOf(api, reference, waiting).catch((error: unknown) => {
-      const mayPass = error instanceof FeishuError && (error.retryable || error.kind === "cancelled");
+      const mayPass =
+        error instanceof FeishuError && (error.retryable || error.kind === "cancelled");
       if (isPatient && mayPass) throw error;
       logger.warn({ err: error }, "image not shown");
       return null;
@@ -399,7 +464,9 @@ async function remoteImagesOf(
  * is there without its images; this uploads them again, once.
  */
 async function finishWithNewImages(finish: Finish): Promise<void> {
-  for (const reference of imageRefsIn(finish.view.answer)) await finish.imageOf?.forget?.(finish.api, reference);
+  for (const reference of imageRefsIn(finish.view.answer)) {
+    await finish.imageOf?.forget?.(finish.api, reference);
+  }
   await finishCards(await opened(finish, finish.view));
 }
 
@@ -409,12 +476,21 @@ async function finishCards(finish: Finish): Promise<void> {
   try {
     await cards.finish(view);
   } catch (error) {
-    if (error instanceof FencedOut || error instanceof LedgerFailure || !mayTextHelp(error)) throw error;
-    const facts = error instanceof FeishuError ? { kind: error.kind, code: error.code } : { err: error };
+    if (error instanceof FencedOut || error instanceof LedgerFailure || !mayTextHelp(error)) {
+      throw error;
+    }
+    const facts =
+      error instanceof FeishuError ? { kind: error.kind, code: error.code } : { err: error };
     logger.warn({ session: lease.record.session, ...facts }, "no card, sending text");
     if (isKind(error, "content_blocked") && record.isVisible) {
       // People see the card already, so the card says what happened.
-      return await cards.finish({ ...view, answer: blockedText, thinking: "", tools: [], state: "failed" });
+      return await cards.finish({
+        ...view,
+        answer: blockedText,
+        thinking: "",
+        tools: [],
+        state: "failed",
+      });
     }
     // The mode is stored first: after a crash the text is repeated under the same `uuid`, not the card.
     record.mode = "text";
@@ -442,7 +518,9 @@ const missingScopeCodes: ReadonlySet<number> = new Set([99991672, 99991679]);
 function mayTextHelp(error: unknown): boolean {
   // An error of our own while drawing a card must not leave the person without the answer.
   if (!(error instanceof FeishuError)) return true;
-  return textMayHelp.has(error.kind) || (error.kind === "app_setup" && missingScopeCodes.has(error.code));
+  return (
+    textMayHelp.has(error.kind) || (error.kind === "app_setup" && missingScopeCodes.has(error.code))
+  );
 }
 
 /** Removes from the cards what they show of the answer, where the platform permits it, and sends the text. */
@@ -450,7 +528,9 @@ async function sendAsText(finish: Finish): Promise<void> {
   try {
     await finish.cards.retire(finish.view.language);
   } catch (error) {
-    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
+    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") {
+      throw error;
+    }
   }
   await sendPlain(finish);
 }
@@ -473,9 +553,13 @@ async function sendPlain(delivery: Delivery): Promise<string[]> {
   try {
     return [await sendForm(delivery, body, uuid)];
   } catch (error) {
-    if (!isKind(error, "content_blocked", "bad_request", "card_invalid", "card_full", "too_long")) throw error;
+    if (!isKind(error, "content_blocked", "bad_request", "card_invalid", "card_full", "too_long")) {
+      throw error;
+    }
     if (error.kind === "content_blocked") {
-      return [await sendForm(delivery, { text: blockedText, format: "text" }, derivedUuid(uuid, "b"))];
+      return [
+        await sendForm(delivery, { text: blockedText, format: "text" }, derivedUuid(uuid, "b")),
+      ];
     }
     return [await sendForm(delivery, { text, format: "text" }, derivedUuid(uuid, "t"))];
   }
@@ -502,16 +586,23 @@ async function wasSent({ api, lease, signal, logger, clock }: Delivery): Promise
 }
 
 /** Sends one form of the reply: as an answer, or to the chat when the message is gone or there is none. Returns its id. */
-async function sendForm({ api, lease, signal }: Delivery, body: MessageBody, uuid: string): Promise<string> {
+async function sendForm(
+  { api, lease, signal }: Delivery,
+  body: MessageBody,
+  uuid: string,
+): Promise<string> {
   const { target, traceparent } = lease.record;
   const { chatId, messageId, inThread } = target;
   const call: CallOptions = { signal, traceparent };
   if (messageId !== "") {
     try {
-      return (await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call)).messageId;
+      return (await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call))
+        .messageId;
     } catch (error) {
       if (!isKind(error, "target_gone")) throw error;
     }
   }
-  return (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)).messageId;
+  return (
+    await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)
+  ).messageId;
 }

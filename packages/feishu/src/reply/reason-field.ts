@@ -21,7 +21,11 @@ export async function addReasonField(
   { api, clock }: { api: FeishuApi; clock: Clock },
   { messageId, turn }: { messageId: string; turn: string },
 ): Promise<void> {
-  const params = { type: "insert_after", target_element_id: "footer", elements: [reasonField(turn)] };
+  const params = {
+    type: "insert_after",
+    target_element_id: "footer",
+    elements: [reasonField(turn)],
+  };
   const actions = [{ action: "add_elements", params }];
   const cardId = await api.cards.idOf(messageId);
   for (let tries = 0; ; tries += 1) {

@@ -30,7 +30,11 @@ describe("a plain reply that is refused", () => {
     ["to a chat", { toChat: true }],
     ["to the chat of a recalled message", { recalled: true }],
   ])("tells that its content was blocked, or comes without its form: %s", async (_where, of) => {
-    for (const code of [230022, 230028]) expect(await delivered("secret", code, of)).toContain("content policy");
-    for (const code of [230001, 230025, 230099]) expect(await delivered("# Title", code, of)).toBe("# Title");
+    for (const code of [230022, 230028]) {
+      expect(await delivered("secret", code, of)).toContain("content policy");
+    }
+    for (const code of [230001, 230025, 230099]) {
+      expect(await delivered("# Title", code, of)).toBe("# Title");
+    }
   });
 });

@@ -1,5 +1,12 @@
 import { createHash } from "node:crypto";
-import { pause, type Random, type Clock, type ReplyLanguage, type ReplyView, type ShownTool } from "@larkline/protocol";
+import {
+  pause,
+  type Random,
+  type Clock,
+  type ReplyLanguage,
+  type ReplyView,
+  type ShownTool,
+} from "@larkline/protocol";
 import type { AskedInReply, CardEntry, OutboxTarget } from "@larkline/store";
 import type { RatePriority } from "@larkline/store/platform";
 import { askElements, withReasonForm } from "../cards/ask-in-reply.ts";
@@ -17,7 +24,13 @@ import {
   type RenderedCard,
 } from "../cards/card.ts";
 import { replacedCard, textFollowsCard } from "../cards/notice-cards.ts";
-import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type FeishuApi } from "../feishu-api.ts";
+import {
+  clockSkewMs,
+  derivedUuid,
+  receiverOf,
+  uuidProtectionMs,
+  type FeishuApi,
+} from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, isKind } from "../transport/error.ts";
 import type { CardHandover, ReplyRecord } from "./reply-record.ts";
@@ -52,10 +65,16 @@ export async function sendFileMessage(
   const { chatId, messageId, inThread } = target;
   const body = { messageType: "file" as const, content: JSON.stringify({ file_key: key }) };
   const toChat = async (): Promise<string> =>
-    (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)).messageId;
+    (
+      await api.messages.send(
+        { ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") },
+        call,
+      )
+    ).messageId;
   if (messageId === "") return await toChat();
   try {
-    return (await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call)).messageId;
+    return (await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call))
+      .messageId;
   } catch (error) {
     if (!isKind(error, "target_gone")) throw error;
     return await toChat();
@@ -130,7 +149,10 @@ export class ReplyCards {
    * Shows a state of a running reply, with buttons for what its person is asked. Resolves to what of that the card has
    * room for. Rejects with a FeishuError, a FencedOut or a LedgerFailure.
    */
-  async show(view: ReplyView, asks: readonly AskedInReply[] = []): Promise<readonly AskedInReply[]> {
+  async show(
+    view: ReplyView,
+    asks: readonly AskedInReply[] = [],
+  ): Promise<readonly AskedInReply[]> {
     this.#asks = asks;
     // Time that passes is no reason to draw a card anew on which a person may be writing.
     const still = asks.length === 0 ? view : { ...view, tools: view.tools.map(withoutTimes) };
@@ -151,7 +173,9 @@ export class ReplyCards {
 
   /** Replaces every card by a note, because the answer is sent as text. Rejects like `show`. */
   async retire(language: ReplyLanguage): Promise<void> {
-    for (const number of this.#options.record.cards.keys()) await this.#retire(number, textFollowsCard(language));
+    for (const number of this.#options.record.cards.keys()) {
+      await this.#retire(number, textFollowsCard(language));
+    }
   }
 
   async #bring(view: ReplyView, final: boolean): Promise<void> {
@@ -187,7 +211,11 @@ export class ReplyCards {
   async #adapt({ number, error, bytes }: Failure, deaths: Map<number, number>): Promise<boolean> {
     const { record } = this.#options;
     if (error.heldBack) return false;
-    if (isKind(error, "card_full") && bytes > surelySmallBytes && this.#shrinks < answerBytesSteps.length - 1) {
+    if (
+      isKind(error, "card_full") &&
+      bytes > surelySmallBytes &&
+      this.#shrinks < answerBytesSteps.length - 1
+    ) {
       this.#shrinks += 1;
       return true;
     }
@@ -210,7 +238,9 @@ export class ReplyCards {
     switch (this.#style) {
       case "formatted": {
         const keys = [...(this.#options.images?.values() ?? [])];
-        return isKind(error, "card_invalid") && keys.some((key) => typeof key === "string") ? "imageless" : "plain";
+        return isKind(error, "card_invalid") && keys.some((key) => typeof key === "string")
+          ? "imageless"
+          : "plain";
       }
       case "imageless":
         return "plain";
@@ -229,7 +259,14 @@ export class ReplyCards {
     const known: number[] = [];
     if (this.#shrinks === 0) {
       for (const { state, from, to, parts } of this.#options.record.cards) {
-        if (state !== "closed" || from !== (known.at(-1) ?? 0) || to === undefined || to >= answer.length) break;
+        if (
+          state !== "closed" ||
+          from !== (known.at(-1) ?? 0) ||
+          to === undefined ||
+          to >= answer.length
+        ) {
+          break;
+        }
         if (parts["content"] !== hashOf(answer.slice(from, to))) break;
         known.push(to);
       }
@@ -254,14 +291,18 @@ export class ReplyCards {
       let key = record.file?.key;
       if (key === undefined) {
         const bytes = Buffer.from(view.answer.slice(from), "utf8");
-        key = await api.files.uploadFile({ bytes, fileName, fileType: "stream" }, callOf("final", this.#options));
+        key = await api.files.uploadFile(
+          { bytes, fileName, fileType: "stream" },
+          callOf("final", this.#options),
+        );
         await record.putFile({ key });
       }
       const messageId = await this.#sendFile(key, fileName);
       await record.putFile({ key, messageId });
       return true;
     } catch (error) {
-      const isHopeless = error instanceof FeishuError && !error.retryable && error.kind !== "cancelled";
+      const isHopeless =
+        error instanceof FeishuError && !error.retryable && error.kind !== "cancelled";
       if (isHopeless && !error.uncertain) return false;
       throw error;
     }
@@ -274,7 +315,12 @@ export class ReplyCards {
     const call = { signal, traceparent };
     // The platform has forgotten the `uuid`: an earlier attempt may have succeeded without being recorded.
     if (clock.now() - record.createdAtMs >= uuidProtectionMs && messageId !== "") {
-      const request = { chatId, messageId, sinceMs: record.createdAtMs - clockSkewMs, file: { key, name } };
+      const request = {
+        chatId,
+        messageId,
+        sinceMs: record.createdAtMs - clockSkewMs,
+        file: { key, name },
+      };
       const found = await api.history.findReply(request, call).catch((error: unknown) => {
         if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
         return undefined;
@@ -290,7 +336,9 @@ export class ReplyCards {
     const known = this.#options.record.cards[number];
     const closed = closing && known?.state === "closed";
     // While the reply runs a full card is left unchanged as long as its text stays the same.
-    if (closed && view.state === "running" && known.parts["content"] === contentOf(goal)) return undefined;
+    if (closed && view.state === "running" && known.parts["content"] === contentOf(goal)) {
+      return undefined;
+    }
     const { rendered, asked, asking } = this.#draw(goal);
     if (closed && known.parts["card"] === hashOf(rendered.card)) return undefined;
     try {
@@ -314,18 +362,33 @@ export class ReplyCards {
   }
 
   /** With as much of what the person is asked as the card has room for; `asking` is it without an open form. */
-  #draw(goal: Goal): { rendered: RenderedCard; asked: readonly AskedInReply[]; asking?: CardElement } {
+  #draw(goal: Goal): {
+    rendered: RenderedCard;
+    asked: readonly AskedInReply[];
+    asking?: CardElement;
+  } {
     const { view, page, closing } = goal;
     const { images } = this.#options;
     const style = this.#style;
-    const form = { streaming: !closing && !this.#rests(goal), style, ...(images === undefined ? {} : { images }) };
-    for (let asked = closing || style === "bare" ? [] : this.#asks; asked.length > 0; asked = asked.slice(0, -1)) {
+    const form = {
+      streaming: !closing && !this.#rests(goal),
+      style,
+      ...(images === undefined ? {} : { images }),
+    };
+    for (
+      let asked = closing || style === "bare" ? [] : this.#asks;
+      asked.length > 0;
+      asked = asked.slice(0, -1)
+    ) {
       const asks = asked.flatMap(({ approval }, at) => askElements(approval, view, at + 1));
       const rendered = renderCard(view, page, { ...form, asks });
       if (rendered.bytes > maxCardBytes || rendered.elements > maxElements) continue;
       const { card } = rendered;
       const open = asked.toSorted((a, b) => a.reasonAskedAtMs - b.reasonAskedAtMs).at(-1);
-      const withForm = open !== undefined && open.reasonAskedAtMs > 0 ? withReasonForm(card, open.approval) : undefined;
+      const withForm =
+        open !== undefined && open.reasonAskedAtMs > 0
+          ? withReasonForm(card, open.approval)
+          : undefined;
       return { rendered: { ...rendered, card: withForm ?? card }, asked, asking: card };
     }
     return { rendered: renderCard(view, page, form), asked: [] };
@@ -405,7 +468,10 @@ export class ReplyCards {
     };
     if (messageId === "") return await toChat();
     try {
-      return await api.cards.sendReply({ cardId, chatId, messageId, inThread, uuid }, callOf("final", this.#options));
+      return await api.cards.sendReply(
+        { cardId, chatId, messageId, inThread, uuid },
+        callOf("final", this.#options),
+      );
     } catch (error) {
       if (!isKind(error, "target_gone")) throw error;
       if (error.uncertain) this.#unsent.delete(cardId);
@@ -485,7 +551,9 @@ export class ReplyCards {
     const { record } = this.#options;
     const { cuts, number } = goal.page;
     const card = hashOf(rendered.card);
-    if (record.entry(number).parts["card"] !== card) await this.#writer.redraw(number, rendered.card, "final");
+    if (record.entry(number).parts["card"] !== card) {
+      await this.#writer.redraw(number, rendered.card, "final");
+    }
     this.#shown.set(number, shownOf(rendered));
     const { parts, ...measures } = measuresOf(rendered);
     await record.change(number, {
@@ -505,7 +573,11 @@ export class ReplyCards {
     if (state === "dead" || parts["content"] === retired) return;
     try {
       await this.#writer.redraw(number, card, "final");
-      await record.change(number, { state: "closed", streamingSinceMs: 0, parts: { content: retired } });
+      await record.change(number, {
+        state: "closed",
+        streamingSinceMs: 0,
+        parts: { content: retired },
+      });
       this.#shown.delete(number);
     } catch (error) {
       if (!isKind(error, "card_gone", "card_too_old")) throw error;
@@ -530,7 +602,9 @@ function shownAfter(shown: ShownCard, operation: CardOperation, wanted: ShownCar
 }
 
 /** What the ledger keeps of a card. */
-function measuresOf(rendered: RenderedCard): Pick<CardEntry, "bytes" | "elements" | "tables" | "parts"> {
+function measuresOf(
+  rendered: RenderedCard,
+): Pick<CardEntry, "bytes" | "elements" | "tables" | "parts"> {
   const { bytes, elements, tables } = rendered;
   return { bytes, elements, tables, parts: shownOf(rendered).parts };
 }
@@ -574,7 +648,9 @@ export function operationsBetween(shown: ShownCard, wanted: RenderedCard): CardO
     present.add(id);
   }
   const operations: CardOperation[] = actions.length === 0 ? [] : [{ kind: "batch", actions }];
-  if (shown.answer !== wanted.answer) operations.push({ kind: "content", elementId: "answer", content: wanted.answer });
+  if (shown.answer !== wanted.answer) {
+    operations.push({ kind: "content", elementId: "answer", content: wanted.answer });
+  }
   return operations;
 }
 
@@ -637,7 +713,10 @@ function addition(id: string, element: CardElement, present: ReadonlySet<string>
     ? others.find((other) => placeOf(other) > at)
     : others.findLast((other) => placeOf(other) <= at && placeOf(other) >= placeOf("answer"));
   const type = above ? "insert_before" : "insert_after";
-  return { action: "add_elements", params: { type, target_element_id: target ?? "answer", elements: [element] } };
+  return {
+    action: "add_elements",
+    params: { type, target_element_id: target ?? "answer", elements: [element] },
+  };
 }
 
 function change(id: string, element: CardElement): CardAction {
@@ -697,10 +776,20 @@ const structureWaitMs = 30_000;
 /** How a call about a reply's cards is made: it leaves only while the cards are still ours. */
 function callOf(
   priority: RatePriority,
-  { signal, traceparent, record }: { signal: AbortSignal; traceparent?: string | undefined; record: ReplyRecord },
+  {
+    signal,
+    traceparent,
+    record,
+  }: { signal: AbortSignal; traceparent?: string | undefined; record: ReplyRecord },
 ): CallOptions {
   const beforeLeaving = async (): Promise<void> => await record.stillOurs();
-  return { signal, traceparent, priority, maxWaitMs: priority === "frame" ? 0 : structureWaitMs, beforeLeaving };
+  return {
+    signal,
+    traceparent,
+    priority,
+    maxWaitMs: priority === "frame" ? 0 : structureWaitMs,
+    beforeLeaving,
+  };
 }
 
 /** How often one operation was refused, by reason. */
@@ -737,7 +826,11 @@ class CardWriter {
   }
 
   /** Replaces the whole card. */
-  async redraw(number: number, card: Record<string, unknown>, priority: RatePriority): Promise<void> {
+  async redraw(
+    number: number,
+    card: Record<string, unknown>,
+    priority: RatePriority,
+  ): Promise<void> {
     const { api } = this.#options;
     await this.#numbered(number, true, async (id) => {
       await api.cards.update({ ...id, card }, callOf(priority, this.#options));
@@ -750,7 +843,10 @@ class CardWriter {
     const { kind } = operation;
     await this.#numbered(number, kind === "content", async (id) => {
       if (kind === "batch") {
-        await api.cards.batch({ ...id, actions: operation.actions }, callOf("frame", this.#options));
+        await api.cards.batch(
+          { ...id, actions: operation.actions },
+          callOf("frame", this.#options),
+        );
       } else {
         const { elementId, content } = operation;
         // A person waits for the first text, so it is no mere frame.
@@ -764,7 +860,9 @@ class CardWriter {
   /** Enables streaming when it is off or about to end; `more` is set with it. */
   async keepStreaming(number: number, more: { summary?: CardElement | undefined }): Promise<void> {
     const { clock, record } = this.#options;
-    if (clock.now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number, more);
+    if (clock.now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) {
+      await this.#enable(number, more);
+    }
   }
 
   async #enable(number: number, more: { summary?: CardElement | undefined } = {}): Promise<void> {
@@ -846,7 +944,9 @@ class CardWriter {
       throw new FeishuError({ api: "cardkit", kind: "card_gone", code: 0, httpStatus: 0, reason });
     }
     if (next > reservedSequence) {
-      await record.change(number, { reservedSequence: Math.min(maxSequence, next + sequenceBlock - 1) });
+      await record.change(number, {
+        reservedSequence: Math.min(maxSequence, next + sequenceBlock - 1),
+      });
     }
     this.#used.set(cardId, next);
     return next;

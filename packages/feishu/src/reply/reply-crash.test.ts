@@ -38,9 +38,22 @@ async function cardsOf(world: ReplyWorld, turn: Turn, parts: Parts): Promise<Rep
   const { api, ledger } = parts;
   const stored = await ledger.load(session, replyId);
   const reply = stored ?? (await newReply(api, { session, replyId, target }, world.now()));
-  const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply, clock: world.clock });
+  const record = new ReplyRecord({
+    ledger,
+    fence: { epoch: turn.epoch() },
+    reply,
+    clock: world.clock,
+  });
   const { signal } = new AbortController();
-  return new ReplyCards({ api, record, target, uuid, clock: world.clock, random: systemRandom, signal });
+  return new ReplyCards({
+    api,
+    record,
+    target,
+    uuid,
+    clock: world.clock,
+    random: systemRandom,
+    signal,
+  });
 }
 
 /** Types all of the views, or as many as it lives to; resolves when it has ended, one way or the other. */
@@ -175,7 +188,10 @@ describe("a delivery", () => {
   it("as text that dies is repeated, and shows one answer", async () => {
     const world = await replyWorld();
     const body = { code: 99991672, msg: "no scope" };
-    world.simulator.faults.add({ match: { path: /cardkit/ }, action: { kind: "respond", status: 400, body } });
+    world.simulator.faults.add({
+      match: { path: /cardkit/ },
+      action: { kind: "respond", status: 400, body },
+    });
     await atEveryStep(async (fate) => {
       const turn = await world.turn();
       const { parts, met } = mortal(world.parts, fate);

@@ -19,7 +19,9 @@ async function delivered(imageOf: (world: ReplyWorld) => ImageResolver) {
     return await resolve(api, reference, signal);
   };
   const { forget } = resolve;
-  const sender = world.sender({ imageOf: forget === undefined ? counted : Object.assign(counted, { forget }) });
+  const sender = world.sender({
+    imageOf: forget === undefined ? counted : Object.assign(counted, { forget }),
+  });
   const deliveries = await deliverUntilSent(world, turn, sender);
   return { shown: world.shown().map(({ answer }) => answer), asked, deliveries };
 }
@@ -35,14 +37,18 @@ describe("the last frame of an answer that names an image", () => {
       async () =>
         await api.files.uploadImage(png);
     const { shown, deliveries } = await delivered(imageOf);
-    expect(shown).toEqual([expect.stringMatching(/^\*\*Before\*\* !\[bars\]\(img_[\w-]+\) after$/)]);
+    expect(shown).toEqual([
+      expect.stringMatching(/^\*\*Before\*\* !\[bars\]\(img_[\w-]+\) after$/),
+    ]);
     expect(deliveries).toBe(1);
   });
 
   it.each(["too_large", "bad_request", "forbidden", "app_setup"] as const)(
     "has its name at once when the upload is refused for good: %s",
     async (kind) => {
-      const { shown, asked } = await delivered(() => async () => await Promise.reject(failure(kind)));
+      const { shown, asked } = await delivered(
+        () => async () => await Promise.reject(failure(kind)),
+      );
       expect(shown).toEqual(["**Before** bars after"]);
       expect(asked).toBe(1);
     },
@@ -51,7 +57,9 @@ describe("the last frame of an answer that names an image", () => {
   it.each(["unavailable", "rate_limit", "cancelled"] as const)(
     "waits two deliveries for an upload that may succeed, then has the name: %s",
     async (kind) => {
-      const { shown, asked, deliveries } = await delivered(() => async () => await Promise.reject(failure(kind)));
+      const { shown, asked, deliveries } = await delivered(
+        () => async () => await Promise.reject(failure(kind)),
+      );
       expect(shown).toEqual(["**Before** bars after"]);
       expect([asked, deliveries]).toEqual([3, 3]);
     },
@@ -60,7 +68,8 @@ describe("the last frame of an answer that names an image", () => {
   it("has the image, uploaded anew, when the platform does not know its key any more", async () => {
     const imageOf = ({ api }: ReplyWorld): ImageResolver => {
       let isStale = true;
-      const resolve: ImageResolver = async () => (isStale ? "img_v3_stale" : await api.files.uploadImage(png));
+      const resolve: ImageResolver = async () =>
+        isStale ? "img_v3_stale" : await api.files.uploadImage(png);
       return Object.assign(resolve, {
         forget: async () => {
           isStale = false;
@@ -68,7 +77,9 @@ describe("the last frame of an answer that names an image", () => {
       });
     };
     const { shown, deliveries } = await delivered(imageOf);
-    expect(shown).toEqual([expect.stringMatching(/^\*\*Before\*\* !\[bars\]\(img_v3_(?!stale)[\w-]+\) after$/)]);
+    expect(shown).toEqual([
+      expect.stringMatching(/^\*\*Before\*\* !\[bars\]\(img_v3_(?!stale)[\w-]+\) after$/),
+    ]);
     expect(deliveries).toBe(1);
   });
 
@@ -80,7 +91,11 @@ describe("the last frame of an answer that names an image", () => {
 
   it("has names also where the platform takes nothing but plain text", async () => {
     const refuse = ({ simulator, api }: ReplyWorld): ImageResolver => {
-      const action = { kind: "respond", status: 400, body: { code: 200220, msg: "card generation failed" } } as const;
+      const action = {
+        kind: "respond",
+        status: 400,
+        body: { code: 200220, msg: "card generation failed" },
+      } as const;
       simulator.faults.add({ match: { path: /\/cards$/ }, action, times: 2 });
       return async () => await api.files.uploadImage(png);
     };

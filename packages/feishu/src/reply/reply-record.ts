@@ -1,5 +1,12 @@
 import type { Clock } from "@larkline/protocol";
-import type { CardEntry, CardFence, CardLedger, CardReply, OutboxTarget, ReplyMode } from "@larkline/store";
+import type {
+  CardEntry,
+  CardFence,
+  CardLedger,
+  CardReply,
+  OutboxTarget,
+  ReplyMode,
+} from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import type { FeishuApi } from "../feishu-api.ts";
 
@@ -168,7 +175,16 @@ export async function newReply(
 ): Promise<CardReply> {
   const { session, replyId, target } = of;
   const mode = await modeFor(api);
-  return { v: 1, replyId, session, app: target.app, chatId: target.chatId, mode, cards: [], createdAtMs: nowMs };
+  return {
+    v: 1,
+    replyId,
+    session,
+    app: target.app,
+    chatId: target.chatId,
+    mode,
+    cards: [],
+    createdAtMs: nowMs,
+  };
 }
 
 async function modeFor(api: FeishuApi): Promise<ReplyMode> {

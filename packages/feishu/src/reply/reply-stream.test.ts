@@ -22,21 +22,30 @@ const word = fc.constantFrom(
   "\\",
   '"q"',
 );
-const line = fc.array(word, { minLength: 1, maxLength: 20, size: "max" }).map((words) => words.join(" "));
-const lines = fc.array(line, { minLength: 1, maxLength: 60, size: "max" }).map((list) => list.join("\n"));
+const line = fc
+  .array(word, { minLength: 1, maxLength: 20, size: "max" })
+  .map((words) => words.join(" "));
+const lines = fc
+  .array(line, { minLength: 1, maxLength: 60, size: "max" })
+  .map((list) => list.join("\n"));
 const code = lines.map((text) => `\`\`\`\n${text.replaceAll("`", "'")}\n\`\`\``);
 // No letters in the head: it is repeated on every card that the table reaches.
 const table = fc
   .tuple(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 1, max: 80 }), line)
   .map(([width, rows, cell]) => {
-    const row = (text: string): string => `| ${Array.from({ length: width }, () => text).join(" | ")} |`;
+    const row = (text: string): string =>
+      `| ${Array.from({ length: width }, () => text).join(" | ")} |`;
     return [row("#"), row("---"), ...Array.from({ length: rows }, () => row(cell))].join("\n");
   });
 const item = lines.map((text) => text.replaceAll(/^/gm, "- "));
 /** Answers of about 1 to 200 KB. */
 const answers = fc
   .tuple(
-    fc.array(fc.oneof(lines, lines, code, table, item), { minLength: 1, maxLength: 12, size: "max" }),
+    fc.array(fc.oneof(lines, lines, code, table, item), {
+      minLength: 1,
+      maxLength: 12,
+      size: "max",
+    }),
     fc.integer({ min: 1, max: 5 }),
   )
   .map(([blocks, times]) => Array.from({ length: times }, () => blocks.join("\n\n")).join("\n\n"));
@@ -61,7 +70,15 @@ describe("a stream of any form", () => {
         const reply = await newReply(api, { session, replyId, target }, clock.now());
         const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply, clock });
         const { signal } = new AbortController();
-        const cards = new ReplyCards({ api, record, target, uuid, clock, random: systemRandom, signal });
+        const cards = new ReplyCards({
+          api,
+          record,
+          target,
+          uuid,
+          clock,
+          random: systemRandom,
+          signal,
+        });
         for (const prefix of prefixesOf(answer, lengths)) await cards.show(viewOf(prefix));
         await world.sender().deliver(await turn.commit(answered(answer)));
         const shown = world.shown().filter(({ message }) => message.parentId === turn.messageId);

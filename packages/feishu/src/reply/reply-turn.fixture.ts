@@ -78,7 +78,9 @@ export async function beginTurn(facts: TurnFacts): Promise<Turn> {
       const outbox = { ...recordOf(view), ...more };
       const write = { session, epoch, history: [], events: [], seq, more: false, outbox };
       const committed = await store.commit(write);
-      if (!("deliver" in committed) || committed.deliver === undefined) throw new Error("the outbox was not leased");
+      if (!("deliver" in committed) || committed.deliver === undefined) {
+        throw new Error("the outbox was not leased");
+      }
       return committed.deliver;
     },
   };

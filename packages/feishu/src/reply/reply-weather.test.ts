@@ -2,7 +2,13 @@ import type { FaultAction } from "@larkline/simulator";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { expectFinished } from "./live-typing.fixture.ts";
-import { answered, deliverUntilSent, longAnswer, replyWorld, viewOf } from "./reply-world.fixture.ts";
+import {
+  answered,
+  deliverUntilSent,
+  longAnswer,
+  replyWorld,
+  viewOf,
+} from "./reply-world.fixture.ts";
 
 const runs = { numRuns: Number(process.env["RUNS"] ?? 8) };
 
@@ -33,11 +39,13 @@ const places: [path: RegExp, actions: FaultAction[]][] = [
   [/\/reply$/, [...anywhere, refusal(400, 230049)]],
   [/\/cardkit\/|\/im\//, anywhere],
 ];
-const fault = fc
-  .constantFrom(...places)
-  .chain(([path, actions]) =>
-    fc.record({ path: fc.constant(path), action: fc.constantFrom(...actions), times: fc.integer({ min: 1, max: 3 }) }),
-  );
+const fault = fc.constantFrom(...places).chain(([path, actions]) =>
+  fc.record({
+    path: fc.constant(path),
+    action: fc.constantFrom(...actions),
+    times: fc.integer({ min: 1, max: 3 }),
+  }),
+);
 const faults = fc.array(fault, { minLength: 1, maxLength: 6 });
 const answers = fc.array(fc.integer({ min: 1, max: 40_000 }), { minLength: 1, maxLength: 4 });
 
@@ -54,7 +62,9 @@ describe("a reply in bad weather", () => {
           let answer = "";
           for (const [bad, lengths] of phases) {
             const reply = world.live(turn, () => view);
-            for (const { path, action, times } of bad) world.simulator.faults.add({ match: { path }, times, action });
+            for (const { path, action, times } of bad) {
+              world.simulator.faults.add({ match: { path }, times, action });
+            }
             for (const length of lengths) {
               answer = longAnswer(length);
               view = viewOf(answer, { thinking: length % 2 === 0 ? "hm" : "" });

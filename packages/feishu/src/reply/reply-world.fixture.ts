@@ -67,11 +67,20 @@ export interface ReplyWorldOptions extends SimulatedApiOptions {
 /** What a person reads of a card: its answer, and nothing around it. */
 function answerOn(json: unknown): string {
   const elements = json as {
-    body?: { elements?: { element_id?: string; tag?: string; content?: string; text?: { content?: string } }[] };
+    body?: {
+      elements?: {
+        element_id?: string;
+        tag?: string;
+        content?: string;
+        text?: { content?: string };
+      }[];
+    };
   }; // what the simulator shows was checked by it
   const shown = elements.body?.elements ?? [];
   const answer =
-    shown.find(({ element_id: id }) => id === "answer") ?? shown.find(({ tag }) => tag === "div") ?? shown[0];
+    shown.find(({ element_id: id }) => id === "answer") ??
+    shown.find(({ tag }) => tag === "div") ??
+    shown[0];
   return answer?.content ?? answer?.text?.content ?? "";
 }
 
@@ -104,7 +113,10 @@ function startOf(of: Turn, view: () => ReplyView): ReplyStart {
 }
 
 /** Makes the writers of a process; a test may put something of its own in between. */
-function writersWith(parts: Parts, { appId, logger, clock }: { appId: string; logger: FeishuLogger; clock: Clock }) {
+function writersWith(
+  parts: Parts,
+  { appId, logger, clock }: { appId: string; logger: FeishuLogger; clock: Clock },
+) {
   function live(of: Turn, view: () => ReplyView, more: Partial<Parts> = {}) {
     const replies = liveReplies(more);
     return opened(replies.open(startOf(of, view)));
@@ -162,7 +174,12 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
   async function turn(of: { messageId?: string; inThread?: boolean } = {}): Promise<Turn> {
     turns += 1;
     const messageId = of.messageId ?? (await say());
-    const target = { app: appId, chatId, messageId, inThread: of.inThread ?? options.inThread ?? false };
+    const target = {
+      app: appId,
+      chatId,
+      messageId,
+      inThread: of.inThread ?? options.inThread ?? false,
+    };
     return await beginTurn({ store, now, session: `s${turns}`, sender: person.openId, target });
   }
 
@@ -188,7 +205,11 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
 }
 
 /** Tries the reply again and again as time goes by, as the sweeper does; tells how often. */
-export async function deliverUntilSent(world: ReplyWorld, of: Turn, by = world.sender()): Promise<number> {
+export async function deliverUntilSent(
+  world: ReplyWorld,
+  of: Turn,
+  by = world.sender(),
+): Promise<number> {
   const { store, forward } = world;
   for (let deliveries = 0; deliveries <= 12; deliveries += 1) {
     if ((await store.summary(of.session)).unsent === 0) return deliveries;
@@ -217,7 +238,9 @@ export async function until(fact: () => boolean | Promise<boolean>): Promise<voi
 
 /** What a card must never have seen: two operations with one number, or one that is not higher. */
 export function sequencesOf(card: SimCard): number[] {
-  return card.operations.flatMap(({ sequence, code }) => (sequence === undefined || code !== 0 ? [] : [sequence]));
+  return card.operations.flatMap(({ sequence, code }) =>
+    sequence === undefined || code !== 0 ? [] : [sequence],
+  );
 }
 
 /** Letters and digits only: what rendering neither adds nor loses. */

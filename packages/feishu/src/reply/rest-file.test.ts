@@ -1,6 +1,12 @@
 import { describe, expect, it } from "vitest";
 import { typing } from "./live-typing.fixture.ts";
-import { answered, deliverUntilSent, lettersOf, longAnswer, viewOf } from "./reply-world.fixture.ts";
+import {
+  answered,
+  deliverUntilSent,
+  lettersOf,
+  longAnswer,
+  viewOf,
+} from "./reply-world.fixture.ts";
 import { replacing } from "../simulated-api.fixture.ts";
 
 const answer = longAnswer(140_000);
@@ -10,7 +16,10 @@ const upload = /\/im\/v1\/files$/;
 type World = Awaited<ReturnType<typeof typing>>;
 
 /** What people read: all cards, and the file below them. */
-function read({ world, simulator }: World): { cards: string[]; files: { name: string; text: string }[] } {
+function read({ world, simulator }: World): {
+  cards: string[];
+  files: { name: string; text: string }[];
+} {
   const shown = world.shown();
   const files = shown.flatMap(({ message }) => {
     if (message.messageType !== "file") return [];
@@ -58,21 +67,38 @@ describe("an answer that fills more cards than it may", () => {
     const world = await typing();
     world.show(answer, { maxCards });
     await expect.poll(() => world.world.cards().length).toBe(maxCards);
-    await expect.poll(() => JSON.stringify(world.world.cards().at(-1)?.json)).toContain("will come as a file");
+    await expect
+      .poll(() => JSON.stringify(world.world.cards().at(-1)?.json))
+      .toContain("will come as a file");
     await world.reply.release();
     expect(read(world).files).toEqual([]);
   });
 
   it.each([
-    { what: "the upload is refused for a moment", path: upload, action: { kind: "respond", status: 503 }, uploads: 2 },
-    { what: "the answer to the upload is lost", path: upload, action: { kind: "lose_response" }, uploads: 2 },
+    {
+      what: "the upload is refused for a moment",
+      path: upload,
+      action: { kind: "respond", status: 503 },
+      uploads: 2,
+    },
+    {
+      what: "the answer to the upload is lost",
+      path: upload,
+      action: { kind: "lose_response" },
+      uploads: 2,
+    },
     {
       what: "the send is refused for a moment",
       path: /\/reply$/,
       action: { kind: "respond", status: 503 },
       uploads: 1,
     },
-    { what: "the answer to the send is lost", path: /\/reply$/, action: { kind: "lose_response" }, uploads: 1 },
+    {
+      what: "the answer to the send is lost",
+      path: /\/reply$/,
+      action: { kind: "lose_response" },
+      uploads: 1,
+    },
   ] as const)("is sent once when $what", async ({ path, action, uploads }) => {
     const world = await typing({ api: { retry: { attempts: 1 } } });
     // The cards are sent with `/reply` as well, so they are all there before.
@@ -109,7 +135,11 @@ describe("an answer that fills more cards than it may", () => {
 
   it("is all on cards when the app may not upload files", async () => {
     const world = await typing();
-    const action = { kind: "respond", status: 400, body: { code: 99991672, msg: "no right" } } as const;
+    const action = {
+      kind: "respond",
+      status: 400,
+      body: { code: 99991672, msg: "no right" },
+    } as const;
     world.simulator.faults.add({ match: { path: upload }, action });
     await world.finish(answer, { maxCards });
     const { cards, files } = read(world);

@@ -40,7 +40,11 @@ describe("status reactions", () => {
 
   it("do not stay when they are taken back while they are on their way", async () => {
     const { here, elsewhere, simulator, messageId, shown } = await reactionsOfTwoProcesses();
-    simulator.faults.add({ match: { path: /\/reactions$/ }, times: 1, action: { kind: "delay", delayMs: 60 } });
+    simulator.faults.add({
+      match: { path: /\/reactions$/ },
+      times: 1,
+      action: { kind: "delay", delayMs: 60 },
+    });
     const adding = here.add(messageId, "queued");
     await elsewhere.remove(messageId, "queued");
     await adding;
@@ -55,15 +59,18 @@ describe("status reactions", () => {
     expect(simulator.apiCalls.filter(({ path }) => path.includes("reactions"))).toEqual([]);
   });
 
-  it.each([231001, 231003, 231008, 231018, 99991672])("fail nothing when they are refused: %d", async (code) => {
-    const { here, messageId, shown, refuse, lines } = await reactionsOfTwoProcesses();
-    const heal = refuse(code);
-    await here.add(messageId, "typing");
-    await here.remove(messageId, "typing");
-    heal();
-    expect(shown()).toEqual([]);
-    expect(lines).toEqual([expect.objectContaining({ code })]);
-  });
+  it.each([231001, 231003, 231008, 231018, 99991672])(
+    "fail nothing when they are refused: %d",
+    async (code) => {
+      const { here, messageId, shown, refuse, lines } = await reactionsOfTwoProcesses();
+      const heal = refuse(code);
+      await here.add(messageId, "typing");
+      await here.remove(messageId, "typing");
+      heal();
+      expect(shown()).toEqual([]);
+      expect(lines).toEqual([expect.objectContaining({ code })]);
+    },
+  );
 
   it("fail nothing when what was added cannot be noted", async () => {
     const { here, messageId, lookups, lines } = await reactionsOfTwoProcesses();

@@ -7,7 +7,10 @@ import type { FeishuLogger } from "../transport/sdk.ts";
 export type ReactionPurpose = "queued" | "typing";
 
 /** Emoji types of the platform ("Reaction emoji"). */
-const emojiOf: Readonly<Record<ReactionPurpose, string>> = { queued: "OneSecond", typing: "Typing" };
+const emojiOf: Readonly<Record<ReactionPurpose, string>> = {
+  queued: "OneSecond",
+  typing: "Typing",
+};
 
 /** How long the id of a reaction is kept. */
 const keptMs = 24 * 3_600_000;
@@ -26,7 +29,15 @@ export class StatusReactions {
   readonly #lookups: LookupCache;
   readonly #logger: FeishuLogger;
 
-  constructor({ api, lookups, logger }: { api: FeishuApi; lookups: LookupCache; logger: FeishuLogger }) {
+  constructor({
+    api,
+    lookups,
+    logger,
+  }: {
+    api: FeishuApi;
+    lookups: LookupCache;
+    logger: FeishuLogger;
+  }) {
     this.#api = api;
     this.#lookups = lookups;
     this.#logger = logger;
@@ -36,9 +47,13 @@ export class StatusReactions {
     const key = this.#keyOf(messageId, purpose);
     try {
       if ((await this.#lookups.get(`${key}:over`)) !== undefined) return;
-      const reactionId = await this.#api.messages.addReaction(messageId, emojiOf[purpose], { priority: "frame" });
+      const reactionId = await this.#api.messages.addReaction(messageId, emojiOf[purpose], {
+        priority: "frame",
+      });
       await this.#lookups.set(key, reactionId, keptMs);
-      if ((await this.#lookups.get(`${key}:over`)) !== undefined) await this.#takeBack(messageId, key);
+      if ((await this.#lookups.get(`${key}:over`)) !== undefined) {
+        await this.#takeBack(messageId, key);
+      }
     } catch (error) {
       this.#failed(error);
     }
@@ -66,6 +81,11 @@ export class StatusReactions {
 
   #failed(error: unknown): void {
     if (!(error instanceof FeishuError)) this.#logger.warn({ err: error }, "reaction not changed");
-    else this.#logger.debug({ api: error.api, kind: error.kind, code: error.code }, "reaction not changed");
+    else {
+      this.#logger.debug(
+        { api: error.api, kind: error.kind, code: error.code },
+        "reaction not changed",
+      );
+    }
   }
 }

@@ -42,7 +42,9 @@ describe("a reply that is typed", () => {
     const frames = (card?.frames ?? []).map(({ text }) => text);
     expect(frames.at(-1)).toBe("One, two, three");
     for (const [index, text] of frames.slice(1).entries()) expect(text).toContain(frames[index]);
-    const sequences = (card?.operations ?? []).flatMap(({ sequence }) => (sequence === undefined ? [] : [sequence]));
+    const sequences = (card?.operations ?? []).flatMap(({ sequence }) =>
+      sequence === undefined ? [] : [sequence],
+    );
     expect(sequences.length).toBeGreaterThan(2);
     expect(sequences).toEqual([...new Set(sequences)].toSorted((left, right) => left - right));
     expect(card?.streaming).toBe(false);
@@ -56,7 +58,10 @@ describe("a reply that is typed", () => {
     const tool = { id: "c1", name: "search", state: "running", startedAtMs: 1 } as const;
     show("", { thinking: "hm, well", tools: [tool] });
     await until(() => JSON.stringify(cards()[0]?.json ?? {}).includes("search"));
-    show("Found", { thinking: "hm, well", tools: [{ ...tool, state: "done", elapsedMs: 5, output: "42" }] });
+    show("Found", {
+      thinking: "hm, well",
+      tools: [{ ...tool, state: "done", elapsedMs: 5, output: "42" }],
+    });
     await until(() => textOf(world) === "Found");
     expect(cards()[0]?.operations.map(({ op }) => op)).not.toContain("update");
     await finish("Found it");
@@ -70,7 +75,9 @@ describe("a reply that is typed", () => {
     const answer = `${longAnswer(24_000)}\n\n${table}\n\n${code}\n\n${longAnswer(32_000, "排队的消息")}`;
     for (let length = 0; length < answer.length; length += 2_500) {
       show(answer.slice(0, length));
-      const shownLetters = lettersOf(answer.slice(Math.max(0, length - 500), Math.max(0, length - 300)));
+      const shownLetters = lettersOf(
+        answer.slice(Math.max(0, length - 500), Math.max(0, length - 300)),
+      );
       await until(() => lettersOf(textOf(world)).includes(shownLetters));
     }
     await finish(answer);
@@ -97,7 +104,8 @@ describe("a reply that is typed", () => {
     show(second);
     await until(
       () =>
-        lettersOf(shown()[1]?.answer ?? "").startsWith("Paragraph") && shown()[0]?.answer.includes("另一个") === true,
+        lettersOf(shown()[1]?.answer ?? "").startsWith("Paragraph") &&
+        shown()[0]?.answer.includes("另一个") === true,
     );
     await until(() => shown()[1]?.answer.includes("另一个") === true);
     await finish(second);
@@ -113,7 +121,11 @@ describe("a reply that is typed", () => {
     show(threeCards);
     await until(() => shown().length === 3);
     await finish("Short");
-    expect(shown().map(({ answer }) => answer.includes("Paragraph"))).toEqual([false, false, false]);
+    expect(shown().map(({ answer }) => answer.includes("Paragraph"))).toEqual([
+      false,
+      false,
+      false,
+    ]);
     expect(shown()[0]?.answer).toBe("Short");
     expect(world.cards().every(({ streaming }) => !streaming)).toBe(true);
     expect(await world.unsent(turn)).toBe(0);
@@ -142,7 +154,11 @@ describe("a reply that is typed", () => {
       show("one");
       await reads("one");
       const body = { code, msg: "card streaming timeout" };
-      simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "respond", status: 400, body } });
+      simulator.faults.add({
+        match: { path: /\/content$/ },
+        times: 1,
+        action: { kind: "respond", status: 400, body },
+      });
       show("one two");
       await reads("one two");
       expect(cards()[0]?.operations.map(({ op }) => op)).toContain("settings");
@@ -183,24 +199,35 @@ describe("a reply that is typed", () => {
     show("one");
     await reads("one");
     const body = { code: 200810, msg: "ErrCode: 11310; ErrMsg: card action is lock;" };
-    simulator.faults.add({ match: { path: cardCalls }, times: 3, action: { kind: "respond", status: 400, body } });
+    simulator.faults.add({
+      match: { path: cardCalls },
+      times: 3,
+      action: { kind: "respond", status: 400, body },
+    });
     show("one two");
     await reads("one two");
   });
 
-  it.each([200740, 200750])("continues with a new card when the old one is gone: %d", async (code) => {
-    const { world, turn, show, reads, simulator, shown, finish } = await typing();
-    show("one");
-    await reads("one");
-    const [old] = shown();
-    await simulator.recall(old?.message.messageId ?? "", { by: "group_owner" });
-    const body = { code, msg: "card entity" };
-    simulator.faults.add({ match: { path: cardCalls }, times: 1, action: { kind: "respond", status: 400, body } });
-    show("one two");
-    await reads("one two");
-    await finish("one two three");
-    await expectFinished(world, turn, "one two three");
-  });
+  it.each([200740, 200750])(
+    "continues with a new card when the old one is gone: %d",
+    async (code) => {
+      const { world, turn, show, reads, simulator, shown, finish } = await typing();
+      show("one");
+      await reads("one");
+      const [old] = shown();
+      await simulator.recall(old?.message.messageId ?? "", { by: "group_owner" });
+      const body = { code, msg: "card entity" };
+      simulator.faults.add({
+        match: { path: cardCalls },
+        times: 1,
+        action: { kind: "respond", status: 400, body },
+      });
+      show("one two");
+      await reads("one two");
+      await finish("one two three");
+      await expectFinished(world, turn, "one two three");
+    },
+  );
 
   it.each([300313, 300314, 300315, 300121, 300301])(
     "draws the card anew when a part of it is not as it was: %d",
@@ -210,7 +237,11 @@ describe("a reply that is typed", () => {
       await reads("one");
       const body = { code, msg: "element" };
       const path = /\/(?:content|batch_update)$/;
-      simulator.faults.add({ match: { path }, times: 1, action: { kind: "respond", status: 400, body } });
+      simulator.faults.add({
+        match: { path },
+        times: 1,
+        action: { kind: "respond", status: 400, body },
+      });
       show("one **two**", { thinking: "hm" });
       await reads("one **two**");
       expect(JSON.stringify(cards()[0]?.json)).toContain('"element_id":"thinking"');
@@ -262,12 +293,16 @@ describe("a reply that is typed", () => {
     ["the creation", /\/cardkit\/v1\/cards$/],
   ])("shows one answer although the platform's word on %s got lost", async (_what, path) => {
     for (const duplicateCardUuid of ["success", "conflict", "behind"] as const) {
-      const { world, turn, show, simulator, cards } = await typing({ simulator: { duplicateCardUuid } });
+      const { world, turn, show, simulator, cards } = await typing({
+        simulator: { duplicateCardUuid },
+      });
       simulator.faults.add({ match: { path }, times: 2, action: { kind: "lose_response" } });
       show("one");
       await until(() => textOf(world) === "one");
       show("one two", { thinking: "hm" });
-      await until(() => textOf(world) === "one two" && JSON.stringify(cards()[0]?.json ?? {}).includes("hm"));
+      await until(
+        () => textOf(world) === "one two" && JSON.stringify(cards()[0]?.json ?? {}).includes("hm"),
+      );
       const lease = await turn.commit(answered("one two three", { thinking: "hm" }));
       await world.sender().deliver(lease);
       await deliverUntilSent(world, turn);

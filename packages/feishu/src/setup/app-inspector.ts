@@ -1,5 +1,12 @@
 import { connect } from "node:net";
-import { deadline, parserOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import {
+  deadline,
+  parserOf,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+} from "@larkline/protocol";
 import type { TokenSource } from "@larkline/store/platform";
 import { Type, type Static, type TSchema } from "@larkline/protocol/type";
 import { ApiCaller, maxListed, withCallContext } from "../transport/api-call.ts";
@@ -63,7 +70,13 @@ export class AppInspector {
   readonly #caller: ApiCaller;
 
   constructor(options: AppInspectorOptions) {
-    const { appId, appSecret, timeoutMs = 4_000, clock = systemClock, random = systemRandom } = options;
+    const {
+      appId,
+      appSecret,
+      timeoutMs = 4_000,
+      clock = systemClock,
+      random = systemRandom,
+    } = options;
     // One process looks for a moment: the caller's own memory of its token is enough.
     const tokenCache: TokenSource = { get: async (_name, fetch) => (await fetch()).value };
     const baseUrl = baseUrlOf(options.domain);
@@ -72,11 +85,22 @@ export class AppInspector {
     this.#timeoutMs = timeoutMs;
     this.#clock = clock;
     const own = { logger: noLogger, clock, random };
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, ...own });
+    this.#caller = new ApiCaller({
+      appId,
+      appSecret,
+      baseUrl,
+      tokenCache,
+      timeoutMs,
+      retry,
+      ...own,
+    });
   }
 
   async bot(signal?: AbortSignal): Promise<InspectedBot> {
-    const { bot } = await this.#read({ api: "bot.info", url: "/open-apis/bot/v3/info", schema: Bot }, signal);
+    const { bot } = await this.#read(
+      { api: "bot.info", url: "/open-apis/bot/v3/info", schema: Bot },
+      signal,
+    );
     const status = botStatuses[bot.activate_status ?? -1] ?? "unknown";
     return { openId: bot.open_id, name: bot.app_name ?? "", status };
   }
@@ -84,8 +108,13 @@ export class AppInspector {
   /** The scopes that are granted. */
   async grantedScopes(signal?: AbortSignal): Promise<ReadonlySet<string>> {
     const url = "/open-apis/application/v6/scopes";
-    const { data } = await this.#read({ api: "application.scope.list", url, schema: Scopes }, signal);
-    const own = data.scopes.filter((one) => one.grant_status === granted && one.scope_type !== "user");
+    const { data } = await this.#read(
+      { api: "application.scope.list", url, schema: Scopes },
+      signal,
+    );
+    const own = data.scopes.filter(
+      (one) => one.grant_status === granted && one.scope_type !== "user",
+    );
     return new Set(own.map(({ scope_name: name }) => name));
   }
 
@@ -98,7 +127,10 @@ export class AppInspector {
     const callbacks = info?.subscribed_callbacks;
     if (version === "") return { published: false, events: undefined, callbacks };
     const versionUrl = `${application}/app_versions/${encodeURIComponent(version)}?lang=zh_cn`;
-    const found = await this.#read({ api: "application.version.get", url: versionUrl, schema: Version }, signal);
+    const found = await this.#read(
+      { api: "application.version.get", url: versionUrl, schema: Version },
+      signal,
+    );
     const events = found.data.app_version.event_infos?.map(({ event_type: type }) => type);
     return { published: true, events, callbacks };
   }
@@ -117,13 +149,19 @@ export class AppInspector {
     const found = await this.#panel(signal);
     const drift = driftOf(wanted, found);
     const byName = new Map(found.map(({ command, command_id: id }) => [command, id]));
-    const idUrl = (name: string): string => `${panelUrl}/${encodeURIComponent(byName.get(name) ?? "")}`;
+    const idUrl = (name: string): string =>
+      `${panelUrl}/${encodeURIComponent(byName.get(name) ?? "")}`;
     // First those that go: the platform takes 100 commands at most.
-    for (const name of drift.unknown) await this.#write({ method: "DELETE", url: idUrl(name) }, signal);
+    for (const name of drift.unknown) {
+      await this.#write({ method: "DELETE", url: idUrl(name) }, signal);
+    }
     for (const entry of wanted) {
       const { name } = entry;
       if (drift.missing.includes(name)) {
-        await this.#write({ method: "POST", url: panelUrl, data: { command: name, ...describedOf(entry) } }, signal);
+        await this.#write(
+          { method: "POST", url: panelUrl, data: { command: name, ...describedOf(entry) } },
+          signal,
+        );
       } else if (drift.changed.includes(name)) {
         await this.#write({ method: "PATCH", url: idUrl(name), data: describedOf(entry) }, signal);
       }
@@ -154,7 +192,10 @@ export class AppInspector {
     if (!parsed.ok || !URL.canParse(parsed.value.data.URL)) {
       throw unreachable("ws.endpoint", "answer without an address");
     }
-    await reach(parsed.value.data.URL, { timeoutMs: this.#timeoutMs, signal: AbortSignal.any(signals) });
+    await reach(parsed.value.data.URL, {
+      timeoutMs: this.#timeoutMs,
+      signal: AbortSignal.any(signals),
+    });
   }
 
   /** The platform's clock: epoch ms, exact to a second. Every answer carries it, also the refusal of a call without a token. */
@@ -179,7 +220,10 @@ export class AppInspector {
   }
 
   async #panel(signal?: AbortSignal): Promise<Static<typeof Panel>["data"]["items"]> {
-    const { data } = await this.#read({ api: "application.slash_command.list", url: panelUrl, schema: Panel }, signal);
+    const { data } = await this.#read(
+      { api: "application.slash_command.list", url: panelUrl, schema: Panel },
+      signal,
+    );
     return data.items;
   }
 
@@ -233,7 +277,9 @@ const Application = Type.Object({
     app: Type.Object({
       online_version_id: Type.Optional(Type.String()),
       callback_info: Type.Optional(
-        Type.Object({ subscribed_callbacks: Type.Optional(Type.Array(Type.String(), { maxItems: maxListed })) }),
+        Type.Object({
+          subscribed_callbacks: Type.Optional(Type.Array(Type.String(), { maxItems: maxListed })),
+        }),
       ),
     }),
   }),
@@ -241,7 +287,9 @@ const Application = Type.Object({
 const Version = Type.Object({
   data: Type.Object({
     app_version: Type.Object({
-      event_infos: Type.Optional(Type.Array(Type.Object({ event_type: Type.String() }), { maxItems: maxListed })),
+      event_infos: Type.Optional(
+        Type.Array(Type.Object({ event_type: Type.String() }), { maxItems: maxListed }),
+      ),
     }),
   }),
 });
@@ -271,7 +319,10 @@ function describedOf({ description: { zh, en } }: PanelEntry) {
   return { description: { default_value: en, i18n: { zh_cn: zh, en_us: en } } };
 }
 
-function driftOf(wanted: readonly PanelEntry[], found: Static<typeof Panel>["data"]["items"]): PanelDrift {
+function driftOf(
+  wanted: readonly PanelEntry[],
+  found: Static<typeof Panel>["data"]["items"],
+): PanelDrift {
   const byName = new Map(found.map((entry) => [entry.command, entry.description]));
   const names = new Set(wanted.map(({ name }) => name));
   const isChanged = ({ name, description: { zh, en } }: PanelEntry): boolean => {
@@ -303,7 +354,10 @@ function unreachable(api: string, reason: string): FeishuError {
 }
 
 /** Resolves when a server accepts TCP connections at the address. */
-async function reach(address: string, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }) {
+async function reach(
+  address: string,
+  { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal },
+) {
   const url = new URL(address);
   const port = Number(url.port) || (url.protocol === "wss:" ? 443 : 80);
   const host = url.hostname.replaceAll(/[[\]]/g, "");
@@ -314,6 +368,8 @@ async function reach(address: string, { timeoutMs, signal }: { timeoutMs: number
       socket.destroy();
       resolve();
     });
-    socket.once("error", () => reject(unreachable("ws.endpoint", `${url.hostname}:${port} cannot be reached`)));
+    socket.once("error", () =>
+      reject(unreachable("ws.endpoint", `${url.hostname}:${port} cannot be reached`)),
+    );
   });
 }

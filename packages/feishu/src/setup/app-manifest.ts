@@ -43,13 +43,19 @@ export const appManifest: AppManifest = {
       name: "im:message.p2p_msg:readonly",
       level: "required",
       coveredBy: ["im:message.p2p_msg"],
-      purpose: { zh: "接收用户发给机器人的单聊消息", en: "Receive what people write to the bot directly" },
+      purpose: {
+        zh: "接收用户发给机器人的单聊消息",
+        en: "Receive what people write to the bot directly",
+      },
     },
     {
       name: "im:message.group_at_msg:readonly",
       level: "required",
       coveredBy: ["im:message.group_at_msg", "im:message.group_at_msg.include_bot:readonly"],
-      purpose: { zh: "接收群聊中 @ 机器人的消息", en: "Receive group messages that mention the bot" },
+      purpose: {
+        zh: "接收群聊中 @ 机器人的消息",
+        en: "Receive group messages that mention the bot",
+      },
     },
     {
       name: "im:message:send_as_bot",
@@ -97,7 +103,10 @@ export const appManifest: AppManifest = {
       name: "contact:user.basic_profile:readonly",
       level: "recommended",
       coveredBy: ["contact:user.base:readonly"],
-      purpose: { zh: "让模型知道群聊中是谁在说话", en: "Tell the model who is speaking in a group" },
+      purpose: {
+        zh: "让模型知道群聊中是谁在说话",
+        en: "Tell the model who is speaking in a group",
+      },
     },
     {
       name: "application:application:self_manage",
@@ -112,7 +121,10 @@ export const appManifest: AppManifest = {
       name: "application:app_slash_command:read",
       level: "recommended",
       coveredBy: [],
-      purpose: { zh: "让 npm run doctor 检查命令面板", en: "Let npm run doctor check the command panel" },
+      purpose: {
+        zh: "让 npm run doctor 检查命令面板",
+        en: "Let npm run doctor check the command panel",
+      },
     },
     {
       name: "application:app_slash_command:write",
@@ -151,7 +163,10 @@ export const appManifest: AppManifest = {
     {
       name: "im.message.recalled_v1",
       level: "recommended",
-      purpose: { zh: "消息被撤回：停止对它的处理", en: "A message was recalled: work on it is stopped" },
+      purpose: {
+        zh: "消息被撤回：停止对它的处理",
+        en: "A message was recalled: work on it is stopped",
+      },
     },
     {
       name: "im.chat.member.bot.added_v1",
@@ -171,7 +186,10 @@ export const appManifest: AppManifest = {
     {
       name: "im.chat.updated_v1",
       level: "recommended",
-      purpose: { zh: "群信息变更：重新读取群信息", en: "A group changed: what is known of it is read again" },
+      purpose: {
+        zh: "群信息变更：重新读取群信息",
+        en: "A group changed: what is known of it is read again",
+      },
     },
     {
       name: "im.message.reaction.created_v1",
@@ -184,21 +202,31 @@ export const appManifest: AppManifest = {
     {
       name: "im.message.reaction.deleted_v1",
       level: "optional",
-      purpose: { zh: "收回这样的打分（feishu.feedback）", en: "A person took such a rating back (feishu.feedback)" },
+      purpose: {
+        zh: "收回这样的打分（feishu.feedback）",
+        en: "A person took such a rating back (feishu.feedback)",
+      },
     },
   ],
   callbacks: [
     {
       name: "card.action.trigger",
       level: "required",
-      purpose: { zh: "用户点击卡片按钮（停止、确认等）", en: "A person pressed a button of a card (stop, approve)" },
+      purpose: {
+        zh: "用户点击卡片按钮（停止、确认等）",
+        en: "A person pressed a button of a card (stop, approve)",
+      },
     },
   ],
 };
 
 /** The scopes of these levels that are neither granted nor covered by a wider one. */
-export function missingScopes(granted: ReadonlySet<string>, levels: readonly ScopeLevel[]): AppScope[] {
+export function missingScopes(
+  granted: ReadonlySet<string>,
+  levels: readonly ScopeLevel[],
+): AppScope[] {
   return appManifest.scopes.filter(
-    ({ name, level, coveredBy }) => levels.includes(level) && ![name, ...coveredBy].some((one) => granted.has(one)),
+    ({ name, level, coveredBy }) =>
+      levels.includes(level) && ![name, ...coveredBy].some((one) => granted.has(one)),
   );
 }

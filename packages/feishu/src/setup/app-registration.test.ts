@@ -1,4 +1,8 @@
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type SimulatorOptions,
+} from "@larkline/simulator";
 import { afterEach, describe, expect, it } from "vitest";
 import { AppInspector } from "./app-inspector.ts";
 import { appManifest, missingScopes } from "./app-manifest.ts";
@@ -10,7 +14,9 @@ afterEach(async () => {
   for (const simulator of open.splice(0)) await simulator.close();
 });
 
-async function start(registration: SimulatorOptions["registration"] = {}): Promise<FeishuSimulator> {
+async function start(
+  registration: SimulatorOptions["registration"] = {},
+): Promise<FeishuSimulator> {
   const simulator = await startFeishuSimulator({
     apps: [],
     registration: { intervalSeconds: 0.02, ...registration },
@@ -37,7 +43,10 @@ async function register(
 describe("registerApp", () => {
   it("creates an app with every scope, event and callback that is asked for by default", async () => {
     const simulator = await start();
-    const created = await register(simulator, ({ url }) => void simulator.registrations.confirm(url));
+    const created = await register(
+      simulator,
+      ({ url }) => void simulator.registrations.confirm(url),
+    );
     expect(created).toMatchObject({ kind: "created", domain: simulator.url });
     if (created.kind !== "created") return;
     const inspector = new AppInspector(created);
@@ -67,9 +76,13 @@ describe("registerApp", () => {
     const simulator = await start();
     simulator.registrations.demandSlowDown(2);
     const startedMs = performance.now();
-    const created = await register(simulator, ({ url }) => void simulator.registrations.confirm(url), {
-      slowDownMs: 150,
-    });
+    const created = await register(
+      simulator,
+      ({ url }) => void simulator.registrations.confirm(url),
+      {
+        slowDownMs: 150,
+      },
+    );
     expect(created.kind).toBe("created");
     // After the first demand at least 150 ms, after the second at least 300 ms: a poll earlier breaks the rule.
     expect(performance.now() - startedMs).toBeGreaterThanOrEqual(440);
@@ -88,7 +101,9 @@ describe("registerApp", () => {
 
   it("says that the person refused", async () => {
     const simulator = await start();
-    expect(await register(simulator, ({ url }) => simulator.registrations.refuse(url))).toEqual({ kind: "denied" });
+    expect(await register(simulator, ({ url }) => simulator.registrations.refuse(url))).toEqual({
+      kind: "denied",
+    });
   });
 
   it("says that the link has expired, whichever side notices first", async () => {
@@ -101,16 +116,26 @@ describe("registerApp", () => {
       action: {
         kind: "respond",
         status: 200,
-        body: { device_code: "unknown", verification_uri_complete: "https://example.com/?user_code=1", interval: 0 },
+        body: {
+          device_code: "unknown",
+          verification_uri_complete: "https://example.com/?user_code=1",
+          interval: 0,
+        },
       },
     });
-    expect(await register(simulator, () => undefined)).toEqual({ kind: "failed", reason: "invalid_grant" });
+    expect(await register(simulator, () => undefined)).toEqual({
+      kind: "failed",
+      reason: "invalid_grant",
+    });
     simulator.faults.add({
       match: { path: "/oauth/v1/app/registration" },
       times: 1,
       action: { kind: "respond", status: 400, body: { error: "expired_token" } },
     });
-    expect(await register(simulator, () => undefined)).toMatchObject({ kind: "failed", reason: "expired_token" });
+    expect(await register(simulator, () => undefined)).toMatchObject({
+      kind: "failed",
+      reason: "expired_token",
+    });
   });
 
   it("continues after polls without an answer, and after an answer that is no JSON", async () => {
@@ -125,7 +150,11 @@ describe("registerApp", () => {
           const match = { path: "/oauth/v1/app/registration" };
           simulator.faults.add({ match, times: 1, action: { kind: "drop" } });
           simulator.faults.add({ match, times: 1, action: { kind: "hang" } });
-          simulator.faults.add({ match, times: 1, action: { kind: "respond", status: 502, body: "<html>" } });
+          simulator.faults.add({
+            match,
+            times: 1,
+            action: { kind: "respond", status: 502, body: "<html>" },
+          });
         },
         { timeoutMs: 2_000 },
       );
@@ -146,10 +175,18 @@ describe("registerApp", () => {
 
   it("says what the server answered when it cannot begin", async () => {
     const simulator = await start();
-    simulator.faults.add({ action: { kind: "respond", status: 403, body: { error: "unsupported_region" } } });
-    expect(await register(simulator, () => undefined)).toEqual({ kind: "failed", reason: "unsupported_region" });
+    simulator.faults.add({
+      action: { kind: "respond", status: 403, body: { error: "unsupported_region" } },
+    });
+    expect(await register(simulator, () => undefined)).toEqual({
+      kind: "failed",
+      reason: "unsupported_region",
+    });
     await simulator.close();
-    expect(await register(simulator, () => undefined)).toEqual({ kind: "failed", reason: "no answer" });
+    expect(await register(simulator, () => undefined)).toEqual({
+      kind: "failed",
+      reason: "no answer",
+    });
   });
 
   it("refuses a link that is no web address", async () => {
@@ -162,7 +199,9 @@ describe("registerApp", () => {
 
 describe("the app manifest", () => {
   it("takes a wider scope for the narrow ones it covers", () => {
-    const names = missingScopes(new Set(["im:message", "im:chat"]), ["required"]).map(({ name }) => name);
+    const names = missingScopes(new Set(["im:message", "im:chat"]), ["required"]).map(
+      ({ name }) => name,
+    );
     expect(names).toContain("im:message.p2p_msg:readonly");
     expect(names).not.toContain("im:message:send_as_bot");
     expect(names).not.toContain("im:chat:readonly");

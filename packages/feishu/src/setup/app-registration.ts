@@ -47,17 +47,33 @@ export async function registerApp(options: RegisterAppOptions): Promise<Registra
     auth_method: "client_secret",
     request_user_info: "open_id",
   };
-  const answer = await ask({ base: hostsOf(options.domain).first, fields, signal, clock, timeoutMs });
+  const answer = await ask({
+    base: hostsOf(options.domain).first,
+    fields,
+    signal,
+    clock,
+    timeoutMs,
+  });
   if (signal.aborted) return { kind: "cancelled" };
   const begun = parseBegin(answer);
   if (!begun.ok) return { kind: "failed", reason: reasonOf(answer) };
-  const { device_code: deviceCode, verification_uri_complete: address, expires_in, interval } = begun.value;
+  const {
+    device_code: deviceCode,
+    verification_uri_complete: address,
+    expires_in,
+    interval,
+  } = begun.value;
   const url = linkOf(address, options.name);
-  if (url === undefined) return { kind: "failed", reason: "the link to confirm with is no web address" };
+  if (url === undefined) {
+    return { kind: "failed", reason: "the link to confirm with is no web address" };
+  }
   const expiresInMs = (expires_in ?? 600) * 1_000;
   const expired = deadline(clock, Math.max(1, expiresInMs));
   options.onLink({ url, expiresInMs });
-  return await poll({ deviceCode, intervalMs: (interval ?? 5) * 1_000, expired, clock, timeoutMs }, options);
+  return await poll(
+    { deviceCode, intervalMs: (interval ?? 5) * 1_000, expired, clock, timeoutMs },
+    options,
+  );
 }
 
 const accounts = { feishu: "https://accounts.feishu.cn", lark: "https://accounts.larksuite.com" };
@@ -84,13 +100,20 @@ interface Polling {
 async function poll(polling: Polling, options: RegisterAppOptions): Promise<Registration> {
   const hosts = hostsOf(options.domain);
   const signal = AbortSignal.any([options.signal, polling.expired]);
-  const ended = (): Registration => (options.signal.aborted ? { kind: "cancelled" } : { kind: "expired" });
+  const ended = (): Registration =>
+    options.signal.aborted ? { kind: "cancelled" } : { kind: "expired" };
   let onLark = false;
   let { intervalMs } = polling;
   while (!signal.aborted) {
     const fields = { action: "poll", device_code: polling.deviceCode };
     const base = onLark ? hosts.lark : hosts.first;
-    const answer = await ask({ base, fields, signal, clock: polling.clock, timeoutMs: polling.timeoutMs });
+    const answer = await ask({
+      base,
+      fields,
+      signal,
+      clock: polling.clock,
+      timeoutMs: polling.timeoutMs,
+    });
     const step = stepOf(answer, { onLark, domain: options.domain });
     // An app that was created while we gave up is returned too: its secret is never shown again.
     if (typeof step === "object") return step;
@@ -103,7 +126,9 @@ async function poll(polling: Polling, options: RegisterAppOptions): Promise<Regi
 
 /** Base URLs of the registration: the first one, and the one that continues it for an app of Lark. */
 function hostsOf(domain: FeishuDomain): { first: string; lark: string } {
-  if (domain === "feishu" || domain === "lark") return { first: accounts.feishu, lark: accounts.lark };
+  if (domain === "feishu" || domain === "lark") {
+    return { first: accounts.feishu, lark: accounts.lark };
+  }
   const base = baseUrlOf(domain);
   return { first: base, lark: base };
 }
@@ -114,7 +139,11 @@ function encodedAddons(): string {
   const addons = {
     scopes: { tenant: wanted.map(({ name }) => name) },
     events: {
-      items: { tenant: appManifest.events.filter(({ level }) => level !== "optional").map(({ name }) => name) },
+      items: {
+        tenant: appManifest.events
+          .filter(({ level }) => level !== "optional")
+          .map(({ name }) => name),
+      },
     },
     callbacks: { items: appManifest.callbacks.map(({ name }) => name) },
   };
@@ -126,7 +155,13 @@ function linkOf(address: string, name: string): string | undefined {
   if (!URL.canParse(address)) return undefined;
   const url = new URL(address);
   if (url.protocol !== "https:" && url.protocol !== "http:") return undefined;
-  for (const [key, value] of Object.entries({ from: "sdk", tp: "sdk", source, name, addons: encodedAddons() })) {
+  for (const [key, value] of Object.entries({
+    from: "sdk",
+    tp: "sdk",
+    source,
+    name,
+    addons: encodedAddons(),
+  })) {
     url.searchParams.set(key, value);
   }
   return url.href;
@@ -141,7 +176,13 @@ interface Exchange {
 }
 
 /** The answer, whatever its HTTP status (waiting is a 400); undefined when there is none to read. */
-async function ask({ base, fields, signal, clock, timeoutMs }: Exchange): Promise<JsonObject | undefined> {
+async function ask({
+  base,
+  fields,
+  signal,
+  clock,
+  timeoutMs,
+}: Exchange): Promise<JsonObject | undefined> {
   try {
     const response = await fetch(`${base}${path}`, {
       method: "POST",
@@ -164,7 +205,10 @@ function reasonOf(answer: JsonObject | undefined): string {
 
 type Step = Registration | "wait" | "slow_down" | "go_to_lark";
 
-function stepOf(answer: JsonObject | undefined, place: { onLark: boolean; domain: FeishuDomain }): Step {
+function stepOf(
+  answer: JsonObject | undefined,
+  place: { onLark: boolean; domain: FeishuDomain },
+): Step {
   // A server that does not answer now may answer the next poll.
   if (answer === undefined) return "wait";
   const isLark = textField(objectOf(answer["user_info"]), "tenant_brand") === "lark";
@@ -179,5 +223,7 @@ function stepOf(answer: JsonObject | undefined, place: { onLark: boolean; domain
   if (error === "slow_down") return "slow_down";
   if (error === "access_denied") return { kind: "denied" };
   if (error === "expired_token") return { kind: "expired" };
-  return error === "" || error === "authorization_pending" ? "wait" : { kind: "failed", reason: reasonOf(answer) };
+  return error === "" || error === "authorization_pending"
+    ? "wait"
+    : { kind: "failed", reason: reasonOf(answer) };
 }

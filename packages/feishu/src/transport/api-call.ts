@@ -1,10 +1,23 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import { parseJson, parserOf, pause, tokenDigestOf, type Clock, type Parser, type Random } from "@larkline/protocol";
+import {
+  parseJson,
+  parserOf,
+  pause,
+  tokenDigestOf,
+  type Clock,
+  type Parser,
+  type Random,
+} from "@larkline/protocol";
 import type { RatePriority, TokenSource } from "@larkline/store/platform";
 import { Type } from "@larkline/protocol/type";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
-import { tenantTokenName, type CallLimits, type CallTurn, type RateLimiter } from "./rate-limiter.ts";
+import {
+  tenantTokenName,
+  type CallLimits,
+  type CallTurn,
+  type RateLimiter,
+} from "./rate-limiter.ts";
 import {
   openClient,
   tokenHeaders,
@@ -111,7 +124,14 @@ export class ApiCaller {
     this.baseUrl = baseUrl;
     this.http = new HttpTransport({ timeoutMs, clock });
     this.#client = openClient({ appId, appSecret, baseUrl, http: this.http.instance, logger });
-    this.#token = new AccessToken({ client: this.#client, appId, appSecret, baseUrl, tokenCache, clock });
+    this.#token = new AccessToken({
+      client: this.#client,
+      appId,
+      appSecret,
+      baseUrl,
+      tokenCache,
+      clock,
+    });
     this.#retry = { ...defaultRetryPolicy, ...options.retry };
     this.#limiter = options.limiter;
     this.#watch = options.watch;
@@ -151,12 +171,16 @@ export class ApiCaller {
   /** The app's token; another one where its digest is that of one that was refused. */
   async token(refused?: string): Promise<string> {
     const token = await this.#token.get();
-    return tokenDigestOf(token.value) === refused ? (await this.#token.get(token)).value : token.value;
+    return tokenDigestOf(token.value) === refused
+      ? (await this.#token.get(token)).value
+      : token.value;
   }
 
   /** When the platform refuses the token, fetches a new one and repeats the call once, also without retries left. */
   async #withToken<T>(request: ApiRequest<T>, plan: CallPlan): Promise<T> {
-    if (plan.signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
+    if (plan.signals.some(({ aborted }) => aborted)) {
+      throw new TransportFailure("aborted", false, "aborted");
+    }
     const token = await this.#token.get();
     try {
       return await this.#attempt(request, plan, token);
@@ -203,7 +227,11 @@ export class ApiCaller {
   }
 
   /** Resolves to true after the wait before the next attempt, to false when there is to be none. */
-  async #mayRepeat(error: FeishuError, tries: number, { priority, signals }: CallPlan): Promise<boolean> {
+  async #mayRepeat(
+    error: FeishuError,
+    tries: number,
+    { priority, signals }: CallPlan,
+  ): Promise<boolean> {
     const { attempts, maxDelayMs } = this.#retry;
     if (priority === "frame" || error.heldBack) return false;
     if (!error.retryable || error.kind === "token" || tries >= attempts) return false;
@@ -267,7 +295,13 @@ const idPattern = /^[A-Za-z0-9_-]{1,128}$/;
  */
 export function pathId(api: string, id: string): string {
   if (idPattern.test(id)) return id;
-  throw new FeishuError({ api, kind: "bad_request", code: 0, httpStatus: 0, reason: "malformed id" });
+  throw new FeishuError({
+    api,
+    kind: "bad_request",
+    code: 0,
+    httpStatus: 0,
+    reason: "malformed id",
+  });
 }
 
 const tokenApi = "auth.tenantAccessToken";
@@ -282,7 +316,10 @@ const memoMs = 60_000;
 const marginSeconds = 600;
 
 const parseToken = parserOf(
-  Type.Object({ tenant_access_token: Type.String({ minLength: 1 }), expire: Type.Number({ minimum: 0 }) }),
+  Type.Object({
+    tenant_access_token: Type.String({ minLength: 1 }),
+    expire: Type.Number({ minimum: 0 }),
+  }),
 );
 
 interface AccessTokenOptions {
@@ -315,7 +352,10 @@ class AccessToken {
       const token = await this.#memo.token;
       if (token.value !== rejected?.value) return token;
     }
-    const entry = { token: this.#shared(rejected?.value), untilMs: this.#options.clock.monotonic() + memoMs };
+    const entry = {
+      token: this.#shared(rejected?.value),
+      untilMs: this.#options.clock.monotonic() + memoMs,
+    };
     this.#memo = entry;
     entry.token.catch(() => {
       if (this.#memo === entry) this.#memo = undefined;
@@ -350,14 +390,22 @@ class AccessToken {
       const answer = parseToken(body);
       if (!answer.ok) {
         const reason = "answer without a token";
-        throw new FeishuError({ api: tokenApi, kind: "unavailable", code: 0, httpStatus: 200, reason });
+        throw new FeishuError({
+          api: tokenApi,
+          kind: "unavailable",
+          code: 0,
+          httpStatus: 200,
+          reason,
+        });
       }
       const { tenant_access_token: value, expire } = answer.value;
       return { value, ttlMs: Math.max(expire - marginSeconds, expire / 2) * 1000 };
     } catch (thrown) {
       const error = feishuErrorOf(tokenApi, thrown);
       // Without a token the call itself was not made, so it is never uncertain.
-      throw error.uncertain ? new FeishuError({ ...error, reason: "no access token", uncertain: false }) : error;
+      throw error.uncertain
+        ? new FeishuError({ ...error, reason: "no access token", uncertain: false })
+        : error;
     }
   }
 }
@@ -410,9 +458,19 @@ export class HttpTransport {
   readonly #clock: Clock;
   readonly #maxBytes: number;
 
-  constructor({ timeoutMs, clock, maxConnections = 64, maxResponseBytes = 4 * 1024 * 1024 }: HttpTransportOptions) {
+  constructor({
+    timeoutMs,
+    clock,
+    maxConnections = 64,
+    maxResponseBytes = 4 * 1024 * 1024,
+  }: HttpTransportOptions) {
     this.#clock = clock;
-    const agentOptions = { keepAlive: true, maxSockets: maxConnections, keepAliveMsecs: 10_000, noDelay: true };
+    const agentOptions = {
+      keepAlive: true,
+      maxSockets: maxConnections,
+      keepAliveMsecs: 10_000,
+      noDelay: true,
+    };
     this.#httpAgent = new HttpAgent(agentOptions);
     this.#httpsAgent = new HttpsAgent(agentOptions);
     this.#timeoutMs = timeoutMs;
@@ -442,7 +500,9 @@ export class HttpTransport {
 
   async #exchange(call: Exchange): Promise<Answer> {
     const { signals = [], timeoutMs = this.#timeoutMs } = call.context;
-    if (signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
+    if (signals.some(({ aborted }) => aborted)) {
+      throw new TransportFailure("aborted", false, "aborted");
+    }
     const secure = call.url.protocol === "https:";
     return await new Promise((resolve, reject) => {
       const agent = secure ? this.#httpsAgent : this.#httpAgent;
@@ -513,7 +573,8 @@ function exchangeOf(options: HttpRequestOptions<unknown>, timeoutMs: number): Ex
   const method = (options.method ?? "GET").toUpperCase();
   const context = contextOf(options.headers);
   const hasBody = options.data !== undefined && !(method === "GET" && isEmptyObject(options.data));
-  const body = context.body?.bytes ?? (hasBody ? Buffer.from(JSON.stringify(options.data)) : undefined);
+  const body =
+    context.body?.bytes ?? (hasBody ? Buffer.from(JSON.stringify(options.data)) : undefined);
   const headers: Record<string, string> = { ...options.headers };
   if (body !== undefined) {
     headers["Content-Type"] = context.body?.mediaType ?? "application/json; charset=utf-8";
@@ -533,7 +594,11 @@ function bodyOf(answer: Answer): Record<string, unknown> {
   const good = answer.httpStatus >= 200 && answer.httpStatus < 300;
   if (!good || body === undefined || (body["code"] !== undefined && body["code"] !== 0)) {
     // A proxy's page with status 200 is a broken platform, not a refusal.
-    throw new HttpRejection(good && body === undefined ? 502 : answer.httpStatus, body, answer.headers);
+    throw new HttpRejection(
+      good && body === undefined ? 502 : answer.httpStatus,
+      body,
+      answer.headers,
+    );
   }
   return body;
 }
@@ -541,9 +606,12 @@ function bodyOf(answer: Answer): Record<string, unknown> {
 /** Throws for a refusal in place of a file: a bad status, or JSON that is no attachment and carries a code. */
 function fileOf(answer: Answer): FileAnswer {
   const { httpStatus, headers, body } = answer;
-  const mayRefuse = /^application\/json/i.test(headers["content-type"] ?? "") && !headers["content-disposition"];
+  const mayRefuse =
+    /^application\/json/i.test(headers["content-type"] ?? "") && !headers["content-disposition"];
   const refusal = mayRefuse ? parsedObject(body.toString("utf8")) : undefined;
-  if (httpStatus !== 200 || (typeof refusal?.["code"] === "number" && refusal["code"] !== 0)) bodyOf(answer);
+  if (httpStatus !== 200 || (typeof refusal?.["code"] === "number" && refusal["code"] !== 0)) {
+    bodyOf(answer);
+  }
   return { bytes: body, headers };
 }
 
@@ -567,7 +635,8 @@ function capOf(context: CallContext, httpStatus: number, maxBytes: number): Cap 
 }
 
 async function collect(response: IncomingMessage, { maxBytes, reason }: Cap): Promise<Buffer> {
-  const tooLarge = (): TransportFailure => new TransportFailure(reason, true, `more than ${maxBytes} bytes`);
+  const tooLarge = (): TransportFailure =>
+    new TransportFailure(reason, true, `more than ${maxBytes} bytes`);
   if (Number(response.headers["content-length"] ?? 0) > maxBytes) {
     response.once("error", () => undefined);
     response.destroy();
@@ -594,7 +663,11 @@ async function collect(response: IncomingMessage, { maxBytes, reason }: Cap): Pr
 function failureOf(error: unknown, sent: boolean): TransportFailure {
   if (error instanceof TransportFailure) return error;
   const code: unknown = error instanceof Error && "code" in error ? error.code : undefined;
-  return new TransportFailure("connection", sent, typeof code === "string" ? code : "connection failed");
+  return new TransportFailure(
+    "connection",
+    sent,
+    typeof code === "string" ? code : "connection failed",
+  );
 }
 
 /** A JSON object of which nothing is known yet. */

@@ -6,7 +6,9 @@ type Rows = Partial<Record<FeishuErrorKind, readonly number[]>>;
 
 function rowsOf(apis: readonly string[], rows: Rows): [string, number, string][] {
   return apis.flatMap((api) =>
-    Object.entries(rows).flatMap(([kind, codes]) => codes.map((code): [string, number, string] => [api, code, kind])),
+    Object.entries(rows).flatMap(([kind, codes]) =>
+      codes.map((code): [string, number, string] => [api, code, kind]),
+    ),
   );
 }
 
@@ -24,7 +26,8 @@ const gateway = rowsOf(everyApi, {
   token: [99991663, 99991664, 99991665, 99991671],
   app_setup: [99991401, 99991403, 99991662, 99991672, 99991673, 99991679],
   bad_request: [
-    99991668, 99991677, 99991201, 99991301, 99992351, 99992352, 99992353, 99992354, 99992361, 99992402, 99991661,
+    99991668, 99991677, 99991201, 99991301, 99992351, 99992352, 99992353, 99992354, 99992361,
+    99992402, 99991661,
   ],
 });
 
@@ -33,8 +36,8 @@ const messages = rowsOf(["im.message.create"], {
   retry: [230049, 18121],
   target_gone: [230011, 230110, 230019, 231003],
   forbidden: [
-    230002, 230013, 230015, 230017, 230018, 230027, 230029, 230035, 230036, 230038, 230050, 230053, 230073, 230074,
-    230075, 231022, 232009, 232011,
+    230002, 230013, 230015, 230017, 230018, 230027, 230029, 230035, 230036, 230038, 230050, 230053,
+    230073, 230074, 230075, 231022, 232009, 232011,
   ],
   app_setup: [230006],
   too_long: [230025],
@@ -50,12 +53,19 @@ const replies = rowsOf(["im.message.reply"], {
 });
 
 const otherMessageCalls = [
-  ...rowsOf(["im.message.patch"], { card_too_old: [230031], forbidden: [230071, 230072], rate_limit: [230020] }),
+  ...rowsOf(["im.message.patch"], {
+    card_too_old: [230031],
+    forbidden: [230071, 230072],
+    rate_limit: [230020],
+  }),
   ...rowsOf(["im.message.update"], { bad_request: [230071, 230072], forbidden: [230075] }),
   ...rowsOf(["im.message.delete"], { forbidden: [230009, 230026] }),
   ...rowsOf(["im.message.get"], { target_gone: [230011, 230050, 230110, 99992354] }),
   ...rowsOf(["im.message.list"], { bad_request: [231203, 231204], forbidden: [230002, 230027] }),
-  ...rowsOf(["im.message.urgentApp"], { forbidden: [230012, 230052], bad_request: [230023, 230024] }),
+  ...rowsOf(["im.message.urgentApp"], {
+    forbidden: [230012, 230052],
+    bad_request: [230023, 230024],
+  }),
   ...rowsOf(["im.message.readUsers"], { forbidden: [230012, 230033] }),
   ...rowsOf(["im.chat.get"], { bad_request: [232006], forbidden: [232009, 232011] }),
 ];
@@ -75,7 +85,9 @@ const files = rowsOf(["im.messageResource.get", "im.image.create", "im.file.crea
   bad_request: [234001, 234003, 234005, 234010, 234011, 234043],
 });
 
-const cardCalls = ["create", "update", "settings", "batchUpdate"].map((name) => `cardkit.card.${name}`);
+const cardCalls = ["create", "update", "settings", "batchUpdate"].map(
+  (name) => `cardkit.card.${name}`,
+);
 const cards = rowsOf([...cardCalls, "cardkit.cardElement.content"], {
   rate_limit: [230020],
   retry: [300120],
@@ -86,8 +98,8 @@ const cards = rowsOf([...cardCalls, "cardkit.cardElement.content"], {
   card_locked: [200810],
   card_full: [200860, 300305],
   card_invalid: [
-    10002, 200220, 200621, 230099, 300121, 300122, 300301, 300302, 300303, 300307, 300310, 300312, 300313, 300314,
-    300315,
+    10002, 200220, 200621, 230099, 300121, 300122, 300301, 300302, 300303, 300307, 300310, 300312,
+    300313, 300314, 300315,
   ],
 });
 
@@ -115,10 +127,14 @@ describe("errorKindOf", () => {
     ...delayedUpdates,
     ...tokens,
     ["im.message.create", 1, "bad_request"],
-  ])("%s answered with %d is %s", (api, code, kind) => expect(errorKindOf(api, { code, httpStatus: 400 })).toBe(kind));
+  ])("%s answered with %d is %s", (api, code, kind) =>
+    expect(errorKindOf(api, { code, httpStatus: 400 })).toBe(kind),
+  );
 
   it("does not carry the codes of messages over to other families", () => {
-    expect(errorKindOf("cardkit.card.create", { code: 230002, httpStatus: 400 })).toBe("bad_request");
+    expect(errorKindOf("cardkit.card.create", { code: 230002, httpStatus: 400 })).toBe(
+      "bad_request",
+    );
     expect(errorKindOf("im.message.create", { code: 300317, httpStatus: 400 })).toBe("bad_request");
   });
 
@@ -137,7 +153,13 @@ describe("errorKindOf", () => {
     for (const kind of ["unavailable", "retry", "rate_limit", "card_locked"] as const) {
       expect(isRetryableKind(kind)).toBe(true);
     }
-    for (const kind of ["forbidden", "unknown", "card_full", "sequence_behind", "streaming_closed"] as const) {
+    for (const kind of [
+      "forbidden",
+      "unknown",
+      "card_full",
+      "sequence_behind",
+      "streaming_closed",
+    ] as const) {
       expect(isRetryableKind(kind)).toBe(false);
     }
   });
@@ -170,7 +192,12 @@ describe("a refused card", () => {
     ["300240; ErrMsg: audio", "card_invalid"],
   ])("because of ErrCode %s is %s, sent or updated", (reason, kind) => {
     const text = `Failed to create card content, ext=ErrCode: ${reason}; `;
-    for (const api of ["im.message.reply", "im.message.create", "im.message.patch", "cardkit.card.update"]) {
+    for (const api of [
+      "im.message.reply",
+      "im.message.create",
+      "im.message.patch",
+      "cardkit.card.update",
+    ]) {
       expect(errorKindOf(api, { code: 230099, httpStatus: 400, text })).toBe(kind);
     }
   });

@@ -118,14 +118,19 @@ export class HttpRejection extends Error {
   /** Permissions of which the platform misses one, where it names them. */
   readonly missingScopes: string[];
 
-  constructor(httpStatus: number, body: Record<string, unknown> | undefined, headers: IncomingMessage["headers"]) {
+  constructor(
+    httpStatus: number,
+    body: Record<string, unknown> | undefined,
+    headers: IncomingMessage["headers"],
+  ) {
     super(`HTTP ${httpStatus}`);
     this.httpStatus = httpStatus;
     this.code = typeof body?.["code"] === "number" ? body["code"] : 0;
     this.platformMessage = typeof body?.["msg"] === "string" ? body["msg"] : "";
     this.logId = String(headers["x-tt-logid"] ?? "").slice(0, 100);
     const resetSeconds = Number(headers["x-ogw-ratelimit-reset"] ?? headers["retry-after"] ?? 0);
-    this.retryAfterMs = Number.isFinite(resetSeconds) && resetSeconds > 0 ? Math.ceil(resetSeconds * 1000) : 0;
+    this.retryAfterMs =
+      Number.isFinite(resetSeconds) && resetSeconds > 0 ? Math.ceil(resetSeconds * 1000) : 0;
     const named = Number(headers["x-ogw-ratelimit-limit"] ?? 0);
     this.namedLimit = Number.isInteger(named) && named > 0 ? named : 0;
     this.unreadable = body === undefined;
@@ -137,11 +142,14 @@ const maxScopes = 20;
 
 /** Of `error.permission_violations` ("Obtain authorization code"). */
 function missingScopesIn(error: unknown): string[] {
-  const list: unknown = typeof error === "object" && error !== null ? Reflect.get(error, "permission_violations") : [];
+  const list: unknown =
+    typeof error === "object" && error !== null ? Reflect.get(error, "permission_violations") : [];
   if (!Array.isArray(list)) return [];
   return list.slice(0, maxScopes).flatMap((violation: unknown) => {
     const subject: unknown =
-      typeof violation === "object" && violation !== null ? Reflect.get(violation, "subject") : undefined;
+      typeof violation === "object" && violation !== null
+        ? Reflect.get(violation, "subject")
+        : undefined;
     return typeof subject === "string" && subject !== "" && subject.length <= 200 ? [subject] : [];
   });
 }
@@ -179,7 +187,14 @@ export function feishuErrorOf(api: string, thrown: unknown): FeishuError {
   }
   if (thrown instanceof TransportFailure) {
     const kind = kindOfFailure(thrown);
-    return new FeishuError({ api, kind, code: 0, httpStatus: 0, uncertain: thrown.sent, reason: thrown.message });
+    return new FeishuError({
+      api,
+      kind,
+      code: 0,
+      httpStatus: 0,
+      uncertain: thrown.sent,
+      reason: thrown.message,
+    });
   }
   return new FeishuError({
     api,
@@ -228,9 +243,10 @@ const familyCodes: Record<string, CodeTable> = {
     retry: [230049, 18121, 231015, 232096, 234019],
     target_gone: [230011, 230110, 231003, 230019],
     forbidden: [
-      230002, 230009, 230012, 230013, 231022, 230015, 230017, 230018, 230026, 230027, 230029, 230033, 230035, 230036,
-      230038, 230050, 230052, 230053, 230073, 230074, 230075, 232009, 232011, 231002, 231007, 231008, 231018, 234002,
-      234004, 234008, 234009, 234038, 234040, 234041, 234042,
+      230002, 230009, 230012, 230013, 231022, 230015, 230017, 230018, 230026, 230027, 230029,
+      230033, 230035, 230036, 230038, 230050, 230052, 230053, 230073, 230074, 230075, 232009,
+      232011, 231002, 231007, 231008, 231018, 234002, 234004, 234008, 234009, 234038, 234040,
+      234041, 234042,
     ],
     app_setup: [230006, 234007],
     too_long: [230025],
@@ -240,8 +256,8 @@ const familyCodes: Record<string, CodeTable> = {
     card_invalid: [230099, 200621],
     card_gone: [200740, 200750, 300311],
     bad_request: [
-      230001, 230023, 230024, 230034, 230054, 230055, 230071, 230072, 230111, 231001, 231010, 231011, 231017, 231203,
-      231204, 232006, 234001, 234003, 234005, 234010, 234011, 234043,
+      230001, 230023, 230024, 230034, 230054, 230055, 230071, 230072, 230111, 231001, 231010,
+      231011, 231017, 231203, 231204, 232006, 234001, 234003, 234005, 234010, 234011, 234043,
     ],
   },
   cardkit: {
@@ -255,12 +271,16 @@ const familyCodes: Record<string, CodeTable> = {
     card_full: [200860, 300305],
     content_blocked: [230022, 230028],
     card_invalid: [
-      10002, 200220, 200621, 300121, 300122, 300301, 300302, 300303, 300307, 300310, 300312, 300313, 300314, 300315,
-      230099,
+      10002, 200220, 200621, 300121, 300122, 300301, 300302, 300303, 300307, 300310, 300312, 300313,
+      300314, 300315, 230099,
     ],
   },
   // "Query the user groups of a user".
-  contact: { retry: [40003], forbidden: [41050], bad_request: [40001, 40011, 40012, 41071, 41073, 41074] },
+  contact: {
+    retry: [40003],
+    forbidden: [41050],
+    bad_request: [40001, 40011, 40012, 41071, 41073, 41074],
+  },
   // "Delayed update of a card", by the token of a click.
   interactive: {
     rate_limit: [230020],
@@ -293,7 +313,9 @@ function flatten(table: CodeTable | undefined): Map<number, FeishuErrorKind> {
   return kinds;
 }
 
-function flattenAll(tables: Record<string, CodeTable>): ReadonlyMap<string, Map<number, FeishuErrorKind>> {
+function flattenAll(
+  tables: Record<string, CodeTable>,
+): ReadonlyMap<string, Map<number, FeishuErrorKind>> {
   return new Map(Object.entries(tables).map(([name, table]) => [name, flatten(table)]));
 }
 
@@ -320,7 +342,9 @@ function ofCardRefusal(text: string): FeishuErrorKind {
   // Right after its creation a card is not known everywhere yet.
   if (/card_?id is invalid/i.test(text)) return "retry";
   if (/\bsent\b/i.test(text)) return "card_gone";
-  return /over|exceed|limit|too (?:many|large|long)|table|element/i.test(text) ? "card_full" : "card_invalid";
+  return /over|exceed|limit|too (?:many|large|long)|table|element/i.test(text)
+    ? "card_full"
+    : "card_invalid";
 }
 
 /** The number of a refused card in the platform's text. */
@@ -338,10 +362,20 @@ export interface Refusal {
 }
 
 /** Classifies by (API, code), then by the API's family, the gateway's codes, and last the HTTP status. */
-export function errorKindOf(api: string, { code, httpStatus, text = "" }: Refusal): FeishuErrorKind {
-  if (code === 230099 || code === 11310) return ofCardRefusal(code === 11310 ? `ErrCode: ${code}; ${text}` : text);
+export function errorKindOf(
+  api: string,
+  { code, httpStatus, text = "" }: Refusal,
+): FeishuErrorKind {
+  if (code === 230099 || code === 11310) {
+    return ofCardRefusal(code === 11310 ? `ErrCode: ${code}; ${text}` : text);
+  }
   const family = api.slice(0, Math.max(0, api.indexOf(".")));
-  return ofApi.get(api)?.get(code) ?? ofFamily.get(family)?.get(code) ?? ofGateway.get(code) ?? ofStatus(httpStatus);
+  return (
+    ofApi.get(api)?.get(code) ??
+    ofFamily.get(family)?.get(code) ??
+    ofGateway.get(code) ??
+    ofStatus(httpStatus)
+  );
 }
 
 const retryableKinds: ReadonlySet<FeishuErrorKind> = new Set([

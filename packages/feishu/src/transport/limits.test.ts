@@ -8,6 +8,9 @@ it.each([
   ["https://proxy.example/feishu//", "https://proxy.example/feishu"],
 ])("the domain %s is %s", (domain, url) => expect(baseUrlOf(domain)).toBe(url));
 
-it.each(["", "open.feishu.cn", "ftp://x", "javascript:alert(1)"])("the domain %j is refused", (domain) => {
-  expect(() => baseUrlOf(domain)).toThrow(/FEISHU_DOMAIN/);
-});
+it.each(["", "open.feishu.cn", "ftp://x", "javascript:alert(1)"])(
+  "the domain %j is refused",
+  (domain) => {
+    expect(() => baseUrlOf(domain)).toThrow(/FEISHU_DOMAIN/);
+  },
+);

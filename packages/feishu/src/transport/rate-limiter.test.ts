@@ -10,7 +10,11 @@ import { apiBucket } from "./rate-limiter.ts";
 const patient: CallOptions = { maxWaitMs: 20_000 };
 
 /** A world whose limits refuse, and an API that keeps them. */
-async function limited(governor: RateGovernor = openTestStores().governor, attempts = 1, otherBot = false) {
+async function limited(
+  governor: RateGovernor = openTestStores().governor,
+  attempts = 1,
+  otherBot = false,
+) {
   const options = { governor, retry: { attempts, minDelayMs: 1 } };
   const world = await simulatedApi({ simulator: { limits: "enforced" }, api: options, otherBot });
   return { ...world, send: sender(world.api), governor };
@@ -20,7 +24,12 @@ function sender(api: FeishuApi) {
   let sent = 0;
   return async (chatId: string, options: CallOptions = patient): Promise<string> => {
     sent += 1;
-    const request = { receiveIdType: "chat_id", receiveId: chatId, text: `t${sent}`, uuid: `u-${sent}` } as const;
+    const request = {
+      receiveIdType: "chat_id",
+      receiveId: chatId,
+      text: `t${sent}`,
+      uuid: `u-${sent}`,
+    } as const;
     return (await api.messages.send(request, options)).messageId;
   };
 }
@@ -45,7 +54,10 @@ describe("calls through a governor", () => {
         api: { ...governor, retry: { attempts: 1 } },
       });
       const { simulator, api, chatId, say } = world;
-      const people = Array.from({ length: 60 }, (_, index) => simulator.addUser({ name: `P${index}` }).openId);
+      const people = Array.from(
+        { length: 60 },
+        (_, index) => simulator.addUser({ name: `P${index}` }).openId,
+      );
       const messageId = await say("hi");
       const send = sender(api);
       await Promise.allSettled([
@@ -72,7 +84,9 @@ describe("calls through a governor", () => {
     const cardId = await api.cards.create(card);
     await api.cards.sendTo({ cardId, ...target, uuid: "c" }, patient);
     const patches = async (): Promise<void> => {
-      for (let count = 0; count < 7; count += 1) await api.cards.patchMessage({ messageId, card }, patient);
+      for (let count = 0; count < 7; count += 1) {
+        await api.cards.patchMessage({ messageId, card }, patient);
+      }
     };
     const updates = async (): Promise<void> => {
       for (let sequence = 1; sequence <= 14; sequence += 1) {
@@ -80,7 +94,9 @@ describe("calls through a governor", () => {
       }
     };
     const direct = { receiveIdType: "open_id", receiveId: person.openId, text: "x" } as const;
-    const sends = times(7, (index) => api.messages.send({ ...direct, uuid: `d-${index}` }, patient));
+    const sends = times(7, (index) =>
+      api.messages.send({ ...direct, uuid: `d-${index}` }, patient),
+    );
     await Promise.all([patches(), updates(), sends]);
     expect(simulator.refusals).toEqual([]);
     expect(simulator.card(cardId)?.sequence).toBe(14);
@@ -98,34 +114,45 @@ describe("calls through a governor", () => {
   it.each([
     { otherBot: true, share: 0.8 },
     { otherBot: false, share: 0.95 },
-  ])("into a chat use $share of its limit (another bot is in it: $otherBot)", async ({ otherBot, share }) => {
-    const { governor: inner } = openTestStores();
-    const shares = new Set<number | undefined>();
-    const take: RateGovernor["take"] = async (buckets, ...rest) => {
-      for (const { key, share: asked } of buckets) if (key.includes(":chat:")) shares.add(asked);
-      return await inner.take(buckets, ...rest);
-    };
-    const { simulator, chatId, send } = await limited(replacing(inner, { take }), 1, otherBot);
-    // The first that has to wait has it asked who is in the chat.
-    await times(6, () => send(chatId));
-    const askedIn = ({ path }: { path: string }): boolean => path.endsWith(`/chats/${chatId}`);
-    await vi.waitFor(() => expect(simulator.apiCalls.some(askedIn)).toBe(true), { timeout: 60_000 });
-    const startedMs = performance.now();
-    await times(5, () => send(chatId));
-    shares.clear();
-    await times(10, () => send(chatId));
-    const seconds = (performance.now() - startedMs) / 1_000;
-    // Two full windows have passed at least, each as long as this share makes it.
-    expect(seconds).toBeGreaterThan((2 / share) * 0.95);
-    expect([...shares]).toEqual([otherBot ? 0.8 : undefined]); // without one: the governor's own 0.95
-    expect(simulator.refusals).toEqual([]);
-    expect(simulator.apiCalls.filter(askedIn)).toHaveLength(1);
-  });
+  ])(
+    "into a chat use $share of its limit (another bot is in it: $otherBot)",
+    async ({ otherBot, share }) => {
+      const { governor: inner } = openTestStores();
+      const shares = new Set<number | undefined>();
+      const take: RateGovernor["take"] = async (buckets, ...rest) => {
+        for (const { key, share: asked } of buckets) if (key.includes(":chat:")) shares.add(asked);
+        return await inner.take(buckets, ...rest);
+      };
+      const { simulator, chatId, send } = await limited(replacing(inner, { take }), 1, otherBot);
+      // The first that has to wait has it asked who is in the chat.
+      await times(6, () => send(chatId));
+      const askedIn = ({ path }: { path: string }): boolean => path.endsWith(`/chats/${chatId}`);
+      await vi.waitFor(() => expect(simulator.apiCalls.some(askedIn)).toBe(true), {
+        timeout: 60_000,
+      });
+      const startedMs = performance.now();
+      await times(5, () => send(chatId));
+      shares.clear();
+      await times(10, () => send(chatId));
+      const seconds = (performance.now() - startedMs) / 1_000;
+      // Two full windows have passed at least, each as long as this share makes it.
+      expect(seconds).toBeGreaterThan((2 / share) * 0.95);
+      expect([...shares]).toEqual([otherBot ? 0.8 : undefined]); // without one: the governor's own 0.95
+      expect(simulator.refusals).toEqual([]);
+      expect(simulator.apiCalls.filter(askedIn)).toHaveLength(1);
+    },
+  );
 
   it("into one chat leave in the order in which they were made", async () => {
     const { simulator, chatId, send } = await limited();
     await times(5, () => send(chatId));
-    expect(simulator.messages(chatId).map(({ text }) => text)).toEqual(["t1", "t2", "t3", "t4", "t5"]);
+    expect(simulator.messages(chatId).map(({ text }) => text)).toEqual([
+      "t1",
+      "t2",
+      "t3",
+      "t4",
+      "t5",
+    ]);
   });
 
   it("ask the governor a few times each, however many wait", async () => {
@@ -178,7 +205,9 @@ describe("calls through a governor", () => {
     await times(5, () => send(chatId));
     const before = sentBy(simulator);
     const abort = new AbortController();
-    const waiting = [1, 2, 3].map(() => failureOf(send(chatId, { ...patient, signal: abort.signal })));
+    const waiting = [1, 2, 3].map(() =>
+      failureOf(send(chatId, { ...patient, signal: abort.signal })),
+    );
     abort.abort();
     for (const error of await Promise.all(waiting)) {
       expect(error).toMatchObject({ kind: "cancelled", uncertain: false });
@@ -190,12 +219,18 @@ describe("calls through a governor", () => {
     const { api, connect, governor, chatId, person, send } = await limited();
     await send(chatId);
     await api.chat(chatId);
-    await api.cards.create({ schema: "2.0", body: { elements: [{ tag: "markdown", content: "x" }] } });
+    await api.cards.create({
+      schema: "2.0",
+      body: { elements: [{ tag: "markdown", content: "x" }] },
+    });
     await api.userNames([person.openId]);
     expect(await api.quota.read()).toEqual({ calls: 3, limit: null });
     await send(chatId);
     expect((await api.quota.read()).calls).toBe(3);
-    expect(await connect({ governor, monthlyCalls: 10_000 }).quota.read()).toEqual({ calls: 4, limit: 10_000 });
+    expect(await connect({ governor, monthlyCalls: 10_000 }).quota.read()).toEqual({
+      calls: 4,
+      limit: 10_000,
+    });
     const ungoverned = await simulatedApi({ api: { monthlyCalls: 10_000 } });
     expect(await ungoverned.api.quota.read()).toEqual({ calls: 0, limit: 10_000 });
   });
@@ -212,16 +247,27 @@ it("calls of processes whose machines disagree about the date count for one mont
 
 describe("frames", () => {
   const streaming = { schema: "2.0", config: { streaming_mode: true } };
-  const card = { ...streaming, body: { elements: [{ tag: "markdown", element_id: "e", content: "x" }] } };
+  const card = {
+    ...streaming,
+    body: { elements: [{ tag: "markdown", element_id: "e", content: "x" }] },
+  };
 
   it("leave room for the last one, which goes out at once", async () => {
     // However long this process stands still, all of them are asked for within the same second.
-    const { api, chatId, simulator } = await limited(openTestStores({ isClockStill: true }).governor);
+    const { api, chatId, simulator } = await limited(
+      openTestStores({ isClockStill: true }).governor,
+    );
     const cardId = await api.cards.create(card);
     await api.cards.sendTo({ cardId, receiveIdType: "chat_id", receiveId: chatId, uuid: "u" });
     const write = (sequence: number, options: CallOptions): Promise<void> =>
       api.cards.content(
-        { cardId, elementId: "e", content: "x".repeat(sequence + 1), sequence, uuid: `c-${sequence}` },
+        {
+          cardId,
+          elementId: "e",
+          content: "x".repeat(sequence + 1),
+          sequence,
+          uuid: `c-${sequence}`,
+        },
         options,
       );
     const frames = await Promise.allSettled(
@@ -237,7 +283,10 @@ describe("frames", () => {
     const { api, simulator } = await limited(undefined, 5);
     const cardId = await api.cards.create(card);
     const body = { code: 230020, msg: "limit" };
-    simulator.faults.add({ match: { path: /content$/ }, action: { kind: "respond", status: 400, body } });
+    simulator.faults.add({
+      match: { path: /content$/ },
+      action: { kind: "respond", status: 400, body },
+    });
     const before = simulator.apiCalls.length;
     const frame = { cardId, elementId: "e", content: "xy", sequence: 1, uuid: "c" };
     const error = await failureOf(api.cards.content(frame, { priority: "frame" }));
@@ -259,7 +308,9 @@ describe("frames", () => {
     const waiting = send(chatId);
     await vi.waitFor(() => expect(asked).toContain("final"), { timeout: 60_000 });
     const frame = { receiveIdType: "chat_id", receiveId: chatId, text: "f", uuid: "f" } as const;
-    expect(await failureOf(api.messages.send(frame, { priority: "frame", maxWaitMs: 60_000 }))).toMatchObject({
+    expect(
+      await failureOf(api.messages.send(frame, { priority: "frame", maxWaitMs: 60_000 })),
+    ).toMatchObject({
       heldBack: true,
     });
     expect(asked).not.toContain("frame");
@@ -270,7 +321,9 @@ describe("frames", () => {
 
 describe("a refusal of the platform all the same", () => {
   it("with 429 holds every call of that API back for as long as it asks", async () => {
-    const { api, simulator, chatId, send } = await limited(openTestStores({ isClockStill: true }).governor);
+    const { api, simulator, chatId, send } = await limited(
+      openTestStores({ isClockStill: true }).governor,
+    );
     const action = {
       kind: "respond",
       status: 429,
@@ -278,7 +331,11 @@ describe("a refusal of the platform all the same", () => {
       body: { code: 99991400, msg: "limit" },
     } as const;
     simulator.faults.add({ times: 1, match: { path: /messages$/ }, action });
-    expect(await failureOf(send(chatId))).toMatchObject({ kind: "rate_limit", heldBack: false, retryAfterMs: 7_000 });
+    expect(await failureOf(send(chatId))).toMatchObject({
+      kind: "rate_limit",
+      heldBack: false,
+      retryAfterMs: 7_000,
+    });
     const other = simulator.addChat({ type: "group", members: [...simulator.users.keys()] });
     const held = await failureOf(send(other.chatId, { maxWaitMs: 0 }));
     expect(held.heldBack).toBe(true);
@@ -289,7 +346,12 @@ describe("a refusal of the platform all the same", () => {
   it("that names a lower limit lowers ours", async () => {
     const { api, simulator, chatId, governor } = await limited();
     const headers = { "x-ogw-ratelimit-reset": "1", "x-ogw-ratelimit-limit": "3" };
-    const action = { kind: "respond", status: 429, headers, body: { code: 99991400, msg: "limit" } } as const;
+    const action = {
+      kind: "respond",
+      status: 429,
+      headers,
+      body: { code: 99991400, msg: "limit" },
+    } as const;
     simulator.faults.add({ times: 1, match: { path: /chats\// }, action });
     await failureOf(api.chat(chatId, { maxWaitMs: 0 }));
     const [bucket] = await governor.look([apiBucket("cli_0123456789abcdef", "im.chat.get")]);
@@ -300,7 +362,11 @@ describe("a refusal of the platform all the same", () => {
     const { governor, advance } = openTestStores({ isClockStill: true });
     const { simulator, chatId, send } = await limited(governor);
     const body = { code: 230020, msg: "limit" };
-    simulator.faults.add({ times: 1, match: { path: /messages$/ }, action: { kind: "respond", status: 400, body } });
+    simulator.faults.add({
+      times: 1,
+      match: { path: /messages$/ },
+      action: { kind: "respond", status: 400, body },
+    });
     expect(await failureOf(send(chatId))).toMatchObject({ kind: "rate_limit", code: 230020 });
     const held = await failureOf(send(chatId, { maxWaitMs: 0 }));
     expect(held).toMatchObject({ heldBack: true });
@@ -319,7 +385,12 @@ describe("a governor that fails", () => {
   ])("because it %s lets nothing out, as an outage that passes", async (_name, take) => {
     const { simulator, chatId, send } = await limited(granting(take));
     const error = await failureOf(send(chatId));
-    expect(error).toMatchObject({ kind: "unavailable", retryable: true, heldBack: true, uncertain: false });
+    expect(error).toMatchObject({
+      kind: "unavailable",
+      retryable: true,
+      heldBack: true,
+      uncertain: false,
+    });
     expect(simulator.apiCalls.filter(({ path }) => path.endsWith("/messages"))).toEqual([]);
   });
 
@@ -327,11 +398,17 @@ describe("a governor that fails", () => {
     let takes = 0;
     const once = granting(async () => {
       takes += 1;
-      return takes === 1 ? { granted: true, ticket: "t" } : { granted: false, key: "x", waitMs: 60_000 };
+      return takes === 1
+        ? { granted: true, ticket: "t" }
+        : { granted: false, key: "x", waitMs: 60_000 };
     });
     const { simulator, chatId, send } = await limited(once, 3);
     simulator.faults.add({ match: { path: /messages$/ }, action: { kind: "lose_response" } });
-    expect(await failureOf(send(chatId))).toMatchObject({ kind: "rate_limit", uncertain: true, heldBack: false });
+    expect(await failureOf(send(chatId))).toMatchObject({
+      kind: "rate_limit",
+      uncertain: true,
+      heldBack: false,
+    });
     expect(simulator.messages(chatId)).toHaveLength(1);
   });
 

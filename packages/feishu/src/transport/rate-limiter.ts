@@ -1,5 +1,11 @@
 import { pause, withDeadline, type Clock } from "@larkline/protocol";
-import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RatePriority } from "@larkline/store/platform";
+import type {
+  RateBucket,
+  RateCeiling,
+  RateGovernor,
+  RateGrant,
+  RatePriority,
+} from "@larkline/store/platform";
 import { LRUCache } from "lru-cache";
 import { FeishuError, TransportFailure } from "./error.ts";
 
@@ -88,17 +94,28 @@ export class RateLimiter {
    */
   async enter({ api, limits = {} }: LimitedCall, turn: CallTurn): Promise<() => void> {
     const buckets = [...this.#targets(limits), apiBucket(this.#app, api)];
-    const attempt: Attempt = { api, buckets, turn, deadline: this.#clock.monotonic() + turn.maxWaitMs };
+    const attempt: Attempt = {
+      api,
+      buckets,
+      turn,
+      deadline: this.#clock.monotonic() + turn.maxWaitMs,
+    };
     const crowded = buckets.find(({ key }) => this.#lines.isCrowded(key));
     // Calls that wait in line go first; a frame does not wait behind them.
     if (crowded !== undefined && turn.priority === "frame") throw heldBack(api, crowdedMs);
     let grant: RateGrant =
-      crowded === undefined ? await this.#take(attempt) : { granted: false, key: crowded.key, waitMs: 0 };
+      crowded === undefined
+        ? await this.#take(attempt)
+        : { granted: false, key: crowded.key, waitMs: 0 };
     while (!grant.granted) {
-      if (limits.chatId !== undefined && grant.key.endsWith(`:chat:${limits.chatId}`)) this.#learn(limits.chatId);
+      if (limits.chatId !== undefined && grant.key.endsWith(`:chat:${limits.chatId}`)) {
+        this.#learn(limits.chatId);
+      }
       grant = await this.#inLine(attempt, grant);
     }
-    if (isCounted(api)) this.#governor.countCall(this.#app, monthOf(this.#clock.now())).catch(() => undefined);
+    if (isCounted(api)) {
+      this.#governor.countCall(this.#app, monthOf(this.#clock.now())).catch(() => undefined);
+    }
     const { ticket } = grant;
     return () => void this.#governor.ended(ticket, buckets, flightMs).catch(() => undefined);
   }
@@ -110,7 +127,9 @@ export class RateLimiter {
     const buckets = ofGateway ? [apiBucket(this.#app, api)] : this.#targets(limits);
     for (const bucket of buckets) {
       const ceiling = ofGateway ? ceilingOf(bucket, error) : undefined;
-      this.#governor.pause(bucket.key, error.retryAfterMs || pauseMs, ceiling).catch(() => undefined);
+      this.#governor
+        .pause(bucket.key, error.retryAfterMs || pauseMs, ceiling)
+        .catch(() => undefined);
     }
   }
 
@@ -122,7 +141,9 @@ export class RateLimiter {
   #targets({ chatId, userId, messageId, cardId }: CallLimits): RateBucket[] {
     const buckets: RateBucket[] = [];
     const add = (kind: string, id: string | undefined, bucket: Omit<RateBucket, "key">): void => {
-      if (id !== undefined && id !== "") buckets.push({ key: `${this.#app}:${kind}:${id}`, ...bucket });
+      if (id !== undefined && id !== "") {
+        buckets.push({ key: `${this.#app}:${kind}:${id}`, ...bucket });
+      }
     };
     const isAlone = chatId !== undefined && this.#chats.get(chatId)?.onlyBot === true;
     add("chat", chatId, { perSecond: perChatSecond, ...(isAlone ? {} : { share: sharedChat }) });
@@ -148,7 +169,10 @@ export class RateLimiter {
   async #inLine(attempt: Attempt, refused: Refused): Promise<RateGrant> {
     const { key } = refused;
     this.#checkDeadline(attempt, refused.waitMs);
-    const waited = await this.#lines.enter(key, { deadline: attempt.deadline, signals: attempt.turn.signals });
+    const waited = await this.#lines.enter(key, {
+      deadline: attempt.deadline,
+      signals: attempt.turn.signals,
+    });
     if (waited === "late") throw heldBack(attempt.api, pauseMs);
     try {
       let waitMs = waited === "first" ? refused.waitMs : 0;
@@ -172,7 +196,11 @@ export class RateLimiter {
     try {
       for (;;) {
         const askedMs = this.#clock.monotonic();
-        const grant = await answerOf(this.#clock, this.#governor.take(buckets, turn.priority, flightMs), turn.signals);
+        const grant = await answerOf(
+          this.#clock,
+          this.#governor.take(buckets, turn.priority, flightMs),
+          turn.signals,
+        );
         if (!grant.granted || this.#clock.monotonic() - askedMs < staleGrantMs) return grant;
       }
     } catch (error) {
@@ -246,7 +274,9 @@ class WaitingLines {
     key: string,
     { deadline, signals }: { deadline: number; signals: readonly AbortSignal[] },
   ): Promise<"first" | "turn" | "late"> {
-    if (signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
+    if (signals.some(({ aborted }) => aborted)) {
+      throw new TransportFailure("aborted", false, "aborted");
+    }
     const line = this.#lines.get(key);
     if (line === undefined) {
       this.#lines.set(key, []);
@@ -261,7 +291,8 @@ class WaitingLines {
         finish();
       };
       const onTurn = (): void => settle(() => resolve("turn"));
-      const onAbort = (): void => settle(() => reject(new TransportFailure("aborted", false, "aborted")));
+      const onAbort = (): void =>
+        settle(() => reject(new TransportFailure("aborted", false, "aborted")));
       const leftMs = Math.max(0, deadline - this.#clock.monotonic());
       const cancel = this.#clock.after(leftMs, () => settle(() => resolve("late")));
       for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
@@ -282,19 +313,39 @@ function isCounted(api: string): boolean {
 }
 
 /** The limit that the platform named, and its window: a platform that asks to wait for longer than a second counts minutes. */
-function ceilingOf({ perSecond = 0 }: RateBucket, { namedLimit, retryAfterMs }: FeishuError): RateCeiling | undefined {
+function ceilingOf(
+  { perSecond = 0 }: RateBucket,
+  { namedLimit, retryAfterMs }: FeishuError,
+): RateCeiling | undefined {
   if (namedLimit === 0) return undefined;
-  return retryAfterMs <= 1_000 && namedLimit <= perSecond ? { perSecond: namedLimit } : { perMinute: namedLimit };
+  return retryAfterMs <= 1_000 && namedLimit <= perSecond
+    ? { perSecond: namedLimit }
+    : { perMinute: namedLimit };
 }
 
 function heldBack(api: string, retryAfterMs: number): FeishuError {
   const reason = "held back by the rate limit";
-  return new FeishuError({ api, kind: "rate_limit", code: 0, httpStatus: 0, retryAfterMs, heldBack: true, reason });
+  return new FeishuError({
+    api,
+    kind: "rate_limit",
+    code: 0,
+    httpStatus: 0,
+    retryAfterMs,
+    heldBack: true,
+    reason,
+  });
 }
 
 function unreachable(api: string): FeishuError {
   const reason = "the rate limits could not be read";
-  return new FeishuError({ api, kind: "unavailable", code: 0, httpStatus: 0, heldBack: true, reason });
+  return new FeishuError({
+    api,
+    kind: "unavailable",
+    code: 0,
+    httpStatus: 0,
+    heldBack: true,
+    reason,
+  });
 }
 
 async function sleep(clock: Clock, waitMs: number, signals: readonly AbortSignal[]): Promise<void> {
@@ -304,7 +355,11 @@ async function sleep(clock: Clock, waitMs: number, signals: readonly AbortSignal
 }
 
 /** The governor's answer, awaited for a limited time; without `AbortSignal.any`, which costs more than a grant. */
-async function answerOf<T>(clock: Clock, answer: Promise<T>, signals: readonly AbortSignal[]): Promise<T> {
+async function answerOf<T>(
+  clock: Clock,
+  answer: Promise<T>,
+  signals: readonly AbortSignal[],
+): Promise<T> {
   const aborted = Promise.withResolvers<never>();
   const onAbort = (): void => aborted.reject(new TransportFailure("aborted", false, "aborted"));
   for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
@@ -340,7 +395,9 @@ const clouds: Record<string, string> = {
 export function baseUrlOf(domain: FeishuDomain): string {
   const known = clouds[domain];
   if (known !== undefined) return known;
-  if (!URL.canParse(domain)) throw new Error(`FEISHU_DOMAIN must be feishu, lark or a base URL, got "${domain}"`);
+  if (!URL.canParse(domain)) {
+    throw new Error(`FEISHU_DOMAIN must be feishu, lark or a base URL, got "${domain}"`);
+  }
   const url = new URL(domain);
   if (url.protocol !== "http:" && url.protocol !== "https:") {
     throw new Error(`FEISHU_DOMAIN must be an http or https URL, got "${url.protocol}"`);

@@ -1,6 +1,11 @@
 import { createRequire } from "node:module";
 import type * as Sdk from "@larksuiteoapi/node-sdk";
-import type { EventDispatcher, HttpInstance, HttpRequestOptions, Logger as SdkLogger } from "@larksuiteoapi/node-sdk";
+import type {
+  EventDispatcher,
+  HttpInstance,
+  HttpRequestOptions,
+  Logger as SdkLogger,
+} from "@larksuiteoapi/node-sdk";
 
 // The only importer of the Feishu SDK, whose type file is 17.7 MB. We use its typed methods and its
 // WebSocket client; its token cache, its dispatcher, its HTTP client and its log lines are replaced.
@@ -94,7 +99,8 @@ export class EventSocket {
   readonly #dispatcher: EventDispatcher;
 
   constructor(options: EventSocketOptions) {
-    const { appId, appSecret, baseUrl, http, logger, handshakeTimeoutMs, pingTimeoutSeconds } = options;
+    const { appId, appSecret, baseUrl, http, logger, handshakeTimeoutMs, pingTimeoutSeconds } =
+      options;
     this.#client = new (loadSdk().WSClient)({
       appId,
       appSecret,
@@ -121,7 +127,9 @@ export class EventSocket {
 
   /** Undefined where this version of the SDK does not show its socket. */
   get raw(): RawSocket | undefined {
-    const { wsConfig } = this.#client as unknown as { wsConfig?: { getWSInstance?(): RawSocket | null } };
+    const { wsConfig } = this.#client as unknown as {
+      wsConfig?: { getWSInstance?(): RawSocket | null };
+    };
     return wsConfig?.getWSInstance?.() ?? undefined;
   }
 

@@ -1,7 +1,14 @@
 import { systemClock } from "@larkline/protocol/clock";
 import { withCallContext, HttpTransport } from "./api-call.ts";
 import { HttpRejection, TransportFailure } from "./error.ts";
-import { asPerson, type Client, noLogger, openClient, type RequestOptions, tokenHeaders } from "./sdk.ts";
+import {
+  asPerson,
+  type Client,
+  noLogger,
+  openClient,
+  type RequestOptions,
+  tokenHeaders,
+} from "./sdk.ts";
 
 // Calls with a token that the caller was given for them alone. No app secret, no cache, no retry: who holds the token
 // decides on those.
@@ -42,7 +49,11 @@ export class TokenCallError extends Error {
   readonly link: string | undefined;
 
   constructor(fields: CallFailureFields) {
-    super(fields.code === 0 ? "the platform did not answer" : `the platform answered with code ${fields.code}`);
+    super(
+      fields.code === 0
+        ? "the platform did not answer"
+        : `the platform answered with code ${fields.code}`,
+    );
     this.code = fields.code;
     this.httpStatus = fields.httpStatus;
     this.uncertain = fields.uncertain;
@@ -85,7 +96,10 @@ export async function callWithToken<T>(
   const isPerson = as === "person";
   const { headers } = withCallContext(isPerson ? {} : tokenHeaders(token), context);
   try {
-    const answer = await run(clientFor(apiOrigin), isPerson ? asPerson(token, headers) : { headers });
+    const answer = await run(
+      clientFor(apiOrigin),
+      isPerson ? asPerson(token, headers) : { headers },
+    );
     return answer.data ?? {};
   } catch (thrown) {
     throw callErrorOf(thrown);
@@ -97,7 +111,14 @@ function callErrorOf(thrown: unknown): unknown {
     const { code, httpStatus, retryAfterMs, missingScopes, platformMessage } = thrown;
     const link = /https:\/\/\S+\/app\/\S+/.exec(platformMessage)?.[0];
     const uncertain = httpStatus >= 500 || thrown.unreadable;
-    return new TokenCallError({ code, httpStatus, uncertain, retryAfterMs, scopes: missingScopes, link });
+    return new TokenCallError({
+      code,
+      httpStatus,
+      uncertain,
+      retryAfterMs,
+      scopes: missingScopes,
+      link,
+    });
   }
   if (thrown instanceof TransportFailure) {
     const nothing = { code: 0, httpStatus: 0, retryAfterMs: 0, scopes: [], link: undefined };

@@ -4,7 +4,9 @@ import { expect, it } from "vitest";
 import { createAnthropicBackend } from "./index.ts";
 
 async function read(events: readonly Record<string, unknown>[]): Promise<ModelChunk[]> {
-  const frames = events.map((event) => `event: ${String(event["type"])}\ndata: ${JSON.stringify(event)}\n\n`);
+  const frames = events.map(
+    (event) => `event: ${String(event["type"])}\ndata: ${JSON.stringify(event)}\n\n`,
+  );
   const server = await startModelServer({ script: () => ({ frames }) });
   const chunks: ModelChunk[] = [];
   const backend = createAnthropicBackend({ apiKey: "k", baseUrl: server.url });
@@ -21,7 +23,11 @@ const end = (reason: string) => [
   { type: "message_delta", delta: { stop_reason: reason }, usage: { output_tokens: 9 } },
   { type: "message_stop" },
 ];
-const open = (index: number, content_block: object) => ({ type: "content_block_start", index, content_block });
+const open = (index: number, content_block: object) => ({
+  type: "content_block_start",
+  index,
+  content_block,
+});
 const json = (index: number, partial_json: string) => ({
   type: "content_block_delta",
   index,
@@ -71,11 +77,26 @@ it("takes the input of a call that comes whole at its start", async () => {
 });
 
 it.each([
-  ["citations", { type: "citations_delta", citation: { url: "https://a.example", cited_text: "x".repeat(40_000) } }],
+  [
+    "citations",
+    {
+      type: "citations_delta",
+      citation: { url: "https://a.example", cited_text: "x".repeat(40_000) },
+    },
+  ],
   ["a signature", { type: "signature_delta", signature: "x".repeat(40_000) }],
 ])("ends a stream with %s without end", async (_what, delta) => {
-  const pieces = Array.from({ length: 120 }, () => ({ type: "content_block_delta", index: 0, delta }));
-  const chunks = await read([start, open(0, { type: "text", text: "" }), ...pieces, ...end("end_turn")]);
+  const pieces = Array.from({ length: 120 }, () => ({
+    type: "content_block_delta",
+    index: 0,
+    delta,
+  }));
+  const chunks = await read([
+    start,
+    open(0, { type: "text", text: "" }),
+    ...pieces,
+    ...end("end_turn"),
+  ]);
   expect(chunks).toMatchObject([{ type: "error", code: "stream_truncated" }]);
 });
 
@@ -111,10 +132,15 @@ it("takes a stream that is closed after its last block for one without a known e
       stopReason: "other",
     });
   }
-  expect((await read([start, ...block.slice(0, 1)])).at(-1)).toMatchObject({ type: "error", code: "stream_truncated" });
+  expect((await read([start, ...block.slice(0, 1)])).at(-1)).toMatchObject({
+    type: "error",
+    code: "stream_truncated",
+  });
 });
 
 it("calls a stream without message_stop truncated, even when a stop reason came", async () => {
   const chunks = await read([start, ...end("end_turn").slice(0, 1)]);
-  expect(chunks).toMatchObject([{ type: "error", code: "stream_truncated", retryable: true, partial: false }]);
+  expect(chunks).toMatchObject([
+    { type: "error", code: "stream_truncated", retryable: true, partial: false },
+  ]);
 });

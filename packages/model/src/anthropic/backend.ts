@@ -118,7 +118,15 @@ async function* streamed(
   for (let calls = 1; ; calls += 1) {
     const reader = new Reader({ ...maker, ends: profile.ends }, said.length);
     if (said.length > 0) body.messages = [...messages, { role: "assistant", content: said }];
-    const hasEnded = yield* oneCall(called, { body, headers, reader, received, signal, alive: request.alive, profile });
+    const hasEnded = yield* oneCall(called, {
+      body,
+      headers,
+      reader,
+      received,
+      signal,
+      alive: request.alive,
+      profile,
+    });
     if (!hasEnded) return;
     const stop = reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.");
     if (stop.type === "error") return void (yield { ...stop, partial: received.partial });
@@ -167,7 +175,10 @@ async function* oneCall(
     for await (const { data } of serverEvents(response, alive)) {
       const event: unknown = JSON.parse(data);
       if (textIn(event, "type") === "error") {
-        yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret, profile }), partial: received.partial };
+        yield {
+          ...failureOfRefusal({ ...refusalIn(event), requestId, secret, profile }),
+          partial: received.partial,
+        };
         return false;
       }
       for (const chunk of reader.read(event)) {
@@ -202,7 +213,10 @@ interface RequestBody {
 }
 
 /** The newest API version has no sampling values any more (vendor page "Versions"); see {@link RequestBody}. */
-type Body = Anthropic.Messages.MessageCreateParamsStreaming & { temperature?: number; top_p?: number };
+type Body = Anthropic.Messages.MessageCreateParamsStreaming & {
+  temperature?: number;
+  top_p?: number;
+};
 
 /** The vendor's request. */
 function requestBody(request: ModelRequest, info: Readonly<ModelInfo>, maker: Maker): RequestBody {
@@ -211,12 +225,17 @@ function requestBody(request: ModelRequest, info: Readonly<ModelInfo>, maker: Ma
   const system = systemWithMarks(request, info);
   markHistory({ system, tools, turns }, info);
   const maxTokens = outputLimit(request, info);
-  const thinking = info.supportsThinking ? thinkingOf(request, turns, maxTokens) : { fields: {}, warnings: [] };
+  const thinking = info.supportsThinking
+    ? thinkingOf(request, turns, maxTokens)
+    : { fields: {}, warnings: [] };
   const sampling = samplingOf(request, thinking.fields.thinking !== undefined);
   const outputConfig = { ...thinking.fields.output_config, ...formatOf(request, info) };
   const samples = Object.keys(sampling.fields).length > 0;
   // Those of the vendor's own are the operator's words, which the vendor judges.
-  const offered = [...tools.map(({ tool }) => tool), ...((request.hostedTools ?? []) as unknown as Tool[])];
+  const offered = [
+    ...tools.map(({ tool }) => tool),
+    ...((request.hostedTools ?? []) as unknown as Tool[]),
+  ];
   const body: Body = {
     model: request.model,
     max_tokens: maxTokens,
@@ -229,7 +248,10 @@ function requestBody(request: ModelRequest, info: Readonly<ModelInfo>, maker: Ma
     ...sampling.fields,
   };
   return {
-    headers: headersWith(samples ? { "anthropic-version": "2023-06-01" } : {}, request.extra?.headers),
+    headers: headersWith(
+      samples ? { "anthropic-version": "2023-06-01" } : {},
+      request.extra?.headers,
+    ),
     body: bodyWith(body, request.extra),
     warnings: [...thinking.warnings, ...sampling.warnings],
   };
@@ -278,7 +300,11 @@ function markHistory(
 }
 
 /** The prompt in sending order, lazily: counting stops as soon as it is long enough. */
-function* promptTexts(prompt: { system: TextBlock[]; tools: VendorTool[]; turns: VendorTurn[] }): Generator<string> {
+function* promptTexts(prompt: {
+  system: TextBlock[];
+  tools: VendorTool[];
+  turns: VendorTurn[];
+}): Generator<string> {
   for (const { text } of prompt.tools) yield text;
   for (const { text } of prompt.system) yield text;
   for (const turn of prompt.turns) yield* textsOf(turn);
@@ -317,18 +343,27 @@ const answerTokens = 1_024;
 /** The vendor's least thinking budget, and what has to be left for the answer. */
 const leastBudget = 1_024;
 
-function thinkingOf(request: ModelRequest, turns: readonly VendorTurn[], maxTokens: number): Thinking {
+function thinkingOf(
+  request: ModelRequest,
+  turns: readonly VendorTurn[],
+  maxTokens: number,
+): Thinking {
   const asks = request.needsThinking === true;
   if (!fixedBudget.test(request.model)) {
-    const effort = request.effort === undefined ? {} : { output_config: { effort: request.effort } };
+    const effort =
+      request.effort === undefined ? {} : { output_config: { effort: request.effort } };
     // Later models hide their thinking unless asked, and with it what they say between tool calls.
-    const thinking = asks ? { thinking: { type: "adaptive" as const, display: "summarized" as const } } : {};
+    const thinking = asks
+      ? { thinking: { type: "adaptive" as const, display: "summarized" as const } }
+      : {};
     return { fields: { ...thinking, ...effort }, warnings: [] };
   }
   if (!asks || !loopHasThinking(turns)) return { fields: {}, warnings: [] };
   // The budget counts towards the limit, which is the caller's word.
   const budget = Math.min(thinkingBudgets[request.effort ?? "medium"], maxTokens - answerTokens);
-  if (budget >= leastBudget) return { fields: { thinking: { type: "enabled", budget_tokens: budget } }, warnings: [] };
+  if (budget >= leastBudget) {
+    return { fields: { thinking: { type: "enabled", budget_tokens: budget } }, warnings: [] };
+  }
   const message = `A limit of ${maxTokens} output tokens leaves no room for thinking; none is asked for.`;
   return { fields: {}, warnings: [{ type: "warning", code: "thinking_dropped", message }] };
 }
@@ -347,7 +382,10 @@ interface Override {
 }
 
 /** The two values that thinking is known to refuse (vendor guide "Extended thinking"). */
-function samplingOf(request: ModelRequest, thinks: boolean): { fields: Partial<Body>; warnings: ModelWarning[] } {
+function samplingOf(
+  request: ModelRequest,
+  thinks: boolean,
+): { fields: Partial<Body>; warnings: ModelWarning[] } {
   const temperature = request.temperature ?? null;
   const topP = request.topP ?? null;
   const fields: Partial<Body> = {};
@@ -360,11 +398,16 @@ function samplingOf(request: ModelRequest, thinks: boolean): { fields: Partial<B
     const conflict = thinks && temperature !== 1;
     apply(
       "temperature",
-      conflict ? overridden("temperature_overridden", "temperature", temperature) : { value: temperature },
+      conflict
+        ? overridden("temperature_overridden", "temperature", temperature)
+        : { value: temperature },
     );
   }
   if (topP !== null) {
-    apply("top_p", thinks && topP < 0.95 ? overridden("top_p_overridden", "topP", topP) : { value: topP });
+    apply(
+      "top_p",
+      thinks && topP < 0.95 ? overridden("top_p_overridden", "topP", topP) : { value: topP },
+    );
   }
   return { fields, warnings };
 }
@@ -372,13 +415,26 @@ function samplingOf(request: ModelRequest, thinks: boolean): { fields: Partial<B
 function overridden(code: string, name: string, value: number): Override {
   return {
     value: 1,
-    warning: { type: "warning", code, message: `${name} ${value} does not go with thinking; 1.0 is sent.` },
+    warning: {
+      type: "warning",
+      code,
+      message: `${name} ${value} does not go with thinking; 1.0 is sent.`,
+    },
   };
 }
 
 /** The vendor binds an answer to a schema, and knows no form of "any JSON object". */
-function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Body["output_config"] {
-  if (format?.type !== "json_schema" || format.jsonSchema === undefined || !info.supportsJsonSchema) return {};
+function formatOf(
+  { responseFormat: format }: ModelRequest,
+  info: Readonly<ModelInfo>,
+): Body["output_config"] {
+  if (
+    format?.type !== "json_schema" ||
+    format.jsonSchema === undefined ||
+    !info.supportsJsonSchema
+  ) {
+    return {};
+  }
   return { format: { type: "json_schema", schema: format.jsonSchema } };
 }
 
@@ -397,7 +453,9 @@ function vendorTurns(messages: readonly Message[], maker: Maker): VendorTurn[] {
     else if (role === "assistant") last.content.push(...blocks);
     else last.content = resultsFirst([...last.content, ...blocks]);
   }
-  for (const [at, turn] of turns.entries()) if (turn.role === "assistant") endOpenCalls(turn, turns[at + 1]);
+  for (const [at, turn] of turns.entries()) {
+    if (turn.role === "assistant") endOpenCalls(turn, turns[at + 1]);
+  }
   return turns;
 }
 
@@ -412,7 +470,9 @@ function withCitations(blocks: Block[]): Block[] {
   for (const block of blocks) {
     const last = kept.at(-1);
     if (!isCitations(block)) kept.push(block);
-    else if (last?.type === "text") Object.assign(last, { citations: Reflect.get(block, "citations") as unknown });
+    else if (last?.type === "text") {
+      Object.assign(last, { citations: Reflect.get(block, "citations") as unknown });
+    }
   }
   return kept;
 }
@@ -423,9 +483,13 @@ function withCitations(blocks: Block[]): Block[] {
  */
 function endOpenCalls(turn: VendorTurn, next: VendorTurn | undefined): void {
   if (next?.content.some(({ type }) => type === "tool_result") === true) return;
-  const answered = new Set(turn.content.map((block) => ("tool_use_id" in block ? block.tool_use_id : undefined)));
+  const answered = new Set(
+    turn.content.map((block) => ("tool_use_id" in block ? block.tool_use_id : undefined)),
+  );
   const isOpen = ({ type, ...block }: Block): boolean =>
-    (type === "server_tool_use" || String(type) === "mcp_tool_use") && "id" in block && !answered.has(String(block.id));
+    (type === "server_tool_use" || String(type) === "mcp_tool_use") &&
+    "id" in block &&
+    !answered.has(String(block.id));
   if (!turn.content.some(isOpen)) return;
   const rest = turn.content.filter((block) => !isOpen(block));
   turn.content = rest.length > 0 ? rest : [{ type: "text", text: "(no answer)" }];
@@ -451,10 +515,15 @@ type MediaType = Anthropic.Messages.Base64ImageSource["media_type"];
 
 function imageBlock(part: ImagePart): ImageBlock {
   const { source } = part;
-  if (source.sourceType === "url") return { type: "image", source: { type: "url", url: source.url } };
+  if (source.sourceType === "url") {
+    return { type: "image", source: { type: "url", url: source.url } };
+  }
   const data = source.sourceType === "base64" ? source.data : "";
   // The vendor judges the media type; its own list is narrower than ours.
-  return { type: "image", source: { type: "base64", media_type: source.mediaType as MediaType, data } };
+  return {
+    type: "image",
+    source: { type: "base64", media_type: source.mediaType as MediaType, data },
+  };
 }
 
 function resultBlock(part: ToolResultPart): Block {
@@ -464,18 +533,27 @@ function resultBlock(part: ToolResultPart): Block {
   if (typeof content === "string") return { ...base, content, ...error };
   const inner = content
     .filter((item) => item.type === "image" || item.text.trim() !== "")
-    .map((item) => (item.type === "image" ? imageBlock(item) : { type: "text" as const, text: item.text }));
+    .map((item) =>
+      item.type === "image" ? imageBlock(item) : { type: "text" as const, text: item.text },
+    );
   return { ...base, content: inner, ...error };
 }
 
 function assistantBlock(part: AssistantPart, maker: Maker): Block | null {
   if (part.type === "thinking") return thinkingBlock(part, maker);
-  if (part.type === "tool_use") return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
+  if (part.type === "tool_use") {
+    return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
+  }
   return part.text.trim() === "" ? null : { type: "text", text: part.text };
 }
 
 function thinkingBlock(part: ThinkingPart, self: Maker): Block | null {
-  const { vendor = "anthropic", model = self.model, signer = self.signer, ...secret } = part.providerMetadata ?? {};
+  const {
+    vendor = "anthropic",
+    model = self.model,
+    signer = self.signer,
+    ...secret
+  } = part.providerMetadata ?? {};
   // A thought that was stored without its signer is this model's, as far as is known.
   if (vendor !== "anthropic" || model !== self.model || signer !== self.signer) return null;
   const { signature, redacted, opaque } = secret;
@@ -500,9 +578,15 @@ function systemWithMarks(request: ModelRequest, info: Readonly<ModelInfo>): Text
   const blocks = systemBlocksOf(request);
   const texts = blocks.map((block) => block.text);
   if (!worthCaching(texts, info)) return texts.map((text) => ({ type: "text", text }));
-  const wanted = blocks.flatMap((block, at) => (block.cacheScope !== "" || at === blocks.length - 1 ? [at] : []));
+  const wanted = blocks.flatMap((block, at) =>
+    block.cacheScope !== "" || at === blocks.length - 1 ? [at] : [],
+  );
   const marked = new Set(wanted.slice(-maxSystemMarks));
-  return texts.map((text, at) => ({ type: "text", text, ...(marked.has(at) ? { cache_control: mark } : {}) }));
+  return texts.map((text, at) => ({
+    type: "text",
+    text,
+    ...(marked.has(at) ? { cache_control: mark } : {}),
+  }));
 }
 
 // From the vendor's stream to chunks. Blocks of its own tools, which are none of ours to run, are kept whole.
@@ -548,7 +632,10 @@ class Reader {
         return [this.#count(fieldIn(message, "usage"))];
       }
       case "content_block_start":
-        return this.#start(indexIn(event, "index") ?? this.#lastIndex + 1, objectIn(event, "content_block"));
+        return this.#start(
+          indexIn(event, "index") ?? this.#lastIndex + 1,
+          objectIn(event, "content_block"),
+        );
       case "content_block_delta":
         return this.#delta(indexIn(event, "index") ?? this.#lastIndex, fieldIn(event, "delta"));
       case "content_block_stop":
@@ -559,7 +646,9 @@ class Reader {
         return [];
       case "message_stop":
         this.#complete = true;
-        return this.#blocks.size > 0 ? [] : this.#whole.flatMap((block, at) => this.#wholeBlock(at, asObject(block)));
+        return this.#blocks.size > 0
+          ? []
+          : this.#whole.flatMap((block, at) => this.#wholeBlock(at, asObject(block)));
       default:
         return []; // later kinds of events must not break a stream
     }
@@ -567,7 +656,9 @@ class Reader {
 
   /** The blocks of the stream, to be sent back. */
   blocks(): Anthropic.Messages.ContentBlockParam[] {
-    const inOrder = [...this.#blocks].sort(([left], [right]) => left - right).map(([, block]) => block);
+    const inOrder = [...this.#blocks]
+      .sort(([left], [right]) => left - right)
+      .map(([, block]) => block);
     // The vendor's own, as it sent them; an empty text is refused when it comes back.
     return inOrder.filter(
       ({ type, text }) => type !== "text" || text !== "",
@@ -631,7 +722,12 @@ class Reader {
         return [{ type: "thinking_delta", index, text: "", providerMetadata }];
       }
       case "tool_use":
-        return [toolCallDelta(index, { id: textIn(block, "id") || null, name: textIn(block, "name") || null })];
+        return [
+          toolCallDelta(index, {
+            id: textIn(block, "id") || null,
+            name: textIn(block, "name") || null,
+          }),
+        ];
       default:
         return []; // reported as a whole when it ends
     }
@@ -685,17 +781,26 @@ class Reader {
     if (block === undefined) return [];
     // Compatible servers send an input whole, at the start of a call.
     const whole = input === undefined ? jsonTextIn(block, "input") : "{}";
-    if (input !== undefined || typeof block["input"] === "string") block["input"] = parsedInput(input ?? whole);
+    if (input !== undefined || typeof block["input"] === "string") {
+      block["input"] = parsedInput(input ?? whole);
+    }
     switch (block.type) {
       case "text": {
         const citations = listIn(block, "citations");
-        return citations.length === 0 ? [] : [this.#opaque(index, citationsOf(block), keptCitations(citations))];
+        return citations.length === 0
+          ? []
+          : [this.#opaque(index, citationsOf(block), keptCitations(citations))];
       }
       case "thinking": {
         const signature = textIn(block, "signature");
         if (signature === "") return [];
         return [
-          { type: "thinking_delta", index, text: "", providerMetadata: thinkingMetadata(this.#maker, { signature }) },
+          {
+            type: "thinking_delta",
+            index,
+            text: "",
+            providerMetadata: thinkingMetadata(this.#maker, { signature }),
+          },
         ];
       }
       case "redacted_thinking":
@@ -713,7 +818,12 @@ class Reader {
 
   #opaque(index: number, block: RawBlock, more: ProviderMetadata = {}): ModelChunk {
     const providerMetadata = thinkingMetadata(this.#maker, { opaque: JSON.stringify(block) });
-    return { type: "thinking_delta", index, text: "", providerMetadata: { ...providerMetadata, ...more } };
+    return {
+      type: "thinking_delta",
+      index,
+      text: "",
+      providerMetadata: { ...providerMetadata, ...more },
+    };
   }
 }
 

@@ -11,24 +11,33 @@ beforeEach(async () => {
 afterEach(() => server.close());
 
 const user = (text: string): Message => ({ role: "user", content: [{ type: "text", text }] });
-const assistant = (text: string): Message => ({ role: "assistant", content: [{ type: "text", text }] });
+const assistant = (text: string): Message => ({
+  role: "assistant",
+  content: [{ type: "text", text }],
+});
 
 async function ask(request: Partial<ModelRequest>): Promise<ModelChunk[]> {
   const backend = createAnthropicBackend({ apiKey: "k", baseUrl: server.url });
   const chunks: ModelChunk[] = [];
   const full = { model: "claude-sonnet-4-5", messages: [user("hello")], ...request };
-  for await (const chunk of backend.stream(full)) if (chunk.type !== "usage_so_far") chunks.push(chunk);
+  for await (const chunk of backend.stream(full)) {
+    if (chunk.type !== "usage_so_far") chunks.push(chunk);
+  }
   return chunks;
 }
 
 const body = () => server.requests.at(-1)?.body ?? {};
-const warnings = (chunks: ModelChunk[]) => chunks.flatMap((chunk) => (chunk.type === "warning" ? [chunk.code] : []));
+const warnings = (chunks: ModelChunk[]) =>
+  chunks.flatMap((chunk) => (chunk.type === "warning" ? [chunk.code] : []));
 
 /** The texts of the request's blocks that carry a cache mark. */
 function marked(value: unknown): string[] {
   if (Array.isArray(value)) return value.flatMap(marked);
   if (typeof value !== "object" || value === null) return [];
-  const own = "cache_control" in value ? [String(Reflect.get(value, "text") ?? Reflect.get(value, "content"))] : [];
+  const own =
+    "cache_control" in value
+      ? [String(Reflect.get(value, "text") ?? Reflect.get(value, "content"))]
+      : [];
   return [...own, ...Object.values(value).flatMap(marked)];
 }
 
@@ -79,11 +88,20 @@ describe("thinking", () => {
     expect(body()).toMatchObject({ max_tokens: 100 });
     expect(body()).not.toHaveProperty("thinking");
     await ask({ needsThinking: true, effort: "high", maxTokens: 4_096 });
-    expect(body()).toMatchObject({ max_tokens: 4_096, thinking: { type: "enabled", budget_tokens: 3_072 } });
+    expect(body()).toMatchObject({
+      max_tokens: 4_096,
+      thinking: { type: "enabled", budget_tokens: 3_072 },
+    });
     await ask({ needsThinking: true, effort: "high" });
-    expect(body()).toMatchObject({ max_tokens: 32_000, thinking: { type: "enabled", budget_tokens: 16_384 } });
+    expect(body()).toMatchObject({
+      max_tokens: 32_000,
+      thinking: { type: "enabled", budget_tokens: 16_384 },
+    });
     await ask({ model: "claude-opus-5-5", needsThinking: true, effort: "high" });
-    expect(body()).toMatchObject({ thinking: { type: "adaptive" }, output_config: { effort: "high" } });
+    expect(body()).toMatchObject({
+      thinking: { type: "adaptive" },
+      output_config: { effort: "high" },
+    });
   });
 
   it("returns redacted thinking, and no thinking of another model or vendor", async () => {
@@ -111,7 +129,10 @@ describe("thinking", () => {
   it("hands on redacted thinking so that it can return", async () => {
     server.setScript(() => ({ thinking: { redacted: "secret==" }, text: "ok" }));
     const chunks = await ask({ needsThinking: true });
-    expect(chunks[0]).toMatchObject({ type: "thinking_delta", providerMetadata: { redacted: "secret==" } });
+    expect(chunks[0]).toMatchObject({
+      type: "thinking_delta",
+      providerMetadata: { redacted: "secret==" },
+    });
   });
 });
 
@@ -121,7 +142,10 @@ describe("messages", () => {
       user("a"),
       { role: "assistant", content: [{ type: "tool_use", id: "c1", name: "x", arguments: {} }] },
       user("meanwhile"),
-      { role: "tool", content: [{ type: "tool_result", toolCallId: "c1", content: "r", isError: false }] },
+      {
+        role: "tool",
+        content: [{ type: "tool_result", toolCallId: "c1", content: "r", isError: false }],
+      },
     ];
     expect((await ask({ messages })).at(-1)?.type).toBe("message_stop");
     expect(body()["messages"]).toMatchObject([
@@ -148,15 +172,23 @@ describe("messages", () => {
 
   it("EE-35: image data with a data-URL prefix and an image without media type are refused", async () => {
     for (const message of [image("image/png", "data:image/png;base64,AAAA"), image("", "AAAA")]) {
-      expect((await ask({ messages: [message] })).at(-1)).toMatchObject({ type: "error", code: "api_bad_request" });
+      expect((await ask({ messages: [message] })).at(-1)).toMatchObject({
+        type: "error",
+        code: "api_bad_request",
+      });
     }
     expect(server.requests).toEqual([]);
-    expect((await ask({ messages: [image("image/png", "AAAA")] })).at(-1)?.type).toBe("message_stop");
+    expect((await ask({ messages: [image("image/png", "AAAA")] })).at(-1)?.type).toBe(
+      "message_stop",
+    );
   });
 
   it("EE-28: a schema is not sent to a provider without support", async () => {
     const responseFormat = { type: "json_schema", jsonSchema: { title: "marker" } } as const;
-    const capabilities = { ...findModelInfo("anthropic", "claude-sonnet-4-5"), supportsJsonSchema: false };
+    const capabilities = {
+      ...findModelInfo("anthropic", "claude-sonnet-4-5"),
+      supportsJsonSchema: false,
+    };
     await ask({ responseFormat, capabilities });
     expect(JSON.stringify(body())).not.toContain("marker");
   });
@@ -180,7 +212,10 @@ describe("caching", () => {
   });
 
   it("marks the end of the history and the user turn before, at most four marks in all", async () => {
-    const systemBlocks = ["a", "b", "c", "d"].map((name) => ({ text: name + long, cacheScope: "session" as const }));
+    const systemBlocks = ["a", "b", "c", "d"].map((name) => ({
+      text: name + long,
+      cacheScope: "session" as const,
+    }));
     const messages = [user("1"), assistant("2"), user("3"), assistant("4"), user("5")];
     expect((await ask({ systemBlocks, messages })).at(-1)?.type).toBe("message_stop");
     expect(marked(body()["messages"])).toEqual(["3", "5"]);

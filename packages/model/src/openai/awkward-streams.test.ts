@@ -12,7 +12,9 @@ async function read(create: Create, frames: readonly string[], more: Partial<Mod
   const server = await startModelServer({ script: () => ({ frames }) });
   const chunks: ModelChunk[] = [];
   const backend = create({ apiKey: "k", baseUrl: `${server.url}/v1` });
-  for await (const chunk of backend.stream({ model: "gpt-4.1", messages: hello, ...more })) chunks.push(chunk);
+  for await (const chunk of backend.stream({ model: "gpt-4.1", messages: hello, ...more })) {
+    chunks.push(chunk);
+  }
   const [request] = server.requests;
   await server.close();
   return { chunks, body: request?.body ?? {} };
@@ -70,13 +72,21 @@ describe("Chat Completions", () => {
       {
         type: "text_delta",
         text: "",
-        providerMetadata: { vendor: "openai-chat", signer: expect.any(String), citations: JSON.stringify(kept) },
+        providerMetadata: {
+          vendor: "openai-chat",
+          signer: expect.any(String),
+          citations: JSON.stringify(kept),
+        },
       },
     ]);
   });
 
   it("SA-9: a chunk without choices is skipped, its usage is recorded", async () => {
-    const usage = { prompt_tokens: 100, completion_tokens: 5, prompt_tokens_details: { cached_tokens: 60 } };
+    const usage = {
+      prompt_tokens: 100,
+      completion_tokens: 5,
+      prompt_tokens_details: { cached_tokens: 60 },
+    };
     const chunks = await chat(
       frame({ choices: [] }),
       frame({ object: "odd" }),
@@ -118,7 +128,9 @@ describe("Chat Completions", () => {
       delta({}, "tool_calls"),
       done,
     );
-    expect(chunks.flatMap((chunk) => (chunk.type === "tool_call_delta" ? [chunk.index] : []))).toEqual([1, 0, 1]);
+    expect(
+      chunks.flatMap((chunk) => (chunk.type === "tool_call_delta" ? [chunk.index] : [])),
+    ).toEqual([1, 0, 1]);
   });
 
   it("numbers calls of servers that send no index, and takes their plain stop for a tool round", async () => {
@@ -129,14 +141,21 @@ describe("Chat Completions", () => {
       delta({}, "stop"),
       done,
     );
-    expect(chunks.flatMap((chunk) => (chunk.type === "tool_call_delta" ? [chunk.index] : []))).toEqual([0, 0, 1]);
+    expect(
+      chunks.flatMap((chunk) => (chunk.type === "tool_call_delta" ? [chunk.index] : [])),
+    ).toEqual([0, 0, 1]);
     expect(chunks.at(-1)).toMatchObject({ stopReason: "tool_use" });
   });
 
   it("reads refusal deltas, content filters and odd stop reasons", async () => {
     const refused = await chat(delta({ refusal: "I cannot." }), delta({}, "stop"), done);
-    expect(refused).toMatchObject([{ type: "text_delta", text: "I cannot." }, { stopReason: "refusal" }]);
-    expect(await chat(delta({}, "content_filter"), done)).toMatchObject([{ stopReason: "refusal" }]);
+    expect(refused).toMatchObject([
+      { type: "text_delta", text: "I cannot." },
+      { stopReason: "refusal" },
+    ]);
+    expect(await chat(delta({}, "content_filter"), done)).toMatchObject([
+      { stopReason: "refusal" },
+    ]);
     expect(await chat(delta({}, "length"), done)).toMatchObject([{ stopReason: "max_tokens" }]);
     expect(await chat(delta({}, "something_new"), done)).toMatchObject([{ stopReason: "other" }]);
   });
@@ -153,13 +172,22 @@ describe("Chat Completions", () => {
   });
 
   it("returns the reasoning of compatible servers in the field it came in, to the model that gave it", async () => {
-    const frames = [delta({ reasoning_content: "hm" }), delta({ content: "ok" }), delta({}, "stop"), done];
+    const frames = [
+      delta({ reasoning_content: "hm" }),
+      delta({ content: "ok" }),
+      delta({}, "stop"),
+      done,
+    ];
     const server = await startModelServer({ script: () => ({ frames }) });
     const other = await startModelServer({ script: () => ({ frames }) });
     const backend = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${server.url}/v1` });
     const [thinking] = await collected(backend.stream({ model: "gpt-4.1", messages: hello }));
     if (thinking?.type !== "thinking_delta") throw new Error("no thinking");
-    const part = { type: "thinking" as const, text: thinking.text, providerMetadata: thinking.providerMetadata ?? {} };
+    const part = {
+      type: "thinking" as const,
+      text: thinking.text,
+      providerMetadata: thinking.providerMetadata ?? {},
+    };
     const messages: Message[] = [
       ...hello,
       { role: "assistant", content: [part, { type: "text", text: "ok" }] },
@@ -169,10 +197,16 @@ describe("Chat Completions", () => {
     await collected(backend.stream({ model: "gpt-4o", messages }));
     const elsewhere = createOpenAiChatBackend({ apiKey: "k", baseUrl: `${other.url}/v1` });
     await collected(elsewhere.stream({ model: "gpt-4.1", messages }));
-    const said = [...server.requests.slice(1), ...other.requests].map(({ body }) => body["messages"]);
+    const said = [...server.requests.slice(1), ...other.requests].map(
+      ({ body }) => body["messages"],
+    );
     await Promise.all([server.close(), other.close()]);
     const without = [{}, { role: "assistant", content: "ok" }, {}];
-    expect(said).toMatchObject([[{}, { role: "assistant", reasoning_content: "hm" }, {}], without, without]);
+    expect(said).toMatchObject([
+      [{}, { role: "assistant", reasoning_content: "hm" }, {}],
+      without,
+      without,
+    ]);
     expect(JSON.stringify(said.slice(1))).not.toContain("hm");
   });
 });
@@ -182,7 +216,11 @@ describe("Responses", () => {
     const item = { type: "function_call", call_id: "a", name: "one", arguments: '{"x":1}' };
     const chunks = await respond(
       { type: "response.future" },
-      { type: "response.output_item.added", output_index: 0, item: { ...item, arguments: "" } } as never,
+      {
+        type: "response.output_item.added",
+        output_index: 0,
+        item: { ...item, arguments: "" },
+      } as never,
       { type: "response.output_item.done", output_index: 0, item } as never,
       { type: "response.completed", response: { usage: null } } as never,
     );
@@ -195,7 +233,10 @@ describe("Responses", () => {
 
   it("maps incomplete and failed responses", async () => {
     const incomplete = (reason: string) =>
-      respond({ type: "response.incomplete", response: { incomplete_details: { reason }, usage: null } } as never);
+      respond({
+        type: "response.incomplete",
+        response: { incomplete_details: { reason }, usage: null },
+      } as never);
     expect(await incomplete("max_output_tokens")).toMatchObject([{ stopReason: "max_tokens" }]);
     expect(await incomplete("content_filter")).toMatchObject([{ stopReason: "refusal" }]);
     const error = { code: "rate_limit_exceeded", message: "slow down" };
@@ -205,12 +246,24 @@ describe("Responses", () => {
   });
 
   it("takes a stream that is closed after its last item for one without a known end", async () => {
-    const item = { type: "message", id: "msg_1", role: "assistant", status: "completed", content: [] };
+    const item = {
+      type: "message",
+      id: "msg_1",
+      role: "assistant",
+      status: "completed",
+      content: [],
+    };
     const begun = { type: "response.output_item.added", output_index: 0, item } as never;
     const text = { type: "response.output_text.delta", output_index: 0, delta: "all" } as never;
     const whole = { type: "response.output_item.done", output_index: 0, item } as never;
-    expect((await respond(begun, text, whole)).at(-1)).toMatchObject({ type: "message_stop", stopReason: "other" });
-    expect((await respond(begun, text)).at(-1)).toMatchObject({ type: "error", code: "stream_truncated" });
+    expect((await respond(begun, text, whole)).at(-1)).toMatchObject({
+      type: "message_stop",
+      stopReason: "other",
+    });
+    expect((await respond(begun, text)).at(-1)).toMatchObject({
+      type: "error",
+      code: "stream_truncated",
+    });
   });
 
   it("stores nothing at the vendor", async () => {

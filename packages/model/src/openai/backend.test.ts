@@ -1,7 +1,11 @@
 import type { LlmBackend } from "../index.ts";
 import { describeBackend } from "../backend.suite.ts";
 import { startModelServer } from "@larkline/testkit";
-import { createOpenAiChatBackend, createOpenAiResponsesBackend, type OpenAiBackendOptions } from "./index.ts";
+import {
+  createOpenAiChatBackend,
+  createOpenAiResponsesBackend,
+  type OpenAiBackendOptions,
+} from "./index.ts";
 
 type Create = (options: OpenAiBackendOptions) => LlmBackend;
 

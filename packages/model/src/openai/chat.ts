@@ -60,7 +60,10 @@ export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBacke
   const at = { type: "openai", baseUrl: options.baseUrl } as const;
   const dialects = new Map<string, Dialect>();
   const dialectOf = (model: string): Dialect => {
-    const known = dialects.get(model) ?? { ...profileOf(at, model, options.profile), signer: signerOf(at, model) };
+    const known = dialects.get(model) ?? {
+      ...profileOf(at, model, options.profile),
+      signer: signerOf(at, model),
+    };
     dialects.set(model, known);
     return known;
   };
@@ -69,7 +72,10 @@ export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBacke
       await (
         await client
       ).chat.completions
-        .create(bodyWith(bodyOf(request, info, dialectOf(request.model)), request.extra), callOptions(request, signal))
+        .create(
+          bodyWith(bodyOf(request, info, dialectOf(request.model)), request.extra),
+          callOptions(request, signal),
+        )
         .asResponse(),
     createReader: (model) => new ChatReader(dialectOf(model)),
     profileOf: dialectOf,
@@ -113,10 +119,16 @@ function chatMessages(request: ModelRequest, dialect: Dialect): Param[] {
   const isPlain = request.plain === true;
   // A model that does not think may refuse the field; the plainest request is the last try, with what may be missing.
   const callsNeedThoughts = dialect.callsNeedThoughts && (isPlain || isThinking(request, dialect));
-  const rules: Dialect = { ...dialect, callsNeedThoughts, ...(isPlain ? { callIds: "nine-letters" } : {}) };
+  const rules: Dialect = {
+    ...dialect,
+    callsNeedThoughts,
+    ...(isPlain ? { callIds: "nine-letters" } : {}),
+  };
   const ids = sentCallIds(request.messages, isPlain ? { ...rules, signer: "" } : rules);
   const params = request.messages.flatMap((message) => paramsOf(message, { ...rules, ids }));
-  return system.length === 0 ? params : [{ role: "system", content: system.join("\n\n") }, ...params];
+  return system.length === 0
+    ? params
+    : [{ role: "system", content: system.join("\n\n") }, ...params];
 }
 
 /** How a request is written. `ids`: of calls as they are sent. */
@@ -165,12 +177,20 @@ export function sentCallIds(
 }
 
 /** The id that this server gave to a call in a form that histories do not keep. */
-function ownId({ providerMetadata: { vendor, signer, callId } = {} }: ToolUsePart, server: string): string | undefined {
+function ownId(
+  { providerMetadata: { vendor, signer, callId } = {} }: ToolUsePart,
+  server: string,
+): string | undefined {
   return vendor === "openai-chat" && signer === server ? callId : undefined;
 }
 
 /** An id in the form that a server demands. `copy` makes another one of it. */
-function idFor({ id, name }: ToolUsePart, at: number, { callIds }: Pick<VendorProfile, "callIds">, copy = 0): string {
+function idFor(
+  { id, name }: ToolUsePart,
+  at: number,
+  { callIds }: Pick<VendorProfile, "callIds">,
+  copy = 0,
+): string {
   if (callIds === "functions.name:index") return `functions.${name}:${at}`;
   if (callIds === "any") return copy === 0 ? id : `${id}_${copy}`;
   if (copy === 0 && /^[A-Za-z0-9]{9}$/.test(id)) return id;
@@ -223,9 +243,12 @@ function assistantParams(parts: readonly AssistantPart[], dialect: Writing): Par
   const message: AssistantParam = { role: "assistant", content: content === "" ? null : content };
   if (calls.length > 0) message.tool_calls = calls;
   const isField = dialect.thoughtsBack !== "tags" && dialect.thoughtsBack !== "none";
-  const sent = thoughts === "" && calls.length > 0 && dialect.callsNeedThoughts ? noThoughts : thoughts;
+  const sent =
+    thoughts === "" && calls.length > 0 && dialect.callsNeedThoughts ? noThoughts : thoughts;
   // A field of compatible servers, unknown to the SDK's types.
-  return [isField && sent !== "" ? Object.assign(message, { [dialect.thoughtsBack]: sent }) : message];
+  return [
+    isField && sent !== "" ? Object.assign(message, { [dialect.thoughtsBack]: sent }) : message,
+  ];
 }
 
 /** Whether the model thinks in this conversation: it is asked to, or has done so. */
@@ -233,7 +256,8 @@ function isThinking({ needsThinking, effort, messages }: ModelRequest, dialect: 
   if (needsThinking === true || effort !== undefined) return true;
   return messages.some(
     ({ role, content }) =>
-      role === "assistant" && content.some((part) => part.type === "thinking" && isOwn(part.providerMetadata, dialect)),
+      role === "assistant" &&
+      content.some((part) => part.type === "thinking" && isOwn(part.providerMetadata, dialect)),
   );
 }
 
@@ -300,7 +324,10 @@ class ChatReader implements Reader {
     const chunks = this.#chunksOf(this.#text.end());
     const cited = keptCitations(this.#citations);
     if (cited["citations"] === undefined) return chunks;
-    return [...chunks, { type: "text_delta", text: "", providerMetadata: { ...this.#metadata, ...cited } }];
+    return [
+      ...chunks,
+      { type: "text_delta", text: "", providerMetadata: { ...this.#metadata, ...cited } },
+    ];
   }
 
   stop(): MessageStop | ModelFailure | null {
@@ -310,7 +337,9 @@ class ChatReader implements Reader {
     if (end.type === "error") return end;
     if (this.#refused) return { ...end, stopReason: "refusal" };
     // Compatible servers end tool calls with a plain stop.
-    return end.stopReason === "end_turn" && this.#calls.size > 0 ? { ...end, stopReason: "tool_use" } : end;
+    return end.stopReason === "end_turn" && this.#calls.size > 0
+      ? { ...end, stopReason: "tool_use" }
+      : end;
   }
 
   #delta(delta: JsonObject): ModelChunk[] {
@@ -325,14 +354,18 @@ class ChatReader implements Reader {
       this.#refused = true;
       chunks.push({ type: "text_delta", text: refusal });
     }
-    for (const call of listIn(delta, "tool_calls")) if (asObject(call) !== undefined) chunks.push(this.#call(call));
+    for (const call of listIn(delta, "tool_calls")) {
+      if (asObject(call) !== undefined) chunks.push(this.#call(call));
+    }
     const old = objectIn(delta, "function_call");
     if (old !== undefined) chunks.push(this.#call({ index: 0, function: old }));
     return chunks;
   }
 
   #cite(annotation: unknown): void {
-    if (textIn(annotation, "type") !== "url_citation" || this.#citations.length >= maxCitations) return;
+    if (textIn(annotation, "type") !== "url_citation" || this.#citations.length >= maxCitations) {
+      return;
+    }
     this.#citations.push(fieldIn(annotation, "url_citation"));
   }
 
@@ -371,7 +404,9 @@ class ChatReader implements Reader {
       id: id || null,
       name: textIn(called, "name") || null,
       arguments: jsonTextIn(called, "arguments"),
-      ...(id === "" || isPlainId(id) ? {} : { providerMetadata: { ...this.#metadata, callId: id } }),
+      ...(id === "" || isPlainId(id)
+        ? {}
+        : { providerMetadata: { ...this.#metadata, callId: id } }),
     });
   }
 }
@@ -383,7 +418,10 @@ function usageOf(usage: JsonObject | undefined): Usage | null {
   const cacheReadTokens = countIn(details, "cached_tokens") ?? 0;
   const cacheCreationTokens = countIn(details, "cache_write_tokens") ?? 0;
   return {
-    inputTokens: Math.max(0, (countIn(usage, "prompt_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens),
+    inputTokens: Math.max(
+      0,
+      (countIn(usage, "prompt_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens,
+    ),
     outputTokens: countIn(usage, "completion_tokens") ?? 0,
     cacheReadTokens,
     cacheCreationTokens,
@@ -408,12 +446,21 @@ const thoughtRequests: Record<ThoughtRequest, (effort: "low" | "medium" | "high"
   none: () => ({}),
 };
 
-function effortOf(request: ModelRequest, info: Readonly<ModelInfo>, { thoughtRequest }: Dialect): Partial<Body> {
+function effortOf(
+  request: ModelRequest,
+  info: Readonly<ModelInfo>,
+  { thoughtRequest }: Dialect,
+): Partial<Body> {
   const effort = request.effort ?? (request.needsThinking === true ? "medium" : undefined);
-  return info.supportsThinking && effort !== undefined ? thoughtRequests[thoughtRequest](effort) : {};
+  return info.supportsThinking && effort !== undefined
+    ? thoughtRequests[thoughtRequest](effort)
+    : {};
 }
 
-function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {
+function formatOf(
+  { responseFormat: format }: ModelRequest,
+  info: Readonly<ModelInfo>,
+): Partial<Body> {
   if (format?.type === "json_object") return { response_format: { type: "json_object" } };
   if (format?.jsonSchema === undefined || !info.supportsJsonSchema) return {};
   return {

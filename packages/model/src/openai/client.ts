@@ -69,7 +69,11 @@ export function callOptions({ extra }: ModelRequest, signal: AbortSignal | undef
 
 /** One of the vendor's interfaces. */
 export interface VendorApi {
-  open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
+  open(
+    request: ModelRequest,
+    info: Readonly<ModelInfo>,
+    signal: AbortSignal | undefined,
+  ): Promise<Response>;
   createReader(model: string): Reader;
   profileOf(model: string): VendorProfile;
   /** Whether it has tools that it runs itself. */
@@ -99,7 +103,9 @@ export async function* streamed(
 ): AsyncGenerator<ModelChunk> {
   const info = request.capabilities ?? findModelInfo("openai", request.model);
   const isUnhosted = !api.hostsTools && (request.hostedTools ?? []).length > 0;
-  const problem = isUnhosted ? "This interface has no hosted tools." : requestProblem(request, info);
+  const problem = isUnhosted
+    ? "This interface has no hosted tools."
+    : requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
   const { alive = () => undefined } = request;
   const { secret, clock } = api;
@@ -166,7 +172,9 @@ function errorIn(body: unknown): boolean {
 
 /** MiniMax reports in each chunk how it fares: code 0 is well. */
 function isRefusing(state: unknown): boolean {
-  return typeof state === "object" && state !== null && "status_code" in state && state.status_code !== 0;
+  return (
+    typeof state === "object" && state !== null && "status_code" in state && state.status_code !== 0
+  );
 }
 
 /** These interfaces have no flag for a failed tool: the model has to read it. */

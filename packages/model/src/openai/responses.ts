@@ -76,7 +76,11 @@ export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): Llm
     secret: options.apiKey,
     clock: options.clock ?? systemClock,
   };
-  return { storesResponses: true, profileOf: profileFor, stream: (request, signal) => streamed(api, request, signal) };
+  return {
+    storesResponses: true,
+    profileOf: profileFor,
+    stream: (request, signal) => streamed(api, request, signal),
+  };
 }
 
 type Body = OpenAI.Responses.ResponseCreateParamsStreaming;
@@ -132,7 +136,10 @@ function resultItem(part: ToolResultPart): Item {
   const base = { type: "function_call_output", call_id: part.toolCallId } as const;
   if (typeof content === "string") return { ...base, output: content };
   const texts = content.texts.map((text): Content => ({ type: "input_text", text }));
-  return { ...base, output: [...texts, ...content.images.map((image) => imageContent(imageAddress(image)))] };
+  return {
+    ...base,
+    output: [...texts, ...content.images.map((image) => imageContent(imageAddress(image)))],
+  };
 }
 
 function assistantItem(part: AssistantPart, self: string): Item[] {
@@ -141,28 +148,33 @@ function assistantItem(part: AssistantPart, self: string): Item[] {
   const item = signer === self ? (itemOfPart(part) as Item | undefined) : undefined;
   if (item !== undefined) return [item];
   if (part.type === "thinking") return [];
-  if (part.type === "text") return part.text === "" ? [] : [{ role: "assistant", content: part.text }];
+  if (part.type === "text") {
+    return part.text === "" ? [] : [{ role: "assistant", content: part.text }];
+  }
   const text = JSON.stringify(part.arguments);
   return [{ type: "function_call", call_id: part.id, name: part.name, arguments: text }];
 }
 
 /** Calls of tools that the vendor would have its clients run, with what answers them: this client runs none. */
 const outputTypes: ReadonlyMap<string, string> = new Map(
-  ["computer_call", "local_shell_call", "shell_call", "apply_patch_call", "custom_tool_call"].map((type) => [
-    type,
-    `${type}_output`,
-  ]),
+  ["computer_call", "local_shell_call", "shell_call", "apply_patch_call", "custom_tool_call"].map(
+    (type) => [type, `${type}_output`],
+  ),
 );
 
 /** Without such calls that have no output, which the vendor refuses, and without the reasoning that led to them. */
 function answeredItems(items: readonly Item[]): Item[] {
-  const answered = new Set(items.map((item) => `${item.type} ${textIn(item, "call_id") || textIn(item, "id")}`));
+  const answered = new Set(
+    items.map((item) => `${item.type} ${textIn(item, "call_id") || textIn(item, "id")}`),
+  );
   const isOpen = (item: Item | undefined): boolean => {
     const output = outputTypes.get(item?.type ?? "");
     const ids = [textIn(item, "call_id"), textIn(item, "id")]; // a local shell's output has the latter
     return output !== undefined && !ids.some((id) => answered.has(`${output} ${id}`));
   };
-  return items.filter((item, at) => !isOpen(item) && !(item.type === "reasoning" && isOpen(items[at + 1])));
+  return items.filter(
+    (item, at) => !isOpen(item) && !(item.type === "reasoning" && isOpen(items[at + 1])),
+  );
 }
 
 /** What of an output item has been given on. */
@@ -212,7 +224,9 @@ class ResponsesReader implements Reader {
       case "response.incomplete":
         return this.#end(fieldIn(event, "response"));
       case "response.failed":
-        return [this.#failure(fieldIn(fieldIn(event, "response"), "error"), "The response failed.")];
+        return [
+          this.#failure(fieldIn(fieldIn(event, "response"), "error"), "The response failed."),
+        ];
       case "error":
         return [this.#failure(objectIn(event, "error") ?? event)];
       default:
@@ -276,7 +290,12 @@ class ResponsesReader implements Reader {
     given.isCommentary = item["type"] === "message" && item["phase"] === "commentary";
     if (item["type"] !== "function_call") return [];
     this.#hasCalls = true;
-    return [toolCallDelta(index, { id: textIn(item, "call_id") || null, name: textIn(item, "name") || null })];
+    return [
+      toolCallDelta(index, {
+        id: textIn(item, "call_id") || null,
+        name: textIn(item, "name") || null,
+      }),
+    ];
   }
 
   /** What has not been given on of a complete item: some servers send no pieces. */
@@ -307,21 +326,40 @@ class ResponsesReader implements Reader {
   #message(item: JsonObject, index: number, given: Given): ModelChunk[] {
     const refusal = listIn(item, "content").map((part) => textIn(part, "refusal"));
     this.#refused ||= refusal.some((text) => text !== "");
-    const rest = given.text === "" ? this.#text(index, partsTextIn(item, "content") + refusal.join("")) : [];
+    const rest =
+      given.text === "" ? this.#text(index, partsTextIn(item, "content") + refusal.join("")) : [];
     const whole = withAnnotations(item);
     const { isCommentary, text } = given;
-    const kept = isCommentary ? (isKnownItem(whole) ? keptItem(whole) : undefined) : keptMessage(whole, text);
+    const kept = isCommentary
+      ? isKnownItem(whole)
+        ? keptItem(whole)
+        : undefined
+      : keptMessage(whole, text);
     if (kept === undefined) return rest;
     if (!isCommentary) Object.assign(kept, keptCitations(annotationsIn(whole)));
-    return [...rest, { type: isCommentary ? "thinking_delta" : "text_delta", index, text: "", ...this.#signed(kept) }];
+    return [
+      ...rest,
+      {
+        type: isCommentary ? "thinking_delta" : "text_delta",
+        index,
+        text: "",
+        ...this.#signed(kept),
+      },
+    ];
   }
 
   #end(response: unknown): ModelChunk[] {
     const rest = listIn(response, "output").flatMap((item, position) => {
       const object = asObject(item);
-      return object === undefined ? [] : this.#done(object, this.#indexes.get(textIn(object, "id")) ?? position);
+      return object === undefined
+        ? []
+        : this.#done(object, this.#indexes.get(textIn(object, "id")) ?? position);
     });
-    this.#stop = messageStop(this.#reason(response), usageOf(objectIn(response, "usage")), fieldIn(response, "id"));
+    this.#stop = messageStop(
+      this.#reason(response),
+      usageOf(objectIn(response, "usage")),
+      fieldIn(response, "id"),
+    );
     return [...rest, ...this.#onlyCommentary()];
   }
 
@@ -335,7 +373,9 @@ class ResponsesReader implements Reader {
 
   #reason(response: unknown): StopReason {
     const cause = textIn(fieldIn(response, "incomplete_details"), "reason");
-    if (cause !== "" || textIn(response, "status") === "incomplete") return incompleteReasons.get(cause) ?? "other";
+    if (cause !== "" || textIn(response, "status") === "incomplete") {
+      return incompleteReasons.get(cause) ?? "other";
+    }
     return this.#refused ? "refusal" : this.#hasCalls ? "tool_use" : "end_turn";
   }
 
@@ -378,7 +418,10 @@ function usageOf(usage: JsonObject | undefined): Usage | null {
   const cacheReadTokens = countIn(details, "cached_tokens") ?? 0;
   const cacheCreationTokens = countIn(details, "cache_write_tokens") ?? 0;
   return {
-    inputTokens: Math.max(0, (countIn(usage, "input_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens),
+    inputTokens: Math.max(
+      0,
+      (countIn(usage, "input_tokens") ?? 0) - cacheReadTokens - cacheCreationTokens,
+    ),
     outputTokens: countIn(usage, "output_tokens") ?? 0,
     cacheReadTokens,
     cacheCreationTokens,
@@ -387,7 +430,8 @@ function usageOf(usage: JsonObject | undefined): Usage | null {
 
 function reasoningOf(request: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {
   if (!info.supportsThinking) return {};
-  const effort = request.effort ?? (request.needsThinking === true ? ("medium" as const) : undefined);
+  const effort =
+    request.effort ?? (request.needsThinking === true ? ("medium" as const) : undefined);
   const summary = request.needsThinking === true ? { summary: "auto" as const } : {};
   const reasoning = { ...(effort === undefined ? {} : { effort }), ...summary };
   const asks = Object.keys(reasoning).length > 0;
@@ -395,7 +439,10 @@ function reasoningOf(request: ModelRequest, info: Readonly<ModelInfo>): Partial<
   return { include: ["reasoning.encrypted_content"], ...(asks ? { reasoning } : {}) };
 }
 
-function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {
+function formatOf(
+  { responseFormat: format }: ModelRequest,
+  info: Readonly<ModelInfo>,
+): Partial<Body> {
   if (format?.type === "json_object") return { text: { format: { type: "json_object" } } };
   if (format?.jsonSchema === undefined || !info.supportsJsonSchema) return {};
   const { name = "response", jsonSchema: schema } = format;

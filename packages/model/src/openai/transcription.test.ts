@@ -4,7 +4,9 @@ import { transcribe } from "./index.ts";
 
 let server: Server | undefined;
 afterEach(async () => {
-  await new Promise((resolve) => (server === undefined ? resolve(undefined) : server.close(resolve)));
+  await new Promise((resolve) =>
+    server === undefined ? resolve(undefined) : server.close(resolve),
+  );
   server?.closeAllConnections();
 });
 
@@ -24,7 +26,10 @@ async function serverWith(status: number, body: string, headers: Record<string, 
   await new Promise((resolve) => server?.once("listening", resolve));
   const address = server.address();
   const port = typeof address === "object" && address !== null ? address.port : 0;
-  return { access: { model: "whisper-1", apiKey: "sk-1", baseUrl: `http://127.0.0.1:${port}/v1/` }, seen };
+  return {
+    access: { model: "whisper-1", apiKey: "sk-1", baseUrl: `http://127.0.0.1:${port}/v1/` },
+    seen,
+  };
 }
 
 const recording = { bytes: Buffer.from("OggS sound"), name: "voice.ogg", mediaType: "audio/ogg" };
@@ -48,7 +53,9 @@ it.each([
   ["never ends", 200, "x".repeat(1_000_001), "gave too much"],
 ])("a server that %s is an error without its words", async (_what, status, body, words) => {
   const { access } = await serverWith(status, body);
-  await expect(transcribe(access, recording, never)).rejects.toThrow(`the server of the transcription ${words}`);
+  await expect(transcribe(access, recording, never)).rejects.toThrow(
+    `the server of the transcription ${words}`,
+  );
 });
 
 it("the key follows no redirect", async () => {

@@ -1,6 +1,12 @@
 import { describe, expect, it } from "vitest";
 import { AgentChange, parserOf } from "@larkline/protocol";
-import { agentBounds, agentHash, narrowChange, withChanges, type AgentBounds } from "./agent-change.ts";
+import {
+  agentBounds,
+  agentHash,
+  narrowChange,
+  withChanges,
+  type AgentBounds,
+} from "./agent-change.ts";
 import { resolveConfig } from "./larkline-config.ts";
 import type { LarklineConfig } from "./resolved-config.ts";
 
@@ -11,7 +17,12 @@ function settingsOf(input: unknown): LarklineConfig {
 
 const file = {
   agents: {
-    default: { tools: ["read", "pay"], models: ["openai/a", "openai/b"], maxIterations: 10, maxOutputTokens: 2_000 },
+    default: {
+      tools: ["read", "pay"],
+      models: ["openai/a", "openai/b"],
+      maxIterations: 10,
+      maxOutputTokens: 2_000,
+    },
     free: { people: ["ou_1"], egress: ["docs.example.com"] },
   },
   teams: { both: { members: ["default", "free"], select: "round_robin" } },
@@ -44,7 +55,12 @@ describe("what operators may change of an agent", () => {
     expect(boundsOf("default")).toMatchObject({
       models: ["openai/a", "openai/b"],
       tools: ["read", "pay"],
-      limits: { maxIterations: 10, maxOutputTokens: 2_000, maxCallsPerStep: 8, toolTimeoutMs: 60_000 },
+      limits: {
+        maxIterations: 10,
+        maxOutputTokens: 2_000,
+        maxCallsPerStep: 8,
+        toolTimeoutMs: 60_000,
+      },
       budgets: { day: { tokens: 1_000 }, month: {} },
     });
     expect(boundsOf("free")).toMatchObject({
@@ -69,7 +85,12 @@ describe("what operators may change of an agent", () => {
     expect(counts).toEqual({
       instructions: "Be brief.",
       tools: ["read"],
-      limits: { maxIterations: 10, maxOutputTokens: 2_000, maxCallsPerStep: 8, toolTimeoutMs: 60_000 },
+      limits: {
+        maxIterations: 10,
+        maxOutputTokens: 2_000,
+        maxCallsPerStep: 8,
+        toolTimeoutMs: 60_000,
+      },
       budgets: { day: { tokens: 1_000, usd: 1 }, month: { usd: 10 } },
     });
   });
@@ -103,12 +124,19 @@ describe("what operators may change of an agent", () => {
     const names = ["a", "b", "c", "d"];
     for (let round = 0; round < 2_000; round += 1) {
       const tools = below(4) === 0 ? {} : { tools: some(names) };
-      const ofFile = { ...tools, models: some(names).map((name) => `openai/${name}`), maxIterations: 1 + below(9) };
+      const ofFile = {
+        ...tools,
+        models: some(names).map((name) => `openai/${name}`),
+        maxIterations: 1 + below(9),
+      };
       const limits = [
         { per: "agent", period: "day", of: ["default"], tokens: below(9) },
         { per: "agent", period: "day", usd: below(9) },
       ];
-      const own = settingsOf({ agents: { default: ofFile }, budgets: { limits: limits.slice(below(3)) } });
+      const own = settingsOf({
+        agents: { default: ofFile },
+        budgets: { limits: limits.slice(below(3)) },
+      });
       const change = {
         tools: some([...names, "e"]),
         model: `openai/${names[below(4)]}`,
@@ -134,7 +162,16 @@ describe("what operators may change of an agent", () => {
 
   it("has no words for approvals, people, roles or egress", () => {
     const parse = parserOf(AgentChange);
-    for (const field of ["approvals", "people", "roles", "egress", "chats", "memory", "files", "handoffs"]) {
+    for (const field of [
+      "approvals",
+      "people",
+      "roles",
+      "egress",
+      "chats",
+      "memory",
+      "files",
+      "handoffs",
+    ]) {
       expect(parse({ [field]: [] })).toMatchObject({ ok: false });
     }
     const { agents } = withChanges(settings, new Map([["free", { tools: [], instructions: "x" }]]));
@@ -153,7 +190,9 @@ describe("what operators may change of an agent", () => {
       new Map(["both", "gone", "constructor", "free"].map((name) => [name, change])),
     );
     expect([...agents.keys()]).toEqual(["free"]);
-    expect(budgets.budgets.filter(({ per, period }) => per === "agent" && period === "day")).toEqual([
+    expect(
+      budgets.budgets.filter(({ per, period }) => per === "agent" && period === "day"),
+    ).toEqual([
       { per: "agent", period: "day", tokens: 1_000 },
       { per: "agent", period: "day", of: ["other"], usd: 5 },
       { per: "agent", period: "day", of: ["free"], usd: 2 },
@@ -169,7 +208,10 @@ describe("what operators may change of an agent", () => {
     const change = { tools: ["read"], model: "openai/a", limits: { maxIterations: 5 } };
     expect(narrowChange(boundsOf("default"), change).problems).toEqual([]);
     const { agents } = withChanges(later, new Map([["default", change]]));
-    expect(agents.get("default")).toMatchObject({ config: { tools: [], maxIterations: 5 }, model: undefined });
+    expect(agents.get("default")).toMatchObject({
+      config: { tools: [], maxIterations: 5 },
+      model: undefined,
+    });
     expect(agentHash(boundsOf("default"))).not.toBe(agentHash(boundsOf("default", later)));
     expect(agentHash(boundsOf("default"))).toBe(agentHash(boundsOf("default", settingsOf(file))));
   });

@@ -1,4 +1,9 @@
-import { budgetPeriods, type Budget, type BudgetLimit, type BudgetPolicy } from "@larkline/agent/budgets";
+import {
+  budgetPeriods,
+  type Budget,
+  type BudgetLimit,
+  type BudgetPolicy,
+} from "@larkline/agent/budgets";
 import type { AgentChange } from "@larkline/protocol";
 import { createHash } from "node:crypto";
 import type { AgentConfig, LarklineConfig } from "./resolved-config.ts";
@@ -7,7 +12,12 @@ import type { AgentConfig, LarklineConfig } from "./resolved-config.ts";
 // an agent, and choose among what it offers; who may use an agent, what needs approval and what its tools may reach are
 // not part of a version.
 
-const limitNames = ["maxIterations", "maxOutputTokens", "maxCallsPerStep", "toolTimeoutMs"] as const;
+const limitNames = [
+  "maxIterations",
+  "maxOutputTokens",
+  "maxCallsPerStep",
+  "toolTimeoutMs",
+] as const;
 const units = ["tokens", "usd"] as const;
 
 /** What the file gives an agent: no version goes beyond it. */
@@ -43,7 +53,10 @@ export function agentBounds({ limits, budgets }: LarklineConfig, config: AgentCo
     models,
     tools,
     limits: { maxIterations, maxOutputTokens: maxTokens, maxCallsPerStep, toolTimeoutMs },
-    budgets: { day: budgetOf(budgets, config.name, "day"), month: budgetOf(budgets, config.name, "month") },
+    budgets: {
+      day: budgetOf(budgets, config.name, "day"),
+      month: budgetOf(budgets, config.name, "month"),
+    },
   };
 }
 
@@ -51,7 +64,9 @@ export function agentBounds({ limits, budgets }: LarklineConfig, config: AgentCo
 function budgetOf({ budgets }: BudgetPolicy, agent: string, period: Budget["period"]): BudgetLimit {
   const own = budgets.filter((budget) => budget.per === "agent" && budget.period === period);
   const { tokens, usd } =
-    own.find(({ of }) => of?.includes(agent) === true) ?? own.find(({ of }) => of === undefined) ?? {};
+    own.find(({ of }) => of?.includes(agent) === true) ??
+    own.find(({ of }) => of === undefined) ??
+    {};
   return { ...(tokens === undefined ? {} : { tokens }), ...(usd === undefined ? {} : { usd }) };
 }
 
@@ -78,16 +93,23 @@ export function narrowChange(
   };
   const narrowed: AgentChange = counts;
   if (model !== undefined && bounds.models.includes(model)) narrowed.model = model;
-  else if (model !== undefined) problems.push({ field: "model", kind: "not_offered", detail: model });
+  else if (model !== undefined) {
+    problems.push({ field: "model", kind: "not_offered", detail: model });
+  }
   if (tools !== undefined) {
     narrowed.tools = tools.filter((tool) => bounds.tools?.includes(tool) ?? true);
     const others = tools.filter((tool) => bounds.tools?.includes(tool) === false);
-    if (others.length > 0) problems.push({ field: "tools", kind: "not_offered", detail: others.join(", ") });
+    if (others.length > 0) {
+      problems.push({ field: "tools", kind: "not_offered", detail: others.join(", ") });
+    }
   }
   for (const name of limitNames) {
     const wanted = limits[name];
     if (wanted === undefined) continue;
-    narrowed.limits = { ...narrowed.limits, [name]: atMost(`limits.${name}`, wanted, bounds.limits[name]) };
+    narrowed.limits = {
+      ...narrowed.limits,
+      [name]: atMost(`limits.${name}`, wanted, bounds.limits[name]),
+    };
   }
   for (const period of budgetPeriods) {
     for (const unit of units) {
@@ -95,14 +117,20 @@ export function narrowChange(
       if (wanted === undefined) continue;
       const most = bounds.budgets[period][unit];
       const amount = atMost(`budgets.${period}.${unit}`, wanted, most);
-      narrowed.budgets = { ...narrowed.budgets, [period]: { ...narrowed.budgets?.[period], [unit]: amount } };
+      narrowed.budgets = {
+        ...narrowed.budgets,
+        [period]: { ...narrowed.budgets?.[period], [unit]: amount },
+      };
     }
   }
   return { counts: narrowed, problems };
 }
 
 /** The deployment with its agents changed so. Changes of agents that it does not have, and of teams, do not count. */
-export function withChanges(settings: LarklineConfig, changes: ReadonlyMap<string, AgentChange>): ChangedConfig {
+export function withChanges(
+  settings: LarklineConfig,
+  changes: ReadonlyMap<string, AgentChange>,
+): ChangedConfig {
   const agents = new Map<string, ChangedAgent>();
   let { budgets } = settings;
   for (const [name, wanted] of changes) {
@@ -127,7 +155,13 @@ export function withChanges(settings: LarklineConfig, changes: ReadonlyMap<strin
     for (const period of budgetPeriods) {
       const limit = counts.budgets?.[period];
       if (limit === undefined) continue;
-      budgets = withBudget(budgets, { per: "agent", period, of: [name], ...bounds.budgets[period], ...limit });
+      budgets = withBudget(budgets, {
+        per: "agent",
+        period,
+        of: [name],
+        ...bounds.budgets[period],
+        ...limit,
+      });
     }
   }
   return { agents, budgets };
@@ -138,7 +172,8 @@ export function budgetsWith(
   settings: LarklineConfig,
   { inForce }: { inForce: ReadonlyMap<string, { change: AgentChange }> },
 ): BudgetPolicy {
-  return withChanges(settings, new Map([...inForce].map(([agent, { change }]) => [agent, change]))).budgets;
+  return withChanges(settings, new Map([...inForce].map(([agent, { change }]) => [agent, change])))
+    .budgets;
 }
 
 /** What changes of agents make of the file. */

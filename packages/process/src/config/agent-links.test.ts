@@ -11,7 +11,9 @@ describe("hand-overs in the configuration", () => {
     const input = { type: "object", properties: { order: { type: "string" } } };
     const resolved = resolveConfig({
       agents: {
-        default: { handoffs: ["expert", { agent: "billing", when: "money", context: "last", input }] },
+        default: {
+          handoffs: ["expert", { agent: "billing", when: "money", context: "last", input }],
+        },
         expert: { description: "Knows wine.", people: ["ou_1"], roles: ["staff"], chats: ["oc_1"] },
         billing: {},
       },
@@ -39,39 +41,70 @@ describe("hand-overs in the configuration", () => {
           roles: ["staf"],
         },
         expert: {
-          handoffs: [{ agent: "default", input: { type: "object", properties: { reason: { type: "string" } } } }],
+          handoffs: [
+            {
+              agent: "default",
+              input: { type: "object", properties: { reason: { type: "string" } } },
+            },
+          ],
         },
         other: { handoffs: [{ agent: "expert", input: { type: "string" } }] },
-        wrong: { handoffs: [{ agent: "expert", input: { type: "object", properties: { a: { type: "nope" } } } }] },
+        wrong: {
+          handoffs: [
+            { agent: "expert", input: { type: "object", properties: { a: { type: "nope" } } } },
+          ],
+        },
       },
       roles: { staff: { people: ["ou_2"] } },
     });
     expect(problems).toMatch(/agents\.default\.handoffs names the unknown agent 'expret'.*expert/);
     expect(problems).toContain("agents.default.handoffs names the agent itself");
     expect(problems).toContain("agents.default.handoffs names 'expert' twice");
-    expect(problems).toContain("agents.default.handoffs: transfer_to_expert is also the name of one of its tools");
+    expect(problems).toContain(
+      "agents.default.handoffs: transfer_to_expert is also the name of one of its tools",
+    );
     expect(problems).toMatch(/agents\.default\.roles names the unknown role 'staf'.*staff/);
-    expect(problems).toContain("agents.expert.handoffs: the input for 'default' has a property 'reason'");
-    expect(problems).toContain("agents.other.handoffs: the input for 'expert' is not of type object");
+    expect(problems).toContain(
+      "agents.expert.handoffs: the input for 'default' has a property 'reason'",
+    );
+    expect(problems).toContain(
+      "agents.other.handoffs: the input for 'expert' is not of type object",
+    );
     expect(problems).toContain("agents.wrong.handoffs: the input for 'expert' is no JSON Schema");
   });
 
   it("are refused with unknown keys, too many agents, and a limit that is none", () => {
-    expect(problemsOf({ agents: { default: { handoffs: [{ agent: "default", whne: "x" }] } } })).toContain("handoffs");
+    expect(
+      problemsOf({ agents: { default: { handoffs: [{ agent: "default", whne: "x" }] } } }),
+    ).toContain("handoffs");
     expect(problemsOf({ limits: { handoffsPerTurn: 0 } })).toContain("limits.handoffsPerTurn");
   });
 });
 
 describe("helpers in the configuration", () => {
   const problemsOfNamed = (as: string, more: object = {}): string =>
-    problemsOf({ agents: { default: { helpers: [{ agent: "reader", as }], ...more }, reader: {} } });
+    problemsOf({
+      agents: { default: { helpers: [{ agent: "reader", as }], ...more }, reader: {} },
+    });
 
   it("are refused with the name of a built-in tool, of a hand-over or of another tool", () => {
-    for (const as of ["ask_person", "todo_write", "read_file", "write_file", "remember", "forget", "read_result"]) {
-      expect(problemsOfNamed(as)).toContain(`agents.default.helpers: '${as}' is the name of a built-in tool`);
+    for (const as of [
+      "ask_person",
+      "todo_write",
+      "read_file",
+      "write_file",
+      "remember",
+      "forget",
+      "read_result",
+    ]) {
+      expect(problemsOfNamed(as)).toContain(
+        `agents.default.helpers: '${as}' is the name of a built-in tool`,
+      );
     }
     expect(problemsOfNamed("transfer_to_reader")).toContain("begins like the name of a hand-over");
-    expect(problemsOfNamed("look", { tools: ["look"] })).toContain("'look' is also the name of one of its tools");
+    expect(problemsOfNamed("look", { tools: ["look"] })).toContain(
+      "'look' is also the name of one of its tools",
+    );
     expect(problemsOfNamed("research")).toBe("");
   });
 });
@@ -80,7 +113,12 @@ describe("teams as helpers in the configuration", () => {
   const teams = { panel: { members: ["writer", "critic"], select: "round_robin" as const } };
   const problemsOfHelper = (helper: object, agents: object = {}): string =>
     problemsOf({
-      agents: { default: { helpers: [{ as: "discuss", ...helper }] }, writer: {}, critic: {}, ...agents },
+      agents: {
+        default: { helpers: [{ as: "discuss", ...helper }] },
+        writer: {},
+        critic: {},
+        ...agents,
+      },
       teams,
     });
 
@@ -92,7 +130,9 @@ describe("teams as helpers in the configuration", () => {
         teams,
       });
       const { agents } = resolved.ok ? resolved.value : expect.fail(resolved.error);
-      expect(agents["default"]?.helpers).toEqual([{ agent: "panel", as: "discuss", timeoutMs: 600_000 }]);
+      expect(agents["default"]?.helpers).toEqual([
+        { agent: "panel", as: "discuss", timeoutMs: 600_000 },
+      ]);
     }
   });
 
@@ -111,14 +151,21 @@ describe("teams as helpers in the configuration", () => {
     expect(problemsOfHelper({ team: "panel" }, { critic: { helpers: [back] } })).toBe(
       "agents: helpers call each other without end: panel > critic > panel",
     );
-    expect(problemsOfHelper({ team: "panel" }, { writer: { helpers: [{ as: "ask", agent: "default" }] } })).toBe(
-      "agents: helpers call each other without end: default > panel > writer > default",
-    );
+    expect(
+      problemsOfHelper(
+        { team: "panel" },
+        { writer: { helpers: [{ as: "ask", agent: "default" }] } },
+      ),
+    ).toBe("agents: helpers call each other without end: default > panel > writer > default");
   });
 });
 
 describe("teams in the configuration", () => {
-  const agents = { default: { busy: "steer" as const, reply: "text" as const }, writer: {}, critic: {} };
+  const agents = {
+    default: { busy: "steer" as const, reply: "text" as const },
+    writer: {},
+    critic: {},
+  };
 
   it("are agents with members, and behave in chats as the first of them", () => {
     const resolved = resolveConfig({
@@ -185,13 +232,17 @@ describe("teams in the configuration", () => {
     expect(problems).toContain("teams.panel.members names 'critic' twice");
     expect(problems).toContain('teams.panel.selector is for select: "model" alone');
     expect(problems).toMatch(/teams\.jury\.end\.from names 'writr', who is no member.*writer/);
-    expect(problems).toContain("teams.jury.end.from says whose `mention` counts, and there is none");
+    expect(problems).toContain(
+      "teams.jury.end.from says whose `mention` counts, and there is none",
+    );
     const many = Array.from({ length: 9 }, (_, at) => `a${at}`);
     for (const members of [["writer"], many]) {
-      expect(problemsOf({ agents, teams: { panel: { members, select: "model" } } })).toContain("teams.panel.members");
+      expect(problemsOf({ agents, teams: { panel: { members, select: "model" } } })).toContain(
+        "teams.panel.members",
+      );
     }
-    expect(problemsOf({ agents, teams: { panel: { members: ["writer", "critic"], select: "dice" } } })).toContain(
-      "select",
-    );
+    expect(
+      problemsOf({ agents, teams: { panel: { members: ["writer", "critic"], select: "dice" } } }),
+    ).toContain("select");
   });
 });

@@ -15,7 +15,12 @@ export function accessOf({ people, roles, chats }: AgentInput): Access | null {
 
 export function handoffsOf({ handoffs = [] }: AgentInput): Handoff[] {
   return handoffs.map((each) => {
-    const { agent, when, context = "all", input } = typeof each === "string" ? { agent: each } : each;
+    const {
+      agent,
+      when,
+      context = "all",
+      input,
+    } = typeof each === "string" ? { agent: each } : each;
     return {
       agent,
       context,
@@ -25,13 +30,22 @@ export function handoffsOf({ handoffs = [] }: AgentInput): Handoff[] {
   });
 }
 
-export function teamOf({ members, select, selector = {}, end = {}, reply = "last" }: TeamInput): TeamSettings {
+export function teamOf({
+  members,
+  select,
+  selector = {},
+  end = {},
+  reply = "last",
+}: TeamInput): TeamSettings {
   const { prompt, repeat = false } = selector;
   return { members, select, prompt, repeat, end: { ...end, messages: end.messages ?? 12 }, reply };
 }
 
 /** Everything that is wrong with teams. `known`: the agents. */
-export function teamProblems(teams: Readonly<Record<string, TeamInput>>, known: readonly string[]): string[] {
+export function teamProblems(
+  teams: Readonly<Record<string, TeamInput>>,
+  known: readonly string[],
+): string[] {
   return Object.entries(teams).flatMap(([name, { members, select, selector, end = {} }]) => {
     const where = `teams.${name}`;
     const twice = members.filter((member, at) => members.indexOf(member) !== at);
@@ -39,7 +53,9 @@ export function teamProblems(teams: Readonly<Record<string, TeamInput>>, known: 
       ...(known.includes(name) ? [`${where} has the name of an agent`] : []),
       ...members.flatMap((member) => {
         if (member === name) return [`${where}.members names the team itself`];
-        if (Object.hasOwn(teams, member)) return [`${where}.members names the team '${member}': members are agents`];
+        if (Object.hasOwn(teams, member)) {
+          return [`${where}.members names the team '${member}': members are agents`];
+        }
         const unknown = `${where}.members names the unknown agent '${member}'${didYouMean(member, known)}`;
         return known.includes(member) ? [] : [unknown];
       }),
@@ -52,7 +68,9 @@ export function teamProblems(teams: Readonly<Record<string, TeamInput>>, known: 
       ...(end.from !== undefined && end.mention === undefined
         ? [`${where}.end.from says whose \`mention\` counts, and there is none`]
         : []),
-      ...(selector !== undefined && select !== "model" ? [`${where}.selector is for select: "model" alone`] : []),
+      ...(selector !== undefined && select !== "model"
+        ? [`${where}.selector is for select: "model" alone`]
+        : []),
     ];
   });
 }
@@ -61,7 +79,11 @@ const helperMs = 600_000;
 
 /** A team is an agent with members: links name both in the same way. */
 export function helpersOf({ helpers = [] }: AgentInput): HelperLink[] {
-  return helpers.map(({ team = "", agent = team, ...helper }) => ({ timeoutMs: helperMs, ...helper, agent }));
+  return helpers.map(({ team = "", agent = team, ...helper }) => ({
+    timeoutMs: helperMs,
+    ...helper,
+    agent,
+  }));
 }
 
 /** Everything that is wrong with hand-overs, helpers and roles of agents. */
@@ -71,11 +93,16 @@ export function agentLinkProblems(input: ConfigInput, known: readonly string[]):
     const unknownRoles = (agent.roles ?? []).filter((role) => !Object.hasOwn(roles, role));
     return [
       ...handoffsOf(agent).flatMap((handoff) => handoffProblems({ name, agent, handoff, known })),
-      ...repeated(handoffsOf(agent)).map((twice) => `agents.${name}.handoffs names '${twice}' twice`),
-      ...(agent.helpers ?? []).flatMap((helper) => targetProblems(`agents.${name}.helpers`, helper, known, teams)),
+      ...repeated(handoffsOf(agent)).map(
+        (twice) => `agents.${name}.handoffs names '${twice}' twice`,
+      ),
+      ...(agent.helpers ?? []).flatMap((helper) =>
+        targetProblems(`agents.${name}.helpers`, helper, known, teams),
+      ),
       ...helpersOf(agent).flatMap((helper) => helperProblems({ name, agent, helper })),
       ...unknownRoles.map(
-        (role) => `agents.${name}.roles names the unknown role '${role}'${didYouMean(role, Object.keys(roles))}`,
+        (role) =>
+          `agents.${name}.roles names the unknown role '${role}'${didYouMean(role, Object.keys(roles))}`,
       ),
     ];
   });
@@ -91,9 +118,13 @@ function targetProblems(
   known: readonly string[],
   teams: Readonly<Record<string, TeamInput>>,
 ): string[] {
-  if ((agent === undefined) === (team === undefined)) return [`${where}: '${as}' needs either an agent or a team`];
+  if ((agent === undefined) === (team === undefined)) {
+    return [`${where}: '${as}' needs either an agent or a team`];
+  }
   if (agent !== undefined) {
-    return known.includes(agent) ? [] : [`${where} names the unknown agent '${agent}'${didYouMean(agent, known)}`];
+    return known.includes(agent)
+      ? []
+      : [`${where} names the unknown agent '${agent}'${didYouMean(agent, known)}`];
   }
   const names = Object.keys(teams);
   return team === undefined || names.includes(team)
@@ -104,16 +135,28 @@ function targetProblems(
 /** Names that every agent may have tools of. */
 const takenNames: readonly string[] = allAbilities.flatMap(({ toolNames }) => toolNames);
 
-function helperProblems({ name, agent, helper }: { name: string; agent: AgentInput; helper: HelperLink }): string[] {
+function helperProblems({
+  name,
+  agent,
+  helper,
+}: {
+  name: string;
+  agent: AgentInput;
+  helper: HelperLink;
+}): string[] {
   const where = `agents.${name}.helpers`;
   const { as, input, output } = helper;
   const form = output === undefined ? undefined : outputFormProblem(output);
   const isTwice = helpersOf(agent).filter((other) => other.as === as).length > 1;
   return [
     ...(isTwice ? [`${where}: two helpers are called '${as}'`] : []),
-    ...(agent.tools?.includes(as) === true ? [`${where}: '${as}' is also the name of one of its tools`] : []),
+    ...(agent.tools?.includes(as) === true
+      ? [`${where}: '${as}' is also the name of one of its tools`]
+      : []),
     ...(takenNames.includes(as) ? [`${where}: '${as}' is the name of a built-in tool`] : []),
-    ...(as.startsWith(transferPrefix) ? [`${where}: '${as}' begins like the name of a hand-over`] : []),
+    ...(as.startsWith(transferPrefix)
+      ? [`${where}: '${as}' begins like the name of a hand-over`]
+      : []),
     ...(input === undefined ? [] : inputProblem(input, `${where}: the input of '${as}'`)),
     ...(form === undefined ? [] : [`${where}: the output of '${as}': ${form}`]),
   ];
@@ -134,7 +177,9 @@ function helperCycles(
   const seen = new Set<string>();
   /** Who may work when this one does: its helpers, of a team its members. */
   const workersOf = (name: string): readonly string[] =>
-    agents[name] === undefined ? (teams[name]?.members ?? []) : helpersOf(agents[name]).map(({ agent }) => agent);
+    agents[name] === undefined
+      ? (teams[name]?.members ?? [])
+      : helpersOf(agents[name]).map(({ agent }) => agent);
   const walk = (path: readonly string[]): void => {
     const last = path.at(-1) ?? "";
     seen.add(last);
@@ -172,10 +217,16 @@ function handoffProblems({
   const tool = transferName(to);
   const problem = input === undefined ? undefined : problemOfInput(input);
   return [
-    ...(known.includes(to) ? [] : [`${where} names the unknown agent '${to}'${didYouMean(to, known)}`]),
+    ...(known.includes(to)
+      ? []
+      : [`${where} names the unknown agent '${to}'${didYouMean(to, known)}`]),
     ...(to === name ? [`${where} names the agent itself`] : []),
-    ...(tool.length > maxNameChars ? [`${where}: ${tool} is longer than ${maxNameChars} characters`] : []),
-    ...(agent.tools?.includes(tool) === true ? [`${where}: ${tool} is also the name of one of its tools`] : []),
+    ...(tool.length > maxNameChars
+      ? [`${where}: ${tool} is longer than ${maxNameChars} characters`]
+      : []),
+    ...(agent.tools?.includes(tool) === true
+      ? [`${where}: ${tool} is also the name of one of its tools`]
+      : []),
     ...(problem === undefined ? [] : [`${where}: the input for '${to}' ${problem}`]),
   ];
 }
@@ -183,7 +234,11 @@ function handoffProblems({
 function problemOfInput(input: NonNullable<Handoff["input"]>): string | undefined {
   const { type, properties } = input;
   if (type !== "object") return "is not of type object";
-  if (typeof properties === "object" && properties !== null && Object.hasOwn(properties, "reason")) {
+  if (
+    typeof properties === "object" &&
+    properties !== null &&
+    Object.hasOwn(properties, "reason")
+  ) {
     return "has a property 'reason', which every hand-over has";
   }
   const problem = schemaProblem(input);

@@ -1,5 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { agentOfMessage, botOfApp, botVariable, readBots, readIngressBots, groupsAtBot } from "./bot-config.ts";
+import {
+  agentOfMessage,
+  botOfApp,
+  botVariable,
+  readBots,
+  readIngressBots,
+  groupsAtBot,
+} from "./bot-config.ts";
 import type { ConfigInput } from "./config-schema.ts";
 import { resolveConfig } from "./larkline-config.ts";
 import type { LarklineConfig } from "./resolved-config.ts";
@@ -52,7 +59,9 @@ describe("bots of a configuration", () => {
   });
 
   it("an app id that cannot be one is found, so that none poses as the HTTP API", () => {
-    expect(problemsOf({ bots: { a: { appId: "api" } } })).toContain("bots.a.appId must match pattern");
+    expect(problemsOf({ bots: { a: { appId: "api" } } })).toContain(
+      "bots.a.appId must match pattern",
+    );
     const api = { appId: "api", appSecret: "a", domain: "feishu" };
     expect(readBots({}, resolved({}).bots, api)).toMatchObject({ ok: false });
   });
@@ -82,9 +91,13 @@ describe("bots of a configuration", () => {
 
 describe("the agent of a message", () => {
   const feishu = (app: string, chatId: string) =>
-    ({ app, reply: { channel: "feishu", app, chatId, messageId: "om_1", inThread: false } }) as const;
+    ({
+      app,
+      reply: { channel: "feishu", app, chatId, messageId: "om_1", inThread: false },
+    }) as const;
   const settings = resolved(two);
-  const nameOf = (message: Parameters<typeof agentOfMessage>[1]) => agentOfMessage(settings, message).name;
+  const nameOf = (message: Parameters<typeof agentOfMessage>[1]) =>
+    agentOfMessage(settings, message).name;
 
   it("is the one that it was accepted for", () => {
     expect(nameOf({ ...feishu(desk, "oc_1"), agent: "ops" })).toBe("ops");
@@ -116,10 +129,21 @@ describe("secrets of bots", () => {
     expect(botVariable("FEISHU_APP_SECRET", "default")).toBe("FEISHU_APP_SECRET");
     const env = { FEISHU_APP_SECRET_HELP_DESK: "b", FEISHU_ENCRYPT_KEY_HELP_DESK: "key" };
     const named = { name: "help-desk", appId: desk, appSecret: "b", domain: "feishu" };
-    expect(readBots(env, bots, first)).toEqual({ ok: true, value: [{ name: "default", ...first }, named] });
+    expect(readBots(env, bots, first)).toEqual({
+      ok: true,
+      value: [{ name: "default", ...first }, named],
+    });
     expect(readIngressBots(env, bots)).toEqual({
       ok: true,
-      value: [{ ...named, encryptKey: "key", verificationToken: undefined, websocket: true, webhook: true }],
+      value: [
+        {
+          ...named,
+          encryptKey: "key",
+          verificationToken: undefined,
+          websocket: true,
+          webhook: true,
+        },
+      ],
     });
   });
 
@@ -135,6 +159,8 @@ describe("secrets of bots", () => {
     const error = read.ok ? "" : read.error;
     expect(error).toContain("FEISHU_APP_ID is also the appId of bots.help-desk");
     expect(error).toContain("FEISHU_APP_SECRET_HELP_DESK is not set.");
-    expect(error).toContain("needs FEISHU_ENCRYPT_KEY_HELP_DESK, FEISHU_VERIFICATION_TOKEN_HELP_DESK or both");
+    expect(error).toContain(
+      "needs FEISHU_ENCRYPT_KEY_HELP_DESK, FEISHU_VERIFICATION_TOKEN_HELP_DESK or both",
+    );
   });
 });

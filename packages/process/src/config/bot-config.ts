@@ -26,7 +26,10 @@ const defaultFeishu: FeishuSettings = {
 };
 
 /** All bots with their defaults; the error names every bot that cannot work. `agents`: those there are, by name. */
-export function resolveBots({ bots = {}, feishu = {} }: BotsInput, agents: object): ParseResult<ResolvedBots> {
+export function resolveBots(
+  { bots = {}, feishu = {} }: BotsInput,
+  agents: object,
+): ParseResult<ResolvedBots> {
   const problems = [
     ...Object.entries(bots).flatMap(([name, bot]) => [
       ...placeProblems(name, bot),
@@ -36,16 +39,24 @@ export function resolveBots({ bots = {}, feishu = {} }: BotsInput, agents: objec
   ];
   if (problems.length > 0) return { ok: false, error: problems.join("; ") };
   const settings = { ...defaultFeishu, ...feishu };
-  const named = Object.fromEntries(Object.entries(bots).map(([name, bot]) => [name, botOf(name, bot, settings)]));
-  return { ok: true, value: { ...named, default: botOf("default", bots["default"] ?? {}, settings) } };
+  const named = Object.fromEntries(
+    Object.entries(bots).map(([name, bot]) => [name, botOf(name, bot, settings)]),
+  );
+  return {
+    ok: true,
+    value: { ...named, default: botOf("default", bots["default"] ?? {}, settings) },
+  };
 }
 
 function placeProblems(name: string, { appId, domain, transport }: BotInput): string[] {
   const where = `bots.${name}`;
   if (name === "default") {
-    const given = Object.entries({ appId, domain, transport }).filter(([, value]) => value !== undefined);
+    const given = Object.entries({ appId, domain, transport }).filter(
+      ([, value]) => value !== undefined,
+    );
     return given.map(
-      ([key]) => `${where}.${key} has no meaning: default is the bot of FEISHU_APP_ID, and so is its ${key}`,
+      ([key]) =>
+        `${where}.${key} has no meaning: default is the bot of FEISHU_APP_ID, and so is its ${key}`,
     );
   }
   if (appId === undefined) return [`${where} has no appId`];
@@ -56,11 +67,16 @@ function placeProblems(name: string, { appId, domain, transport }: BotInput): st
 function agentProblems(name: string, { agent, chats = {} }: BotInput, agents: object): string[] {
   const named = [
     ...(agent === undefined ? [] : [[`bots.${name}`, agent] as const]),
-    ...Object.entries(chats).map(([chatId, chat]) => [`bots.${name}.chats.${chatId}`, chat.agent] as const),
+    ...Object.entries(chats).map(
+      ([chatId, chat]) => [`bots.${name}.chats.${chatId}`, chat.agent] as const,
+    ),
   ];
   return named
     .filter(([, wanted]) => !Object.hasOwn(agents, wanted))
-    .map(([where, wanted]) => `${where} names the unknown agent '${wanted}'${didYouMean(wanted, Object.keys(agents))}`);
+    .map(
+      ([where, wanted]) =>
+        `${where} names the unknown agent '${wanted}'${didYouMean(wanted, Object.keys(agents))}`,
+    );
 }
 
 /** Two bots must not share an app: the platform would split its events between them. */
@@ -74,7 +90,14 @@ function sharedApps(bots: Readonly<Record<string, BotInput>>): string[] {
 }
 
 function botOf(name: string, input: BotInput, feishu: FeishuSettings): BotConfig {
-  const { appId, domain = "feishu", transport = "websocket", agent = "default", chats = {}, tenants } = input;
+  const {
+    appId,
+    domain = "feishu",
+    transport = "websocket",
+    agent = "default",
+    chats = {},
+    tenants,
+  } = input;
   return {
     name,
     ...(appId === undefined ? {} : { app: { id: appId, domain, transport } }),
@@ -87,7 +110,10 @@ function botOf(name: string, input: BotInput, feishu: FeishuSettings): BotConfig
 
 /** The problem with the domain of an app; undefined when it is valid. */
 export function domainProblem(domain: string): string | undefined {
-  const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
+  const fits =
+    domain === "feishu" ||
+    domain === "lark" ||
+    (/^https?:\/\//.test(domain) && URL.canParse(domain));
   return fits ? undefined : "must be feishu, lark or a URL that starts with http:// or https://";
 }
 
@@ -95,7 +121,10 @@ export function domainProblem(domain: string): string | undefined {
  * User groups of a person as roles name them: by their ids, and for this bot alone as `<bot>:<id>`. Another tenant may
  * give a group of its own the same id, so where bots are in several tenants only the second is sure.
  */
-export function groupsAtBot({ name }: Pick<BotConfig, "name">, groups: readonly string[]): string[] {
+export function groupsAtBot(
+  { name }: Pick<BotConfig, "name">,
+  groups: readonly string[],
+): string[] {
   const own = groups.filter((id) => !id.includes(":"));
   return own.flatMap((id) => [id, `${name}:${id}`]);
 }
@@ -129,7 +158,11 @@ type Bots = Readonly<Record<string, BotConfig>>;
  * The bots of the configuration with their secrets from `FEISHU_APP_SECRET_<NAME>`, after `first`, the
  * one of `FEISHU_APP_ID`. Every secret that is missing is a problem of its own.
  */
-export function readBots(env: Env, bots: Bots, first?: Omit<BotAccess, "name">): ParseResult<BotAccess[]> {
+export function readBots(
+  env: Env,
+  bots: Bots,
+  first?: Omit<BotAccess, "name">,
+): ParseResult<BotAccess[]> {
   const reader = createEnvReader(env);
   checkFirst(reader, bots, first?.appId);
   const named = namedApps(bots).map((bot) => readAccess(reader, bot));
@@ -141,9 +174,13 @@ const apiName = "api";
 
 /** The bot of `FEISHU_APP_ID` must be none of those that have a name, and not pose as the HTTP API. */
 function checkFirst(reader: EnvReader, bots: Bots, first: string | undefined): void {
-  if (first === apiName) reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
+  if (first === apiName) {
+    reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
+  }
   for (const { name, app } of namedApps(bots)) {
-    if (app.id === first) reader.problem(`FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`);
+    if (app.id === first) {
+      reader.problem(`FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`);
+    }
   }
 }
 
@@ -151,7 +188,10 @@ function namedApps(bots: Bots) {
   return Object.values(bots).flatMap(({ name, app }) => (app === undefined ? [] : [{ name, app }]));
 }
 
-function readAccess(reader: EnvReader, { name, app }: { name: string; app: NonNullable<BotConfig["app"]> }): BotAccess {
+function readAccess(
+  reader: EnvReader,
+  { name, app }: { name: string; app: NonNullable<BotConfig["app"]> },
+): BotAccess {
   const appSecret = reader.secret(botVariable("FEISHU_APP_SECRET", name), { required: true });
   return { name, appId: app.id, appSecret, domain: app.domain };
 }
@@ -174,10 +214,18 @@ export function readIngressBots(
     const encryptKey = reader.secret(key);
     const verificationToken = reader.secret(token);
     if (webhook && encryptKey === undefined && verificationToken === undefined) {
-      reader.problem(`bots.${name}.transport ${app.transport} needs ${key}, ${token} or both to tell forged requests.`);
+      reader.problem(
+        `bots.${name}.transport ${app.transport} needs ${key}, ${token} or both to tell forged requests.`,
+      );
     }
     const access = readAccess(reader, bot);
-    return { ...access, encryptKey, verificationToken, websocket: app.transport !== "webhook", webhook };
+    return {
+      ...access,
+      encryptKey,
+      verificationToken,
+      websocket: app.transport !== "webhook",
+      webhook,
+    };
   });
   return reader.finish([...(first === undefined ? [] : [{ name: "default", ...first }]), ...named]);
 }
@@ -185,12 +233,19 @@ export function readIngressBots(
 type Settings = Pick<LarklineConfig, "agents" | "bots">;
 
 /** The agent of that name; undefined when the configuration has none. */
-export function agentNamed({ agents }: Pick<Settings, "agents">, name: string): AgentConfig | undefined {
+export function agentNamed(
+  { agents }: Pick<Settings, "agents">,
+  name: string,
+): AgentConfig | undefined {
   return Object.hasOwn(agents, name) ? agents[name] : undefined;
 }
 
 /** The agent that answers what is written to a bot in a chat now. */
-function agentInChat(settings: Pick<Settings, "agents">, bot: BotConfig, chatId: string): AgentConfig {
+function agentInChat(
+  settings: Pick<Settings, "agents">,
+  bot: BotConfig,
+  chatId: string,
+): AgentConfig {
   // Names of agents were checked when the configuration was loaded.
   return agentNamed(settings, bot.chats.get(chatId) ?? bot.agent) ?? settings.agents.default;
 }

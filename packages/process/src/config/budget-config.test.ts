@@ -107,9 +107,10 @@ describe("budgets", () => {
   });
 
   it("refuse what is no budget at all, every problem at once and beside those of other parts", () => {
-    const error = problemsOf({ limits: [{ per: "team", period: "week", tokens: 1.5, usd: -1 }], zone: "UTC" }).join(
-      "\n",
-    );
+    const error = problemsOf({
+      limits: [{ per: "team", period: "week", tokens: 1.5, usd: -1 }],
+      zone: "UTC",
+    }).join("\n");
     for (const part of [
       "budgets.limits.0.per",
       "budgets.limits.0.period",

@@ -1,4 +1,10 @@
-import { budgetKinds, budgetPeriods, isTimeZone, type Budget, type BudgetPolicy } from "@larkline/agent/budgets";
+import {
+  budgetKinds,
+  budgetPeriods,
+  isTimeZone,
+  type Budget,
+  type BudgetPolicy,
+} from "@larkline/agent/budgets";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { ParseResult } from "@larkline/protocol";
 import type { RoleInput } from "./permission-config.ts";
@@ -54,10 +60,15 @@ type Roles = Readonly<Record<string, RoleInput>>;
 const defaultTimeZone = "Asia/Shanghai";
 
 /** The budgets of a deployment; the error lists every entry that cannot work. */
-export function resolveBudgets({ roles = {}, budgets: input = {} }: BudgetsSource): ParseResult<BudgetPolicy> {
+export function resolveBudgets({
+  roles = {},
+  budgets: input = {},
+}: BudgetsSource): ParseResult<BudgetPolicy> {
   const { timeZone = defaultTimeZone, contact, limits = [] } = input;
   const broken = limits.flatMap((limit, index) =>
-    [...limitProblems(limit), ...rolesProblems(limit, roles)].map((problem) => `${placeOf(limit, index)} ${problem}`),
+    [...limitProblems(limit), ...rolesProblems(limit, roles)].map(
+      (problem) => `${placeOf(limit, index)} ${problem}`,
+    ),
   );
   const budgets = limits.map((limit) => budgetOf(limit, roles));
   const problems = [
@@ -76,7 +87,10 @@ function placeOf({ per, period }: BudgetInput, index: number): string {
   return `budgets.limits.${index} (per ${per} and ${period})`;
 }
 
-function budgetOf({ per, period, of = [], roles = [], tokens, usd }: BudgetInput, known: Roles): Budget {
+function budgetOf(
+  { per, period, of = [], roles = [], tokens, usd }: BudgetInput,
+  known: Roles,
+): Budget {
   const people = roles.flatMap((role) => known[role]?.people ?? []);
   const named = [...new Set([...of, ...people])];
   return {
@@ -106,10 +120,14 @@ function overlaps(inputs: readonly BudgetInput[], budgets: readonly Budget[]): s
 }
 
 function rolesProblems({ per, roles = [] }: BudgetInput, known: Roles): string[] {
-  if (roles.length > 0 && per !== "person") return ["names roles, which only budgets per person can have"];
+  if (roles.length > 0 && per !== "person") {
+    return ["names roles, which only budgets per person can have"];
+  }
   return roles.flatMap((role) => {
     const members = Object.hasOwn(known, role) ? known[role] : undefined;
-    if (members === undefined) return [`names the unknown role '${role}'${didYouMean(role, Object.keys(known))}`];
+    if (members === undefined) {
+      return [`names the unknown role '${role}'${didYouMean(role, Object.keys(known))}`];
+    }
     if ((members.groups ?? []).length === 0) return [];
     return [`names the role '${role}', which has user groups: a budget needs people by open_id`];
   });
@@ -118,8 +136,14 @@ function rolesProblems({ per, roles = [] }: BudgetInput, known: Roles): string[]
 function limitProblems({ per, of, roles, tokens, usd, unlimited }: BudgetInput): string[] {
   const named = of !== undefined || roles !== undefined;
   const limited = tokens !== undefined || usd !== undefined;
-  if (per === "deployment" && named) return ["is for the whole deployment, which has no ids or roles to name"];
+  if (per === "deployment" && named) {
+    return ["is for the whole deployment, which has no ids or roles to name"];
+  }
   if (!limited && unlimited === undefined) return ["limits nothing: give tokens, usd, or both"];
-  if (limited && unlimited !== undefined) return ["is unlimited, so tokens and usd have no meaning there"];
-  return unlimited !== undefined && !named ? ["lifts the limit of no person: name ids or roles"] : [];
+  if (limited && unlimited !== undefined) {
+    return ["is unlimited, so tokens and usd have no meaning there"];
+  }
+  return unlimited !== undefined && !named
+    ? ["lifts the limit of no person: name ids or roles"]
+    : [];
 }

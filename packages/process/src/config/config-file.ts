@@ -51,10 +51,15 @@ function urlOfModule(name: string, file: string): string {
  * of the working directory. Without a path an absent file means the defaults; a file that is named
  * must exist. The error names the file and lists every problem.
  */
-export async function loadConfigFile(path?: string, clock = systemClock): Promise<ParseResult<LarklineConfig>> {
+export async function loadConfigFile(
+  path?: string,
+  clock = systemClock,
+): Promise<ParseResult<LarklineConfig>> {
   const file = resolve(path ?? standardName);
   if (!(await exists(file))) {
-    return path === undefined ? resolveConfig({}) : { ok: false, error: `LARKLINE_CONFIG: ${file} does not exist.` };
+    return path === undefined
+      ? resolveConfig({})
+      : { ok: false, error: `LARKLINE_CONFIG: ${file} does not exist.` };
   }
   const loaded = await defaultExportOf(file);
   const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
@@ -88,11 +93,19 @@ async function patternProblems({ agents }: LarklineConfig, clock: Clock): Promis
   return problems.flat();
 }
 
-function schemasOf({ name, output, helpers, handoffs }: AgentConfig): { where: string; schema: object }[] {
+function schemasOf({
+  name,
+  output,
+  helpers,
+  handoffs,
+}: AgentConfig): { where: string; schema: object }[] {
   const where = `agents.${name}`;
   return [
     { where: `${where}.output`, schema: output?.schema },
-    ...handoffs.map(({ agent, input }) => ({ where: `${where}.handoffs: the input for '${agent}'`, schema: input })),
+    ...handoffs.map(({ agent, input }) => ({
+      where: `${where}.handoffs: the input for '${agent}'`,
+      schema: input,
+    })),
     ...helpers.flatMap(({ as, input, output: form }) => [
       { where: `${where}.helpers: the input of '${as}'`, schema: input },
       { where: `${where}.helpers: the output of '${as}'`, schema: form?.schema },

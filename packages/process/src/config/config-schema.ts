@@ -4,7 +4,13 @@ import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";
 import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-config.ts";
-import { ExtraInput, HostedToolInput, ProviderInput, providerName, TranscriptionInput } from "./provider-config.ts";
+import {
+  ExtraInput,
+  HostedToolInput,
+  ProviderInput,
+  providerName,
+  TranscriptionInput,
+} from "./provider-config.ts";
 
 const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
 
@@ -89,7 +95,9 @@ const HelperInput = Type.Object(
 /** Whose memories an agent keeps over conversations. */
 /** What agents can do besides their tools, each as the ability has it. */
 const abilityInputs: object = Object.fromEntries(
-  allAbilities.flatMap(({ name, config }) => (config === undefined ? [] : [[name, Type.Optional(config)]])),
+  allAbilities.flatMap(({ name, config }) =>
+    config === undefined ? [] : [[name, Type.Optional(config)]],
+  ),
 );
 
 /** One agent: who it is and what it may use. */
@@ -98,7 +106,9 @@ export const AgentInput = Type.Object(
     /** The system prompt. */
     instructions: Type.Optional(Type.String({ maxLength: 100_000 })),
     /** `<provider>/<id>`, a comma separates fallbacks; beats the environment's `MODEL`. */
-    model: Type.Optional(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" })),
+    model: Type.Optional(
+      Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" }),
+    ),
     /** Model steps in one turn. */
     maxIterations: Type.Optional(count(1_000)),
     /** Names of the tools it may use; absent means every tool that a runner offers. */
@@ -108,15 +118,20 @@ export const AgentInput = Type.Object(
      * those below, `host:port`, `*` for all. Default: none.
      */
     egress: Type.Optional(
-      Type.Array(Type.String({ pattern: "^(\\*|(\\*\\.)?[^\\s/*@:]+(:\\d{1,5})?)$", maxLength: 260 }), {
-        maxItems: 200,
-      }),
+      Type.Array(
+        Type.String({ pattern: "^(\\*|(\\*\\.)?[^\\s/*@:]+(:\\d{1,5})?)$", maxLength: 260 }),
+        {
+          maxItems: 200,
+        },
+      ),
     ),
     groups: Type.Optional(Type.Enum([...groupPolicies])),
     /** Messages of a group since the last one for the bot that its model reads with the next. Default 0. */
     groupContext: Type.Optional(Type.Integer({ minimum: 0, maximum: 50 })),
     /** Models that people may choose with `/model`; absent means none but the agent's own. */
-    models: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+$" }), { maxItems: 20 })),
+    models: Type.Optional(
+      Type.Array(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+$" }), { maxItems: 20 }),
+    ),
     /** Ask for thinking; a model without it ignores this. */
     thinking: Type.Optional(Type.Boolean()),
     /** How hard the model works, if the vendor has such a setting. */
@@ -131,7 +146,9 @@ export const AgentInput = Type.Object(
     /** What goes with its requests, by provider: where both set the same, it wins over that of the provider. */
     extra: Type.Optional(Type.Record(providerName, ExtraInput)),
     /** Tools that vendors run, by provider, as their interfaces describe them: web search, code execution. */
-    hostedTools: Type.Optional(Type.Record(providerName, Type.Array(HostedToolInput, { minItems: 1, maxItems: 20 }))),
+    hostedTools: Type.Optional(
+      Type.Record(providerName, Type.Array(HostedToolInput, { minItems: 1, maxItems: 20 })),
+    ),
     /** Its vendor keeps what it answers, so that a run may continue an answer by its id: OpenAI's Responses interface alone. */
     storeResponses: Type.Optional(Type.Boolean()),
     /** The answer is a JSON object of a schema; people in chats see its `format`, or a list of its fields. */
@@ -146,7 +163,9 @@ export const AgentInput = Type.Object(
     language: Type.Optional(Type.Enum(["auto", "zh", "en"])),
     /** The same for people who have not written any words yet. Default `zh`. */
     defaultLanguage: Type.Optional(Type.Enum(["zh", "en"])),
-    commands: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput)),
+    commands: Type.Optional(
+      Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput),
+    ),
     /** Description for other agents, and for people who choose an agent. */
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** The agents that it may hand the conversation over to. */
@@ -155,7 +174,9 @@ export const AgentInput = Type.Object(
     helpers: Type.Optional(Type.Array(HelperInput, { maxItems: 32 })),
     /** Whom it answers, by open_id, over HTTP `api:<name>`; with `roles`, either is enough. Default: everybody. */
     people: Type.Optional(Type.Array(accessId, { minItems: 1, maxItems: 1_000 })),
-    roles: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { minItems: 1, maxItems: 20 })),
+    roles: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { minItems: 1, maxItems: 20 }),
+    ),
     /** Ids of the chats that it answers in. Default: all. */
     chats: Type.Optional(Type.Array(accessId, { minItems: 1, maxItems: 1_000 })),
   },
@@ -178,7 +199,9 @@ export const TeamInput = Type.Object(
       Type.Object(
         {
           /** As `model` of an agent. */
-          model: Type.Optional(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" })),
+          model: Type.Optional(
+            Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" }),
+          ),
           /** A further prompt. */
           prompt: Type.Optional(Type.String({ minLength: 1, maxLength: 10_000 })),
           /** Whether one member may speak twice in a row. Default: no. */
@@ -228,7 +251,10 @@ export const FeishuInput = Type.Object(
     welcome: Type.Optional(Type.Boolean()),
     /** What a press on a menu entry of the bot says, by event key. */
     menu: Type.Optional(
-      Type.Record(Type.String({ minLength: 1, maxLength: 30 }), Type.String({ minLength: 1, maxLength: 1_000 })),
+      Type.Record(
+        Type.String({ minLength: 1, maxLength: 30 }),
+        Type.String({ minLength: 1, maxLength: 1_000 }),
+      ),
     ),
     /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
     monthlyCalls: Type.Optional(count(1_000_000_000)),
@@ -265,7 +291,9 @@ export const BotInput = Type.Object(
       ),
     ),
     /** Keys of the tenants whose people it answers. Default: everybody who can reach it. */
-    tenants: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
+    tenants: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 }),
+    ),
     /** What this bot does in another way than `feishu` says. */
     feishu: Type.Optional(FeishuInput),
   },
@@ -348,7 +376,9 @@ export const WebhookInput = Type.Object(
      * its instant: `seconds` (10 digits), `millis` (13), `micros` (16), or `year`, `month`, `day`, `hour`, `minute`,
      * `second` and `zone` (`Z`, `UTC`, `+0800` or `+08:00`).
      */
-    timestampForms: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 500 }), { maxItems: 10 })),
+    timestampForms: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 500 }), { maxItems: 10 }),
+    ),
   },
   { additionalProperties: false },
 );
@@ -358,10 +388,15 @@ export type WebhookInput = Static<typeof WebhookInput>;
 export const EventsInput = Type.Object(
   {
     /** Modules whose default export wants them: paths from the folder of this file, or packages. */
-    modules: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 })),
+    modules: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 }),
+    ),
     /** They are sent there, signed with `EVENTS_SIGNING_KEY`; https, or http on this machine. */
     url: Type.Optional(
-      Type.String({ pattern: "^(https://|http://(localhost|127\\.0\\.0\\.1|\\[::1\\])[:/])", maxLength: 2_000 }),
+      Type.String({
+        pattern: "^(https://|http://(localhost|127\\.0\\.0\\.1|\\[::1\\])[:/])",
+        maxLength: 2_000,
+      }),
     ),
   },
   { additionalProperties: false },
@@ -410,7 +445,9 @@ const RunnerInput = Type.Object(
      * not used. A name that no runner has here belongs to the first one that offers it.
      */
     tools: Type.Optional(
-      Type.Array(Type.String({ pattern: "^[A-Za-z0-9_-]{0,64}\\*?$", minLength: 1 }), { maxItems: 1_000 }),
+      Type.Array(Type.String({ pattern: "^[A-Za-z0-9_-]{0,64}\\*?$", minLength: 1 }), {
+        maxItems: 1_000,
+      }),
     ),
   },
   { additionalProperties: false },
@@ -458,7 +495,9 @@ export const ConfigInput = Type.Object(
     feishu: Type.Optional(FeishuInput),
     webhook: Type.Optional(WebhookInput),
     events: Type.Optional(EventsInput),
-    roles: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,64}$" }), RoleInput)),
+    roles: Type.Optional(
+      Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,64}$" }), RoleInput),
+    ),
     permissions: Type.Optional(Type.Array(PermissionInput, { maxItems: 1_000 })),
     approvals: Type.Optional(ApprovalsInput),
     budgets: Type.Optional(BudgetsInput),
@@ -466,7 +505,9 @@ export const ConfigInput = Type.Object(
     /** Runners by name, with what belongs to each. */
     runners: Type.Optional(Type.Record(RunnerName, RunnerInput)),
     /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
-    observers: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 })),
+    observers: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 }),
+    ),
     retention: Type.Optional(RetentionInput),
     sandbox: Type.Optional(SandboxInput),
     console: Type.Optional(ConsoleInput),

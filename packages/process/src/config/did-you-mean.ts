@@ -14,7 +14,10 @@ export function didYouMean(wanted: string, names: Iterable<string>): string {
 export function nearestName(wanted: string, names: Iterable<string>): string | undefined {
   if (wanted.length > maxLength) return undefined;
   const lower = wanted.toLowerCase();
-  let best = { name: undefined as string | undefined, distance: Math.max(1, Math.floor(wanted.length / 3)) + 1 };
+  let best = {
+    name: undefined as string | undefined,
+    distance: Math.max(1, Math.floor(wanted.length / 3)) + 1,
+  };
   for (const name of names) {
     if (name === wanted || Math.abs(name.length - wanted.length) >= best.distance) continue;
     const distance = editDistance(lower, name.toLowerCase());
@@ -25,7 +28,10 @@ export function nearestName(wanted: string, names: Iterable<string>): string | u
 
 /** Letters to add, take away, change, or swap with their neighbour (optimal string alignment). */
 function editDistance(a: string, b: string): number {
-  let [before, last]: [number[], number[]] = [[], Array.from({ length: b.length + 1 }, (_, at) => at)];
+  let [before, last]: [number[], number[]] = [
+    [],
+    Array.from({ length: b.length + 1 }, (_, at) => at),
+  ];
   for (let i = 1; i <= a.length; i += 1) {
     const row = [i];
     for (let j = 1; j <= b.length; j += 1) {

@@ -47,7 +47,13 @@ describe("createEnvReader", () => {
   });
 
   it("reports every problem at once, naming the variable", () => {
-    const reader = createEnvReader({ PORT: "80a", SLOTS: "0", LEVEL: "loud", FAST: "maybe", BASE: "example.com" });
+    const reader = createEnvReader({
+      PORT: "80a",
+      SLOTS: "0",
+      LEVEL: "loud",
+      FAST: "maybe",
+      BASE: "example.com",
+    });
     reader.port("PORT");
     reader.integer("SLOTS", { min: 1, max: 512, default: 32 });
     reader.choice("LEVEL", ["info", "warn"]);
@@ -86,9 +92,12 @@ describe("createEnvReader", () => {
     expect(reader.finish({}).ok).toBe(good);
   });
 
-  it.each(["1.5", "1e3", "0x10", "--1", "99999999999999999999"])("refuses %s as a whole number", (text) => {
-    const reader = createEnvReader({ COUNT: text });
-    reader.integer("COUNT");
-    expect(reader.finish({}).ok).toBe(false);
-  });
+  it.each(["1.5", "1e3", "0x10", "--1", "99999999999999999999"])(
+    "refuses %s as a whole number",
+    (text) => {
+      const reader = createEnvReader({ COUNT: text });
+      reader.integer("COUNT");
+      expect(reader.finish({}).ok).toBe(false);
+    },
+  );
 });

@@ -42,7 +42,8 @@ const hasPassword = /:\/\/[^/@\s]*@/;
 function overwrite({ start, length }: { start: number; length: number }, env: Env): void {
   if (!(start > 0 && length > 0)) throw new Error("the kernel does not tell where it is");
   const shown = Object.entries(env).filter(
-    ([name, value = ""]) => !secretVariables.test(name) && !secretName.test(name) && !hasPassword.test(value),
+    ([name, value = ""]) =>
+      !secretVariables.test(name) && !secretName.test(name) && !hasPassword.test(value),
   );
   const bytes = Buffer.alloc(length);
   bytes.write(shown.map(([name, value]) => `${name}=${value}\0`).join(""));
@@ -71,7 +72,10 @@ function startOfProcess(): { start: number; length: number } {
 export interface EnvReader {
   text<const O extends ReadOptions<string>>(name: string, options?: O): Read<string, O>;
   /** Like text; its value never appears in a problem. `minLength` in characters. */
-  secret<const O extends ReadOptions<string> & { minLength?: number }>(name: string, options?: O): Read<string, O>;
+  secret<const O extends ReadOptions<string> & { minLength?: number }>(
+    name: string,
+    options?: O,
+  ): Read<string, O>;
   /** A whole number within `min` and `max`. */
   integer<const O extends ReadOptions<number> & { min?: number; max?: number }>(
     name: string,
@@ -130,24 +134,60 @@ export function createEnvReader(env: Env): EnvReader {
   return {
     text: (name, options) => read({ name, options, convert: toText, standIn: "", shown: true }),
     secret: (name, options) =>
-      read({ name, options, convert: (text) => toSecret(text, options ?? {}), standIn: "", shown: false }),
+      read({
+        name,
+        options,
+        convert: (text) => toSecret(text, options ?? {}),
+        standIn: "",
+        shown: false,
+      }),
     integer: (name, options) =>
-      read({ name, options, convert: (text) => toInteger(text, options ?? {}), standIn: 0, shown: true }),
+      read({
+        name,
+        options,
+        convert: (text) => toInteger(text, options ?? {}),
+        standIn: 0,
+        shown: true,
+      }),
     port: (name, options) =>
-      read({ name, options, convert: (text) => toInteger(text, { min: 0, max: 65_535 }), standIn: 0, shown: true }),
+      read({
+        name,
+        options,
+        convert: (text) => toInteger(text, { min: 0, max: 65_535 }),
+        standIn: 0,
+        shown: true,
+      }),
     flag: (name, options) => read({ name, options, convert: toFlag, standIn: false, shown: true }),
     url: (name, options) => {
       const protocols = options?.protocols ?? ["http:", "https:"];
-      return read({ name, options, convert: (text) => toUrl(text, protocols), standIn: "", shown: false });
+      return read({
+        name,
+        options,
+        convert: (text) => toUrl(text, protocols),
+        standIn: "",
+        shown: false,
+      });
     },
-    choice: <T extends string, O extends ReadOptions<T>>(name: string, allowed: readonly T[], options?: O) => {
+    choice: <T extends string, O extends ReadOptions<T>>(
+      name: string,
+      allowed: readonly T[],
+      options?: O,
+    ) => {
       // An empty list of choices has no member to return; its type has no value either.
       const standIn = allowed[0] as T;
-      return read<T, O>({ name, options, convert: (text) => toChoice(text, allowed), standIn, shown: true });
+      return read<T, O>({
+        name,
+        options,
+        convert: (text) => toChoice(text, allowed),
+        standIn,
+        shown: true,
+      });
     },
-    list: (name) => (env[name] ?? "").split(",").flatMap((item) => (item.trim() === "" ? [] : [item.trim()])),
+    list: (name) =>
+      (env[name] ?? "").split(",").flatMap((item) => (item.trim() === "" ? [] : [item.trim()])),
     problem: (text) => void problems.push(text),
-    finish: (value) => (problems.length === 0 ? { ok: true, value } : { ok: false, error: problems.join("\n") }),
+    finish: (value) =>
+      problems.length === 0 ? { ok: true, value } : { ok: false, error: problems.join("\n") },
   };
 }
 
@@ -161,7 +201,9 @@ function readVariable<T>(env: Env, problems: string[], variable: Variable<T>): T
   }
   const converted = convert(text);
   if ("value" in converted) return converted.value;
-  problems.push(`${name} must be ${converted.mustBe}${shown ? `, but is ${JSON.stringify(text.slice(0, 80))}` : ""}.`);
+  problems.push(
+    `${name} must be ${converted.mustBe}${shown ? `, but is ${JSON.stringify(text.slice(0, 80))}` : ""}.`,
+  );
   return options?.default ?? standIn;
 }
 
@@ -170,20 +212,37 @@ function toText(text: string): Converted<string> {
 }
 
 function toSecret(text: string, { minLength = 0 }: { minLength?: number }): Converted<string> {
-  return text.length >= minLength ? { value: text } : { mustBe: `at least ${minLength} characters long` };
+  return text.length >= minLength
+    ? { value: text }
+    : { mustBe: `at least ${minLength} characters long` };
 }
 
-function toInteger(text: string, { min = Number.MIN_SAFE_INTEGER, max = Number.MAX_SAFE_INTEGER }): Converted<number> {
+function toInteger(
+  text: string,
+  { min = Number.MIN_SAFE_INTEGER, max = Number.MAX_SAFE_INTEGER },
+): Converted<number> {
   const value = /^-?\d+$/.test(text) ? Number(text) : Number.NaN;
   if (value >= min && value <= max) return { value };
   if (max === Number.MAX_SAFE_INTEGER) {
-    return { mustBe: min === Number.MIN_SAFE_INTEGER ? "a whole number" : `a whole number of at least ${min}` };
+    return {
+      mustBe:
+        min === Number.MIN_SAFE_INTEGER ? "a whole number" : `a whole number of at least ${min}`,
+    };
   }
   return { mustBe: `a whole number from ${min} to ${max}` };
 }
 
 const flags = new Map(
-  Object.entries({ true: true, 1: true, yes: true, on: true, false: false, 0: false, no: false, off: false }),
+  Object.entries({
+    true: true,
+    1: true,
+    yes: true,
+    on: true,
+    false: false,
+    0: false,
+    no: false,
+    off: false,
+  }),
 );
 
 function toFlag(text: string): Converted<boolean> {
@@ -200,7 +259,8 @@ function toUrl(text: string, protocols: readonly string[]): Converted<string> {
 
 /** A list of hosts (Redis Sentinel, Cluster) is no URL by the standard, so each host is checked alone. */
 function isUrl(text: string): boolean {
-  const [, start = "", hosts = "", end = ""] = /^([^/]+:\/\/(?:[^/@]*@)?)([^/]+)(.*)$/.exec(text) ?? [];
+  const [, start = "", hosts = "", end = ""] =
+    /^([^/]+:\/\/(?:[^/@]*@)?)([^/]+)(.*)$/.exec(text) ?? [];
   return hosts !== "" && hosts.split(",").every((host) => URL.canParse(`${start}${host}${end}`));
 }
 

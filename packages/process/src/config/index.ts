@@ -39,7 +39,13 @@ export {
   redisProtocols,
 } from "./environment.ts";
 export { modelOptionsOf, resolveConfig } from "./larkline-config.ts";
-export type { AgentConfig, BotConfig, FeishuSettings, LarklineConfig, ModelOptions } from "./resolved-config.ts";
+export type {
+  AgentConfig,
+  BotConfig,
+  FeishuSettings,
+  LarklineConfig,
+  ModelOptions,
+} from "./resolved-config.ts";
 export {
   mcpToolSettings,
   mountsServer,

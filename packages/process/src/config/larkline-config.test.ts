@@ -23,10 +23,15 @@ describe("resolveConfig", () => {
   it("takes forms of webhook timestamps that give an instant, for the whole text", () => {
     const formsOf = (...timestampForms: string[]) => resolveConfig({ webhook: { timestampForms } });
     const taken = formsOf("at (?<seconds>\\d{10})|(?<millis>\\d{13})");
-    expect(taken.ok ? taken.value.webhook.timestampForms.map((form) => form.test("at 1700000000 ")) : taken).toEqual([
-      false,
-    ]);
-    expect(formsOf("(?<micros>\\d+")).toMatchObject({ ok: false, error: expect.stringContaining("not a regular") });
+    expect(
+      taken.ok
+        ? taken.value.webhook.timestampForms.map((form) => form.test("at 1700000000 "))
+        : taken,
+    ).toEqual([false]);
+    expect(formsOf("(?<micros>\\d+")).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("not a regular"),
+    });
     expect(formsOf(".*", "(?<year>\\d+)")).toMatchObject({
       ok: false,
       error: expect.stringMatching(/'\.\*' has neither .*; .*'\(\?<year>\\d\+\)' has neither/),
@@ -38,22 +43,46 @@ describe("resolveConfig", () => {
       resolveConfig({ agents: { judge: { output: { name: "verdict", ...output } } } });
     const schema = { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] };
     const taken = outputOf({ schema, format: "{ok}" });
-    expect(taken.ok ? taken.value.agents["judge"]?.output : taken).toEqual({ name: "verdict", schema, format: "{ok}" });
+    expect(taken.ok ? taken.value.agents["judge"]?.output : taken).toEqual({
+      name: "verdict",
+      schema,
+      format: "{ok}",
+    });
     const refusals: [object, string][] = [
       [{ schema: { type: "string" } }, "agents.judge.output.schema is not of type object"],
-      [{ schema: { ...schema, required: "ok" } }, "agents.judge.output.schema is invalid: required must be array"],
-      [{ schema: { ...schema, title: "x".repeat(33_000) } }, "agents.judge.output.schema is too large"],
+      [
+        { schema: { ...schema, required: "ok" } },
+        "agents.judge.output.schema is invalid: required must be array",
+      ],
+      [
+        { schema: { ...schema, title: "x".repeat(33_000) } },
+        "agents.judge.output.schema is too large",
+      ],
       [{ schema, format: "{no}" }, "agents.judge.output.format names 'no'"],
     ];
     for (const [output, error] of refusals) {
-      expect(outputOf(output)).toMatchObject({ ok: false, error: expect.stringContaining(error) as string });
+      expect(outputOf(output)).toMatchObject({
+        ok: false,
+        error: expect.stringContaining(error) as string,
+      });
     }
   });
 
   it("keeps what is given and fills in the rest", () => {
     const resolved = resolveConfig({
-      agents: { default: { instructions: "Be brief." }, ops: { tools: ["clock"], maxIterations: 3 } },
-      models: [{ id: "m", provider: "openai", contextWindow: 1_000, maxOutputTokens: 100, inputPricePer1M: 2 }],
+      agents: {
+        default: { instructions: "Be brief." },
+        ops: { tools: ["clock"], maxIterations: 3 },
+      },
+      models: [
+        {
+          id: "m",
+          provider: "openai",
+          contextWindow: 1_000,
+          maxOutputTokens: 100,
+          inputPricePer1M: 2,
+        },
+      ],
       limits: { messageAgeMs: 1 },
     });
     expect(resolved).toMatchObject({
@@ -63,7 +92,15 @@ describe("resolveConfig", () => {
           default: { instructions: "Be brief.", maxIterations: 25 },
           ops: { tools: ["clock"], maxIterations: 3 },
         },
-        models: [{ id: "m", displayName: "m", inputPricePer1M: 2, outputPricePer1M: 0, supportsVision: false }],
+        models: [
+          {
+            id: "m",
+            displayName: "m",
+            inputPricePer1M: 2,
+            outputPricePer1M: 0,
+            supportsVision: false,
+          },
+        ],
         limits: { messageAgeMs: 1, messageChars: 50_000 },
       },
     });
@@ -112,7 +149,10 @@ describe("loadConfigFile", () => {
     const program = `import { loadConfigFile } from ${JSON.stringify(new URL("config-file.ts", import.meta.url).href)};
       const loaded = await loadConfigFile(${JSON.stringify(path)});
       process.stdout.write(loaded.ok ? "" : loaded.error);`;
-    return execFileSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", stdio: "pipe" });
+    return execFileSync(process.execPath, ["--input-type=module", "-e", program], {
+      encoding: "utf8",
+      stdio: "pipe",
+    });
   };
 
   it("names the line of a syntax error, and the calls that led to a throw", async () => {
@@ -138,7 +178,10 @@ describe("loadConfigFile", () => {
 
   it("reports a file that is named and absent", async () => {
     const path = join(directory, "absent.ts");
-    expect(await loadConfigFile(path)).toEqual({ ok: false, error: `LARKLINE_CONFIG: ${path} does not exist.` });
+    expect(await loadConfigFile(path)).toEqual({
+      ok: false,
+      error: `LARKLINE_CONFIG: ${path} does not exist.`,
+    });
   });
 
   it.each([

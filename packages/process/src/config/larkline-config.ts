@@ -2,7 +2,12 @@ import { type LarklineConfig, type ModelOptions, type AgentConfig } from "./reso
 import { allAbilities } from "@larkline/agent";
 
 import { completeModelInfo } from "@larkline/model";
-import { outputFormProblem, parserOf, type ParseResult, type RunModelOptions } from "@larkline/protocol";
+import {
+  outputFormProblem,
+  parserOf,
+  type ParseResult,
+  type RunModelOptions,
+} from "@larkline/protocol";
 import {
   ConfigInput,
   type AgentInput,
@@ -14,7 +19,14 @@ import {
   defaultRetention,
 } from "./config-schema.ts";
 import { Type } from "@larkline/protocol/type";
-import { accessOf, agentLinkProblems, handoffsOf, helpersOf, teamOf, teamProblems } from "./agent-links.ts";
+import {
+  accessOf,
+  agentLinkProblems,
+  handoffsOf,
+  helpersOf,
+  teamOf,
+  teamProblems,
+} from "./agent-links.ts";
 import { resolveBots } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp } from "./mcp-config.ts";
@@ -119,13 +131,31 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
 }
 
 /** A team as an agent: how it behaves in chats is as its first member does. */
-function teamAgentOf(name: string, input: TeamInput, agents: Readonly<Record<string, AgentInput>>): AgentConfig {
+function teamAgentOf(
+  name: string,
+  input: TeamInput,
+  agents: Readonly<Record<string, AgentInput>>,
+): AgentConfig {
   const { members, selector = {}, description = `A team: ${members.join(", ")}.` } = input;
   const { busy, sessions, reply, card, language, defaultLanguage, groups, groupContext } =
     agents[members[0] ?? ""] ?? {};
-  const behaviour = { busy, sessions, reply, card, language, defaultLanguage, groups, groupContext };
+  const behaviour = {
+    busy,
+    sessions,
+    reply,
+    card,
+    language,
+    defaultLanguage,
+    groups,
+    groupContext,
+  };
   // Fields that are undefined count as absent.
-  const plain = agentOf(name, { ...behaviour, model: selector.model, description, tools: [] } as AgentInput);
+  const plain = agentOf(name, {
+    ...behaviour,
+    model: selector.model,
+    description,
+    tools: [],
+  } as AgentInput);
   return { ...plain, instructions: "", team: teamOf(input) };
 }
 
@@ -143,7 +173,9 @@ function timestampForm(source: string): ParseResult<RegExp> {
   try {
     const form = new RegExp(`^(?:${source})$`);
     const named = (name: string) => source.includes(`(?<${name}>`);
-    if (["seconds", "millis", "micros"].some(named) || calendarGroups.every(named)) return { ok: true, value: form };
+    if (["seconds", "millis", "micros"].some(named) || calendarGroups.every(named)) {
+      return { ok: true, value: form };
+    }
     return {
       ok: false,
       error: `${where} has neither the group seconds, millis or micros nor all of ${calendarGroups.join(", ")}`,
@@ -153,11 +185,16 @@ function timestampForm(source: string): ParseResult<RegExp> {
   }
 }
 
-function resolveWebhook({ timestampForms = [] }: WebhookInput = {}): ParseResult<LarklineConfig["webhook"]> {
+function resolveWebhook({ timestampForms = [] }: WebhookInput = {}): ParseResult<
+  LarklineConfig["webhook"]
+> {
   const forms = timestampForms.map(timestampForm);
   const problems = forms.flatMap((form) => (form.ok ? [] : [form.error]));
   if (problems.length > 0) return { ok: false, error: problems.join("; ") };
-  return { ok: true, value: { timestampForms: forms.flatMap((form) => (form.ok ? [form.value] : [])) } };
+  return {
+    ok: true,
+    value: { timestampForms: forms.flatMap((form) => (form.ok ? [form.value] : [])) },
+  };
 }
 
 function resolveEvents({ modules = [], url }: EventsInput = {}): LarklineConfig["events"] {
@@ -165,18 +202,25 @@ function resolveEvents({ modules = [], url }: EventsInput = {}): LarklineConfig[
 }
 
 /** MCP servers, and whom names of tools belong to: those of a server to the runner that mounts it, unless stated otherwise. */
-function resolveTools({ mcp, runners = {} }: ConfigInput): ParseResult<Pick<LarklineConfig, "mcp" | "toolOwners">> {
+function resolveTools({
+  mcp,
+  runners = {},
+}: ConfigInput): ParseResult<Pick<LarklineConfig, "mcp" | "toolOwners">> {
   const resolved = resolveMcp(mcp?.servers ?? {});
   const servers = resolved.ok ? resolved.value.servers : [];
   const owners = new Map<string, string>(
-    servers.flatMap(({ name, runner }) => (runner === undefined ? [] : [[`${name}_*`, runner] as const])),
+    servers.flatMap(({ name, runner }) =>
+      runner === undefined ? [] : [[`${name}_*`, runner] as const],
+    ),
   );
   const said = new Map<string, string>();
   const problems = resolved.ok ? [] : [resolved.error];
   for (const [runner, { tools = [] }] of Object.entries(runners)) {
     for (const tool of tools) {
       const other = said.get(tool) ?? runner;
-      if (other !== runner) problems.push(`runners.${runner}.tools: '${tool}' belongs to ${other} already`);
+      if (other !== runner) {
+        problems.push(`runners.${runner}.tools: '${tool}' belongs to ${other} already`);
+      }
       said.set(tool, runner);
       owners.set(tool, runner);
     }
@@ -186,8 +230,13 @@ function resolveTools({ mcp, runners = {} }: ConfigInput): ParseResult<Pick<Lark
 }
 
 const mostProblems = { maxProblems: 100 };
-const anything = Object.keys(ConfigInput.properties).map((name) => [name, Type.Optional(Type.Unknown())] as const);
-const parseNames = parserOf(Type.Object(Object.fromEntries(anything), { additionalProperties: false }), mostProblems);
+const anything = Object.keys(ConfigInput.properties).map(
+  (name) => [name, Type.Optional(Type.Unknown())] as const,
+);
+const parseNames = parserOf(
+  Type.Object(Object.fromEntries(anything), { additionalProperties: false }),
+  mostProblems,
+);
 /** Each setting has a parser of its own, compiled where it is given: to compile all takes a tenth of a worker's start. */
 const parsers = Object.entries(ConfigInput.properties).map(([name, schema]) => {
   return { name, parse: parserOf(Type.Object({ [name]: schema }), mostProblems) };
@@ -208,7 +257,9 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const parsed = parseInput(input);
   if (!parsed.ok) return parsed;
   const { agents = {}, teams = {}, models = [], limits, observers = [] } = parsed.value;
-  const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]));
+  const named = Object.fromEntries(
+    Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]),
+  );
   const together = Object.fromEntries(
     Object.entries(teams).map(([name, team]) => [name, teamAgentOf(name, team, agents)]),
   );
@@ -237,7 +288,9 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       agents: all,
       models: models.map(completeModelInfo),
       providers: providers.value,
-      ...(parsed.value.transcription === undefined ? {} : { transcription: parsed.value.transcription }),
+      ...(parsed.value.transcription === undefined
+        ? {}
+        : { transcription: parsed.value.transcription }),
       limits: { ...defaultLimits, ...limits },
       bots: bots.value,
       webhook: webhook.value,

@@ -38,13 +38,22 @@ describe("MCP servers of a configuration", () => {
   });
 
   it("an address gets headers from variables, whose names alone are in the configuration", () => {
-    const server = { url: "https://mcp.example.com", headers: { Authorization: "CRM_AUTH" }, runner: "crm" };
+    const server = {
+      url: "https://mcp.example.com",
+      headers: { Authorization: "CRM_AUTH" },
+      runner: "crm",
+    };
     expect(resolved({ crm: server })).toMatchObject({
       value: {
         mcp: {
           servers: [
             {
-              access: { kind: "http", url: server.url, headers: server.headers, allowPrivate: false },
+              access: {
+                kind: "http",
+                url: server.url,
+                headers: server.headers,
+                allowPrivate: false,
+              },
               runner: "crm",
             },
           ],
@@ -57,7 +66,11 @@ describe("MCP servers of a configuration", () => {
     ["neither program nor address", { args: [] }, "must have required property 'command'"],
     ["both", { url: "https://x.example", command: "x" }, "additional properties 'command'"],
     ["another protocol", { url: "file:///etc/passwd" }, "url must begin with http:// or https://"],
-    ["a value in place of a variable's name", { url: "https://x.example", headers: { A: "Bearer 123" } }, "headers.A"],
+    [
+      "a value in place of a variable's name",
+      { url: "https://x.example", headers: { A: "Bearer 123" } },
+      "headers.A",
+    ],
     ["a relative directory", { command: "x", readable: ["data"] }, "readable.0"],
     ["a program that asks people", { command: "x", elicitation: true }, "'elicitation'"],
     ["a typing error of a tool", { command: "x", tools: { a: { efect: "once" } } }, "'efect'"],
@@ -69,7 +82,8 @@ describe("MCP servers of a configuration", () => {
 });
 
 it("a server without a runner is mounted by the main one, and one with a runner by that alone", () => {
-  const mounting = (runner?: string) => ["default", "local", "crm"].filter((name) => mountsServer(name, { runner }));
+  const mounting = (runner?: string) =>
+    ["default", "local", "crm"].filter((name) => mountsServer(name, { runner }));
   expect(mounting()).toEqual(["default", "local"]);
   expect(mounting("crm")).toEqual(["crm"]);
 });
@@ -90,7 +104,11 @@ describe("mcpToolSettings", () => {
       requiresApproval: true,
     });
     const readOnly = { ...unhinted, readOnly: true };
-    expect(mcpToolSettings(server, readOnly)).toMatchObject({ effect: "pure", requiresApproval: true, risk: "medium" });
+    expect(mcpToolSettings(server, readOnly)).toMatchObject({
+      effect: "pure",
+      requiresApproval: true,
+      risk: "medium",
+    });
     const trusted = mcpToolSettings({ ...server, trusted: true }, readOnly);
     expect(trusted).toMatchObject({ effect: "pure", requiresApproval: false, risk: "low" });
   });
@@ -109,6 +127,9 @@ describe("mcpToolSettings", () => {
       risk: "low",
       hidden: true,
     });
-    expect(mcpToolSettings({ ...server, tools }, unhinted)).toMatchObject({ risk: "high", requiresApproval: true });
+    expect(mcpToolSettings({ ...server, tools }, unhinted)).toMatchObject({
+      risk: "high",
+      requiresApproval: true,
+    });
   });
 });

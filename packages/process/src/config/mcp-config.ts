@@ -48,7 +48,12 @@ const McpProgramInput = Type.Object(
       Type.Union([
         Type.Literal("none"),
         Type.Object(
-          { allow: Type.Array(Type.String({ minLength: 1, maxLength: 260 }), { minItems: 1, maxItems: 100 }) },
+          {
+            allow: Type.Array(Type.String({ minLength: 1, maxLength: 260 }), {
+              minItems: 1,
+              maxItems: 100,
+            }),
+          },
           { additionalProperties: false },
         ),
       ]),
@@ -64,7 +69,9 @@ const McpAddressInput = Type.Object(
   {
     url: Type.String({ minLength: 1, maxLength: 2_000 }),
     /** Header to the name of the variable that holds its value. */
-    headers: Type.Optional(Type.Record(Type.String({ pattern: "^[A-Za-z0-9-]{1,100}$" }), variable)),
+    headers: Type.Optional(
+      Type.Record(Type.String({ pattern: "^[A-Za-z0-9-]{1,100}$" }), variable),
+    ),
     /** Its address may be a private one. Default false. */
     allowPrivate: Type.Optional(Type.Boolean()),
     /** With an older revision: it may ask people inside calls that may be repeated. Default false. */
@@ -137,12 +144,21 @@ export interface McpToolSettings {
 
 /** All servers with their defaults; the error names every server with a problem. */
 export function resolveMcp(servers: Readonly<Record<string, object>>): ParseResult<McpConfig> {
-  const parsed = Object.entries(servers).map(([name, input]) => ({ name, result: parseServer(input) }));
-  const problems = parsed.flatMap(({ name, result }) => (result.ok ? [] : [`mcp.servers.${name}: ${result.error}`]));
+  const parsed = Object.entries(servers).map(([name, input]) => ({
+    name,
+    result: parseServer(input),
+  }));
+  const problems = parsed.flatMap(({ name, result }) =>
+    result.ok ? [] : [`mcp.servers.${name}: ${result.error}`],
+  );
   if (problems.length > 0) return { ok: false, error: problems.join("; ") };
   return {
     ok: true,
-    value: { servers: parsed.flatMap(({ name, result }) => (result.ok ? [serverOf(name, result.value)] : [])) },
+    value: {
+      servers: parsed.flatMap(({ name, result }) =>
+        result.ok ? [serverOf(name, result.value)] : [],
+      ),
+    },
   };
 }
 
@@ -163,10 +179,24 @@ function isWebAddress(url: string): boolean {
 }
 
 function serverOf(name: string, input: McpProgramInput | McpAddressInput): McpServerConfig {
-  const { runner, trusted = false, tools = {}, timeoutMs = 60_000, connectTimeoutMs = 30_000 } = input;
+  const {
+    runner,
+    trusted = false,
+    tools = {},
+    timeoutMs = 60_000,
+    connectTimeoutMs = 30_000,
+  } = input;
   const elicitation = "url" in input && input.elicitation === true;
   const deadlines = { timeoutMs, connectTimeoutMs };
-  return { name, access: accessOf(input), runner, trusted, tools: Object.entries(tools), ...deadlines, elicitation };
+  return {
+    name,
+    access: accessOf(input),
+    runner,
+    trusted,
+    tools: Object.entries(tools),
+    ...deadlines,
+    elicitation,
+  };
 }
 
 function accessOf(input: McpProgramInput | McpAddressInput): McpServerAccess {
@@ -197,7 +227,9 @@ export function mcpToolSettings(
   const { name, readOnly, idempotent } = tool;
   const isHarmless = readOnly && server.trusted;
   const repeatable = idempotent ? "idempotent" : "once";
-  const said = server.tools.filter(([pattern]) => matchesName(pattern, name)).map(([, policy]) => policy);
+  const said = server.tools
+    .filter(([pattern]) => matchesName(pattern, name))
+    .map(([, policy]) => policy);
   return Object.assign(
     {
       effect: readOnly ? "pure" : repeatable,

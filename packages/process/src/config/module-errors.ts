@@ -17,7 +17,11 @@ export function placeOfError(error: unknown, path: string | undefined): string {
 function framesOf({ stack = "" }: Error): string[] {
   const frames = stack
     .split("\n")
-    .filter((line) => /^\s+at /.test(line) && !/\(?node:|\/packages\/\w|\/apps\/[\w-]+\/src\/|\/dist\//.test(line));
+    .filter(
+      (line) =>
+        /^\s+at /.test(line) &&
+        !/\(?node:|\/packages\/\w|\/apps\/[\w-]+\/src\/|\/dist\//.test(line),
+    );
   return frames.slice(0, shownFrames).map((line) => line.trim().replace("file://", ""));
 }
 

@@ -39,7 +39,12 @@ describe("permissions of a configuration", () => {
       permissions: [
         { tools: ["shell"], subject: "git *", do: "allow" },
         { tools: ["shell"], chats: ["oc_1"], do: "ask", remember: true, reason: "Careful." },
-        { tools: ["deploy"], do: "ask", approvers: { people: ["ou_2"], requester: true, count: 2 }, expiresMs: 70_000 },
+        {
+          tools: ["deploy"],
+          do: "ask",
+          approvers: { people: ["ou_2"], requester: true, count: 2 },
+          expiresMs: 70_000,
+        },
       ],
     });
     const ops = { ...requester, requester: false, roles: ["ops"] };
@@ -95,7 +100,11 @@ describe("permissions of a configuration", () => {
       { permissions: [{ tools: ["x"], do: "ask", approvers: { requester: false } }] },
       "permissions.0 (x) can never be approved",
     ],
-    ["no person by default", { approvals: { approvers: { fourEyes: true } } }, "approvals can never be approved"],
+    [
+      "no person by default",
+      { approvals: { approvers: { fourEyes: true } } },
+      "approvals can never be approved",
+    ],
     [
       "operators whose names are not checked",
       { approvals: { approvers: { operators: true, people: ["ou_a"], fourEyes: true } } },
@@ -110,7 +119,9 @@ describe("permissions of a configuration", () => {
       "more approvals than approvers",
       {
         roles: { ops: { people: ["ou_1", "ou_2"] } },
-        permissions: [{ tools: ["x"], do: "ask", approvers: { roles: ["ops"], people: ["ou_2"], count: 3 } }],
+        permissions: [
+          { tools: ["x"], do: "ask", approvers: { roles: ["ops"], people: ["ou_2"], count: 3 } },
+        ],
       },
       "permissions.0 (x) can never be approved: 3 people have to, but only 2 may",
     ],
@@ -125,7 +136,11 @@ describe("permissions of a configuration", () => {
       { permissions: [{ tool: "x", do: "ask" }] },
       "permissions.0 must NOT have additional properties 'tool'",
     ],
-    ["no tools", { permissions: [{ tools: [], do: "ask" }] }, "permissions.0.tools must NOT have fewer than 1 items"],
+    [
+      "no tools",
+      { permissions: [{ tools: [], do: "ask" }] },
+      "permissions.0.tools must NOT have fewer than 1 items",
+    ],
   ])("finds at start: %s", (_, input, problem) => {
     expect(problemsOf(input)).toContain(problem);
   });

@@ -47,7 +47,9 @@ export const PermissionInput = Type.Object(
     people: Type.Optional(Type.Array(id, { minItems: 1, maxItems: 1_000 })),
     roles: Type.Optional(Type.Array(nameInput, { minItems: 1, maxItems: 20 })),
     chats: Type.Optional(Type.Array(id, { minItems: 1, maxItems: 1_000 })),
-    chatTypes: Type.Optional(Type.Array(Type.Enum(["p2p", "group", "api"]), { minItems: 1, maxItems: 3 })),
+    chatTypes: Type.Optional(
+      Type.Array(Type.Enum(["p2p", "group", "api"]), { minItems: 1, maxItems: 3 }),
+    ),
     do: Type.Enum(["allow", "ask", "refuse"]),
     /** Default: those of `approvals`. */
     approvers: Type.Optional(ApproversInput),
@@ -106,7 +108,9 @@ export function resolvePermissions(input: PermissionsInput): ParseResult<Permiss
     ...deciderProblems(settings.approvers, roles, "approvals"),
     ...entries.flatMap((entry, index) => {
       const source = written[index];
-      return source === undefined ? [] : entryProblems(source, entry, { roles, where: placeOf(source, index) });
+      return source === undefined
+        ? []
+        : entryProblems(source, entry, { roles, where: placeOf(source, index) });
     }),
   ];
   return problems.length > 0
@@ -122,30 +126,61 @@ function rolesOf(input: Readonly<Record<string, RoleInput>>): Roles {
   );
 }
 
-function decidersOf({ requester, people = [], roles = [], operators, ...input }: ApproversInput): Deciders {
+function decidersOf({
+  requester,
+  people = [],
+  roles = [],
+  operators,
+  ...input
+}: ApproversInput): Deciders {
   const { fourEyes = false, count = 1 } = input;
   const isAlone = people.length === 0 && roles.length === 0 && operators !== true;
-  const named = { requester: requester ?? isAlone, people, roles, ...(operators === true ? { operators } : {}) };
+  const named = {
+    requester: requester ?? isAlone,
+    people,
+    roles,
+    ...(operators === true ? { operators } : {}),
+  };
   return { ...named, fourEyes, count };
 }
 
-function entryOf(input: PermissionInput, defaults: Pick<PermissionPolicy, "approvers" | "expiresMs">): PolicyEntry {
-  const { approvers, remember = false, reason = "", expiresMs = defaults.expiresMs, ...match } = input;
+function entryOf(
+  input: PermissionInput,
+  defaults: Pick<PermissionPolicy, "approvers" | "expiresMs">,
+): PolicyEntry {
+  const {
+    approvers,
+    remember = false,
+    reason = "",
+    expiresMs = defaults.expiresMs,
+    ...match
+  } = input;
   const deciders = approvers === undefined ? defaults.approvers : decidersOf(approvers);
   return { ...match, approvers: deciders, remember, reason, expiresMs };
 }
 
-function entryProblems(input: PermissionInput, entry: PolicyEntry, { roles, where }: { roles: Roles; where: string }) {
+function entryProblems(
+  input: PermissionInput,
+  entry: PolicyEntry,
+  { roles, where }: { roles: Roles; where: string },
+) {
   const unknown = unknownRoles(input.roles ?? [], roles, where);
   if (input.do === "ask") return [...unknown, ...deciderProblems(entry.approvers, roles, where)];
-  const idle = (["approvers", "remember", "expiresMs"] as const).filter((key) => input[key] !== undefined);
-  return [...unknown, ...idle.map((key) => `${where} asks no person, so '${key}' has no meaning there`)];
+  const idle = (["approvers", "remember", "expiresMs"] as const).filter(
+    (key) => input[key] !== undefined,
+  );
+  return [
+    ...unknown,
+    ...idle.map((key) => `${where} asks no person, so '${key}' has no meaning there`),
+  ];
 }
 
 function unknownRoles(names: readonly string[], roles: Roles, where: string): string[] {
   return names
     .filter((name) => !Object.hasOwn(roles, name))
-    .map((name) => `${where} names the unknown role '${name}'${didYouMean(name, Object.keys(roles))}`);
+    .map(
+      (name) => `${where} names the unknown role '${name}'${didYouMean(name, Object.keys(roles))}`,
+    );
 }
 
 /** An entry as problems name it. */
@@ -164,7 +199,10 @@ const defaultApprovals: Required<Omit<ApprovalsInput, "approvers">> = {
 };
 
 /** Most people who can approve one call; members of groups are not known, so they are enough. */
-function mostApprovers({ requester, people, roles: names, operators, fourEyes }: Deciders, roles: Roles): number {
+function mostApprovers(
+  { requester, people, roles: names, operators, fourEyes }: Deciders,
+  roles: Roles,
+): number {
   const members = names.flatMap((name) => roles[name] ?? []);
   if (members.some(({ groups }) => groups.length > 0)) return Number.POSITIVE_INFINITY;
   const named = new Set([...people, ...members.flatMap((role) => role.people)]);
@@ -175,11 +213,15 @@ function deciderProblems(deciders: Deciders, roles: Roles, where: string): strin
   const unknown = unknownRoles(deciders.roles, roles, `${where}.approvers`);
   if (unknown.length > 0) return unknown;
   if (deciders.operators === true && deciders.fourEyes) {
-    return [`${where}: 'operators' and 'fourEyes' exclude each other, because the names of operators are not checked`];
+    return [
+      `${where}: 'operators' and 'fourEyes' exclude each other, because the names of operators are not checked`,
+    ];
   }
   const most = mostApprovers(deciders, roles);
   if (most >= deciders.count) return [];
   return most === 0
-    ? [`${where} can never be approved: name approvers other than the requester, or let the requester approve`]
+    ? [
+        `${where} can never be approved: name approvers other than the requester, or let the requester approve`,
+      ]
     : [`${where} can never be approved: ${deciders.count} people have to, but only ${most} may`];
 }

@@ -21,7 +21,9 @@ import { didYouMean, nearestName } from "./did-you-mean.ts";
 import { createEnvReader, type Env } from "./environment.ts";
 import { placeOfError } from "./module-errors.ts";
 
-const words = Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 50 }));
+const words = Type.Optional(
+  Type.Array(Type.String({ minLength: 1, maxLength: 200 }), { maxItems: 50 }),
+);
 const tag = Type.String({ minLength: 1, maxLength: 40 });
 const limit = Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000_000_000 }));
 
@@ -34,7 +36,9 @@ const ProfileChanges = Type.Object(
     thoughtFields: words,
     /** Tags around thoughts at the beginning of the text. */
     thoughtTags: Type.Optional(
-      Type.Array(Type.Object({ open: tag, close: tag }, { additionalProperties: false }), { maxItems: 10 }),
+      Type.Array(Type.Object({ open: tag, close: tag }, { additionalProperties: false }), {
+        maxItems: 10,
+      }),
     ),
     /** The field in which its thoughts go back to it, or `tags` (within the text) or `none`. */
     thoughtsBack: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
@@ -42,7 +46,14 @@ const ProfileChanges = Type.Object(
     callsNeedThoughts: Type.Optional(Type.Boolean()),
     /** How it is asked to think. */
     thoughtRequest: Type.Optional(
-      Type.Enum(["reasoning_effort", "thinking", "enable_thinking", "reasoning", "chat_template_kwargs", "none"]),
+      Type.Enum([
+        "reasoning_effort",
+        "thinking",
+        "enable_thinking",
+        "reasoning",
+        "chat_template_kwargs",
+        "none",
+      ]),
     ),
     /** The form of ids that it demands of calls that another model has made. */
     callIds: Type.Optional(Type.Enum(["any", "functions.name:index", "nine-letters"])),
@@ -90,7 +101,10 @@ export const ExtraInput = Type.Object(
 );
 
 /** A tool that a vendor runs; its `type` and all else are the vendor's words. */
-export const HostedToolInput = Type.Record(Type.String({ minLength: 1, maxLength: 100 }), Type.Unknown());
+export const HostedToolInput = Type.Record(
+  Type.String({ minLength: 1, maxLength: 100 }),
+  Type.Unknown(),
+);
 
 export const providerName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" });
 
@@ -109,7 +123,9 @@ export const ProviderInput = Type.Object(
     /** The environment variable of the workers that holds its key. Absent: the server needs none. */
     keyEnv: Type.Optional(Type.String({ pattern: "^[A-Z][A-Z0-9_]{0,99}$" })),
     /** Its dialect: the name of a profile, or what is particular about it. Default: by its address and each model. */
-    profile: Type.Optional(Type.Union([Type.String({ minLength: 1, maxLength: 40 }), ProfileChanges])),
+    profile: Type.Optional(
+      Type.Union([Type.String({ minLength: 1, maxLength: 40 }), ProfileChanges]),
+    ),
     /** What goes with every request to it. */
     extra: Type.Optional(ExtraInput),
   },
@@ -149,7 +165,10 @@ export interface ModelAccess {
 }
 
 /** The profile that a model of a provider is asked by; undefined where a module answers, which knows for itself. */
-export function profileOfModel({ type, baseUrl, profile }: ModelAccess, model: string): VendorProfile | undefined {
+export function profileOfModel(
+  { type, baseUrl, profile }: ModelAccess,
+  model: string,
+): VendorProfile | undefined {
   return type === "module" ? undefined : profileOf({ type, baseUrl }, model, profile);
 }
 
@@ -181,22 +200,33 @@ export function resolveProviders(
   const names = [...builtInNames, ...Object.keys(own)];
   const problems = [
     ...taken.map((name) => `providers.${name}: this provider is built in, choose another name`),
-    ...Object.entries(own).flatMap(([name, provider]) => providerProblems(`providers.${name}`, provider)),
-    ...Object.entries(agents).flatMap(([name, agent]) => additionProblems(`agents.${name}`, agent, own)),
+    ...Object.entries(own).flatMap(([name, provider]) =>
+      providerProblems(`providers.${name}`, provider),
+    ),
+    ...Object.entries(agents).flatMap(([name, agent]) =>
+      additionProblems(`agents.${name}`, agent, own),
+    ),
     ...models.flatMap(({ provider }, at) => {
       if (names.includes(provider)) return [];
       return `models.${at} names the unknown provider '${provider}'${didYouMean(provider, names)}`;
     }),
   ];
-  return problems.length === 0 ? { ok: true, value: own } : { ok: false, error: problems.join("; ") };
+  return problems.length === 0
+    ? { ok: true, value: own }
+    : { ok: false, error: problems.join("; ") };
 }
 
 /** What is wrong with a provider. A module is asked for models in place of a server. */
-function providerProblems(where: string, { type, module, profile, extra = {} }: ProviderInput): string[] {
+function providerProblems(
+  where: string,
+  { type, module, profile, extra = {} }: ProviderInput,
+): string[] {
   const like = typeof profile === "string" ? profile : profile?.like;
   const problems = [
     type === undefined && module === undefined ? `${where} needs a type or a module` : "",
-    type !== undefined && module !== undefined ? `${where} has both a type and a module: one of them answers` : "",
+    type !== undefined && module !== undefined
+      ? `${where} has both a type and a module: one of them answers`
+      : "",
     module !== undefined && profile !== undefined
       ? `${where}.profile is for servers: the module has its own dialect`
       : "",
@@ -217,26 +247,37 @@ function additionProblems(
   own: OwnProviders,
 ): string[] {
   const names = [...builtInNames, ...Object.keys(own)];
-  const isStored = !storeResponses || model === undefined || model.split(",").some((name) => mayStore(name, own));
+  const isStored =
+    !storeResponses || model === undefined || model.split(",").some((name) => mayStore(name, own));
   const unknown = (field: string, provider: string): string[] =>
     names.includes(provider)
       ? []
-      : [`${where}.${field} names the unknown provider '${provider}'${didYouMean(provider, names)}`];
+      : [
+          `${where}.${field} names the unknown provider '${provider}'${didYouMean(provider, names)}`,
+        ];
   return [
     ...Object.entries(extra).flatMap(([provider, added]) => {
       const wrong = extraProblem(added);
-      return [...unknown("extra", provider), ...(wrong === undefined ? [] : [`${where}.extra.${provider}.${wrong}`])];
+      return [
+        ...unknown("extra", provider),
+        ...(wrong === undefined ? [] : [`${where}.extra.${provider}.${wrong}`]),
+      ];
     }),
     ...Object.entries(hostedTools).flatMap(([provider, tools]) => {
       const type = builtInNames.find((name) => name === provider) ?? own[provider]?.type;
       // A module takes what it likes.
-      const wrong = type === undefined ? [] : tools.flatMap((tool) => hostedToolProblem(type, tool) ?? []);
+      const wrong =
+        type === undefined ? [] : tools.flatMap((tool) => hostedToolProblem(type, tool) ?? []);
       return [
         ...unknown("hostedTools", provider),
         ...[...new Set(wrong)].map((problem) => `${where}.hostedTools.${provider}: ${problem}`),
       ];
     }),
-    ...(isStored ? [] : [`${where}.storeResponses needs a model of openai-responses: no other vendor keeps answers`]),
+    ...(isStored
+      ? []
+      : [
+          `${where}.storeResponses needs a model of openai-responses: no other vendor keeps answers`,
+        ]),
   ];
 }
 
@@ -244,7 +285,11 @@ function additionProblems(
 function mayStore(model: string, own: OwnProviders): boolean {
   const [provider = ""] = model.trim().split("/");
   const named = Object.hasOwn(own, provider) ? own[provider] : undefined;
-  return provider === "openai-responses" || named?.type === "openai-responses" || named?.module !== undefined;
+  return (
+    provider === "openai-responses" ||
+    named?.type === "openai-responses" ||
+    named?.module !== undefined
+  );
 }
 
 /** The providers of a deployment with their keys, which are in the environment only. */
@@ -262,7 +307,9 @@ export function readProviders(env: Env, own: OwnProviders): ParseResult<ModelPro
   const named = Object.entries(own).map(([name, given]) =>
     accessOf(name, given, given.keyEnv === undefined ? undefined : reader.secret(given.keyEnv)),
   );
-  return reader.finish(Object.fromEntries([...builtIn, ...named].map((access) => [access.name, access])));
+  return reader.finish(
+    Object.fromEntries([...builtIn, ...named].map((access) => [access.name, access])),
+  );
 }
 
 type Given = { [Name in keyof ProviderInput]?: ProviderInput[Name] | undefined };
@@ -303,7 +350,10 @@ export function readTranscription(
     one.type === "openai" || one.type === "openai-responses" ? [one.name] : [],
   );
   if (access === undefined || access.type === "anthropic" || access.type === "module") {
-    const why = access === undefined ? "names an unknown provider" : "names a provider that writes nothing down";
+    const why =
+      access === undefined
+        ? "names an unknown provider"
+        : "names a provider that writes nothing down";
     const others = didYouMean(name, names) || `; there are ${names.join(", ")}`;
     return { ok: false, error: `transcription.model ${why}${others}` };
   }
@@ -311,7 +361,10 @@ export function readTranscription(
   if (keyEnv !== undefined && apiKey === undefined) {
     return { ok: false, error: `transcription.model ${given.model} needs ${keyEnv}.` };
   }
-  const reached = { ...(apiKey === undefined ? {} : { apiKey }), ...(baseUrl === undefined ? {} : { baseUrl }) };
+  const reached = {
+    ...(apiKey === undefined ? {} : { apiKey }),
+    ...(baseUrl === undefined ? {} : { baseUrl }),
+  };
   return { ok: true, value: { model, maxBytes: given.maxBytes ?? 10_000_000, ...reached } };
 }
 
@@ -327,7 +380,9 @@ export interface ModuleBackendOptions {
  * Imports the modules that answer in place of servers. The default export is a backend, or a function that makes one of
  * {@link ModuleBackendOptions}. All problems are reported at once, one per line.
  */
-export async function loadModelModules(providers: ModelProviders): Promise<ParseResult<Map<string, LlmBackend>>> {
+export async function loadModelModules(
+  providers: ModelProviders,
+): Promise<ParseResult<Map<string, LlmBackend>>> {
   const backends = new Map<string, LlmBackend>();
   const problems: string[] = [];
   for (const { name, module, apiKey, baseUrl } of Object.values(providers)) {
@@ -347,14 +402,19 @@ export async function loadModelModules(providers: ModelProviders): Promise<Parse
       );
     }
   }
-  return problems.length === 0 ? { ok: true, value: backends } : { ok: false, error: problems.join("\n") };
+  return problems.length === 0
+    ? { ok: true, value: backends }
+    : { ok: false, error: problems.join("\n") };
 }
 
 async function backendOf(url: string, options: ModuleBackendOptions): Promise<LlmBackend> {
   const module: unknown = await import(url);
   const exported: unknown =
-    typeof module === "object" && module !== null && "default" in module ? module.default : undefined;
-  const made: unknown = typeof exported === "function" ? await Reflect.apply(exported, undefined, [options]) : exported;
+    typeof module === "object" && module !== null && "default" in module
+      ? module.default
+      : undefined;
+  const made: unknown =
+    typeof exported === "function" ? await Reflect.apply(exported, undefined, [options]) : exported;
   if (!isBackend(made)) {
     throw new TypeError(
       exported === undefined
@@ -366,7 +426,11 @@ async function backendOf(url: string, options: ModuleBackendOptions): Promise<Ll
 }
 
 function isBackend(value: unknown): value is LlmBackend {
-  return typeof value === "object" && value !== null && typeof Reflect.get(value, "stream") === "function";
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    typeof Reflect.get(value, "stream") === "function"
+  );
 }
 
 /** What the names of models are checked against. */
@@ -377,7 +441,10 @@ export interface KnownModels {
 }
 
 /** The model of a deployment that names none, by the vendor that it has a key for. */
-export const standardModels = { anthropic: "anthropic/claude-sonnet-5-5", openai: "openai/gpt-6.1-sol" } as const;
+export const standardModels = {
+  anthropic: "anthropic/claude-sonnet-5-5",
+  openai: "openai/gpt-6.1-sol",
+} as const;
 
 const entryForm = /^([a-z][a-z0-9-]*)\/(.+)$/;
 
@@ -406,8 +473,16 @@ function problemOf(entry: string, known: KnownModels): string | undefined {
   if (access === undefined) {
     return `'${entry}' names an unknown provider${didYouMean(provider, names) || `; there are ${names.join(", ")}`}`;
   }
-  if (access.keyEnv !== undefined && access.apiKey === undefined) return `${entry} needs ${access.keyEnv}.`;
-  if (access.type === "module" || access.baseUrl !== undefined || isKnownModel(provider, id, models)) return undefined;
+  if (access.keyEnv !== undefined && access.apiKey === undefined) {
+    return `${entry} needs ${access.keyEnv}.`;
+  }
+  if (
+    access.type === "module" ||
+    access.baseUrl !== undefined ||
+    isKnownModel(provider, id, models)
+  ) {
+    return undefined;
+  }
   const near = meantBy(entry, known);
   return `'${entry}' is an unknown model${near || ";"} ${near === "" ? "d" : "D"}escribe it in models[] if it is new`;
 }

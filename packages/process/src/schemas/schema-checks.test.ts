@@ -22,7 +22,10 @@ const branching = {
 };
 
 function inner(name: string): object {
-  return { properties: { next: { $ref: "#/$defs/node" }, [name]: { const: 1 } }, required: ["next"] };
+  return {
+    properties: { next: { $ref: "#/$defs/node" }, [name]: { const: 1 } },
+    required: ["next"],
+  };
 }
 
 function nested(depth: number): object {
@@ -32,7 +35,10 @@ function nested(depth: number): object {
 describe("a value and a schema that others wrote", () => {
   it("fit, or get the reason why not", async () => {
     expect(await checks.check(schema, { n: 1 })).toEqual({ ok: true });
-    expect(await checks.check(schema, { n: "1" })).toEqual({ ok: false, error: "n must be integer" });
+    expect(await checks.check(schema, { n: "1" })).toEqual({
+      ok: false,
+      error: "n must be integer",
+    });
     expect(stopped).toEqual([]);
   });
 
@@ -48,18 +54,25 @@ describe("a value and a schema that others wrote", () => {
     for (const [given, problem] of refused) {
       expect(await checks.problemOf(given)).toMatch(problem);
       const checked = await checks.check(given, { a: "b" });
-      expect(checked).toMatchObject({ ok: false, isUnchecked: true, error: expect.stringMatching(problem) });
+      expect(checked).toMatchObject({
+        ok: false,
+        isUnchecked: true,
+        error: expect.stringMatching(problem),
+      });
     }
     expect(await checks.problemOf(withPattern("^(a+)+$"))).toBeUndefined();
   });
 
   it("may have patterns as JavaScript writes them", async () => {
-    const fits = async (pattern: string, text: string) => (await checks.check({ pattern }, text)).ok;
+    const fits = async (pattern: string, text: string) =>
+      (await checks.check({ pattern }, text)).ok;
     expect(await fits(String.raw`^[\u4e00-\u9fa5]+$`, "中文")).toBe(true);
     expect(await fits(String.raw`^\p{Script=Han}+$`, "中文")).toBe(true);
     expect(await fits(String.raw`^\d{4}-\d\d$`, "2026-1")).toBe(false);
     expect(await fits("^(?<year>[0-9]+)$", "2026")).toBe(true);
-    expect((await checks.check({ patternProperties: { "^x": { type: "number" } } }, { x1: "a" })).ok).toBe(false);
+    expect(
+      (await checks.check({ patternProperties: { "^x": { type: "number" } } }, { x1: "a" })).ok,
+    ).toBe(false);
   });
 
   it("cost linear time where a pattern would try all ways to match", async () => {
@@ -76,7 +89,11 @@ describe("a value and a schema that others wrote", () => {
     const other = hasty.check(schema, { n: 1 }).finally(() => order.push("next"));
     await new Promise((resolve) => setImmediate(resolve));
     order.push("loop");
-    expect(await hanging).toEqual({ ok: false, isUnchecked: true, error: "its check took longer than 200 ms" });
+    expect(await hanging).toEqual({
+      ok: false,
+      isUnchecked: true,
+      error: "its check took longer than 200 ms",
+    });
     expect(await other).toEqual({ ok: true });
     expect(order).toEqual(["loop", "given up", "next"]);
     await hasty.close();
@@ -86,7 +103,11 @@ describe("a value and a schema that others wrote", () => {
   it("are given up when they take too much memory", async () => {
     const small = new SchemaChecks({ clock: systemClock, maxHeapMb: 24 });
     const checked = await small.check({ items: { type: "string" } }, Array(200_000).fill(1));
-    expect(checked).toMatchObject({ ok: false, isUnchecked: true, error: expect.stringContaining("memory") });
+    expect(checked).toMatchObject({
+      ok: false,
+      isUnchecked: true,
+      error: expect.stringContaining("memory"),
+    });
     expect(await small.check(schema, { n: 1 })).toEqual({ ok: true });
     await small.close();
   });
@@ -101,7 +122,10 @@ describe("a value and a schema that others wrote", () => {
   });
 
   it("are not taken when they are longer than any answer", async () => {
-    expect(await checks.check({}, "x".repeat(4_200_000))).toMatchObject({ ok: false, isUnchecked: true });
+    expect(await checks.check({}, "x".repeat(4_200_000))).toMatchObject({
+      ok: false,
+      isUnchecked: true,
+    });
   });
 
   it("are answered as unchecked when the process stops", async () => {
@@ -109,12 +133,19 @@ describe("a value and a schema that others wrote", () => {
     const checked = [closing.check(branching, nested(28)), closing.check(schema, { n: 1 })];
     await closing.close();
     const ended = { ok: false, error: "this process stops", isUnchecked: true };
-    expect(await Promise.all([...checked, closing.check(schema, {})])).toEqual([ended, ended, ended]);
+    expect(await Promise.all([...checked, closing.check(schema, {})])).toEqual([
+      ended,
+      ended,
+      ended,
+    ]);
   });
 
   it("are checked by one thread, which ends when it has nothing to do, and is started again", async () => {
     const pauses: (() => void)[] = [];
-    const clock = { ...systemClock, after: (_ms: number, work: () => void) => (pauses.push(work), () => undefined) };
+    const clock = {
+      ...systemClock,
+      after: (_ms: number, work: () => void) => (pauses.push(work), () => undefined),
+    };
     const idle = new SchemaChecks({ clock });
     const before = threads;
     const twice = [idle.check(schema, { n: 1 }), idle.check(schema, { n: 2 })];

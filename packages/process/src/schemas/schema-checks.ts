@@ -13,7 +13,10 @@ export interface SchemaJob {
 }
 
 /** What it answers. */
-export type SchemaAnswer = { id: number } & ({ fits: true } | { fits: false; error: string; isUnchecked: boolean });
+export type SchemaAnswer = { id: number } & (
+  | { fits: true }
+  | { fits: false; error: string; isUnchecked: boolean }
+);
 
 export interface SchemaChecksOptions {
   clock: Clock;
@@ -57,7 +60,13 @@ export class SchemaChecks {
   #jobs = 0;
   #isClosed = false;
 
-  constructor({ clock, maxCpuMs = 1_000, maxHeapMb = 96, idleMs = 60_000, log }: SchemaChecksOptions) {
+  constructor({
+    clock,
+    maxCpuMs = 1_000,
+    maxHeapMb = 96,
+    idleMs = 60_000,
+    log,
+  }: SchemaChecksOptions) {
     this.#clock = clock;
     this.#maxCpuMs = maxCpuMs;
     this.#maxHeapMb = maxHeapMb;
@@ -71,7 +80,9 @@ export class SchemaChecks {
     if (problem !== undefined) return unchecked(problem);
     const text = JSON.stringify(value) ?? "null";
     if (text.length > maxValueCharacters) {
-      return unchecked(`the value is too long to be checked (at most ${maxValueCharacters} characters)`);
+      return unchecked(
+        `the value is too long to be checked (at most ${maxValueCharacters} characters)`,
+      );
     }
     return await this.#ask({ schema: JSON.stringify(schema), value: text });
   }
@@ -94,7 +105,9 @@ export class SchemaChecks {
 
   async #ask(asked: Omit<SchemaJob, "id">): Promise<SchemaCheck> {
     if (this.#isClosed) return unchecked("this process stops");
-    if (this.#waiting.length >= maxWaiting) return unchecked("too many checks of schemas wait; try again later");
+    if (this.#waiting.length >= maxWaiting) {
+      return unchecked("too many checks of schemas wait; try again later");
+    }
     this.#jobs += 1;
     const job = { id: this.#jobs, ...asked };
     const { promise, resolve: settle } = Promise.withResolvers<SchemaCheck>();
@@ -119,10 +132,15 @@ export class SchemaChecks {
 
   #spawn(): Worker {
     const resourceLimits = { maxYoungGenerationSizeMb: 8, maxOldGenerationSizeMb: this.#maxHeapMb };
-    const thread = new Worker(new URL("./schema-thread.ts", import.meta.url), { resourceLimits, env: {} });
+    const thread = new Worker(new URL("./schema-thread.ts", import.meta.url), {
+      resourceLimits,
+      env: {},
+    });
     thread.unref();
     thread.on("message", (answer: SchemaAnswer) => {
-      if (this.#thread === thread && answer.id === this.#current?.job.id) this.#answer(checkOf(answer));
+      if (this.#thread === thread && answer.id === this.#current?.job.id) {
+        this.#answer(checkOf(answer));
+      }
     });
     thread.on("error", (error) => {
       if (this.#thread === thread) void this.#fail(`its check has failed: ${error.message}`);

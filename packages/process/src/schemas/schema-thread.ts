@@ -18,10 +18,17 @@ function answerOf({ id, schema, value }: SchemaJob): SchemaAnswer {
     }
     const check = checkOf(schema);
     const checked = check(JSON.parse(value));
-    return checked.ok ? { id, fits: true } : { id, fits: false, error: checked.error, isUnchecked: false };
+    return checked.ok
+      ? { id, fits: true }
+      : { id, fits: false, error: checked.error, isUnchecked: false };
   } catch (error) {
     // The schema cannot be used, or the value is nested so deeply that the stack has overflown.
-    return { id, fits: false, error: error instanceof Error ? error.message : String(error), isUnchecked: true };
+    return {
+      id,
+      fits: false,
+      error: error instanceof Error ? error.message : String(error),
+      isUnchecked: true,
+    };
   }
 }
 
@@ -40,9 +47,13 @@ const namedProperty = /\\([pP])\{(?:Script|sc|General_Category|gc)=(\w+)\}/g;
 /** A pattern that matches in time linear to the text. Look-around and back-references cannot be matched so. */
 const linearPattern: PatternEngine = (pattern) => {
   try {
-    return RE2JS.compile(RE2JS.translateRegExp(pattern).replaceAll(namedProperty, String.raw`\$1{$2}`));
+    return RE2JS.compile(
+      RE2JS.translateRegExp(pattern).replaceAll(namedProperty, String.raw`\$1{$2}`),
+    );
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    throw new Error(`the pattern ${JSON.stringify(pattern)} cannot be used (RE2 syntax): ${why}`, { cause: error });
+    throw new Error(`the pattern ${JSON.stringify(pattern)} cannot be used (RE2 syntax): ${why}`, {
+      cause: error,
+    });
   }
 };

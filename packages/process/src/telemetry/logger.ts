@@ -136,7 +136,13 @@ export function debugAdapter(logger: Logger): TelemetryAdapter {
     spanStarted: (span) => () => {
       const failed = span.error === undefined ? {} : { error: span.error };
       logger.debug(
-        { ...span.tags, ...span.endTags, ...failed, span: span.name, ms: Math.round(span.elapsedMs()) },
+        {
+          ...span.tags,
+          ...span.endTags,
+          ...failed,
+          span: span.name,
+          ms: Math.round(span.elapsedMs()),
+        },
         "span",
       );
     },
@@ -166,9 +172,13 @@ export function createOutageLog(logger: Pick<Logger, "warn" | "info">, name: str
 }
 
 /** What the log says when clocks begin to differ, and when they agree again. */
-export function createClockLog(logger: Pick<Logger, "warn" | "info">): (problem: string | undefined) => void {
+export function createClockLog(
+  logger: Pick<Logger, "warn" | "info">,
+): (problem: string | undefined) => void {
   return (problem) =>
-    problem === undefined ? logger.info({}, "clocks agree again") : logger.warn({ problem }, "clocks differ");
+    problem === undefined
+      ? logger.info({}, "clocks agree again")
+      : logger.warn({ problem }, "clocks differ");
 }
 
 /** What a secret is replaced by in a log line. */
@@ -248,10 +258,15 @@ function hiddenContent(value: unknown): unknown {
 }
 
 function describeError(error: Error, depth: number): Record<string, unknown> {
-  const described: Record<string, unknown> = { type: error.name, message: scrubText(error.message) };
+  const described: Record<string, unknown> = {
+    type: error.name,
+    message: scrubText(error.message),
+  };
   for (const field of errorFields) {
     const value: unknown = Reflect.get(error, field);
-    if (["string", "number", "boolean"].includes(typeof value)) described[field] = redactValue(value, depth + 1);
+    if (["string", "number", "boolean"].includes(typeof value)) {
+      described[field] = redactValue(value, depth + 1);
+    }
   }
   if (error.stack !== undefined) described["stack"] = scrub(error.stack, maxStackLength);
   if (error.cause !== undefined) described["cause"] = redactValue(error.cause, depth + 1);
@@ -259,7 +274,10 @@ function describeError(error: Error, depth: number): Record<string, unknown> {
   return described;
 }
 
-function redactEntries(entries: Iterable<[string, unknown]>, depth: number): Record<string, unknown> {
+function redactEntries(
+  entries: Iterable<[string, unknown]>,
+  depth: number,
+): Record<string, unknown> {
   const redacted: Record<string, unknown> = {};
   for (const [key, value] of entries) redacted[key] = redactEntry(key, value, depth);
   return redacted;
@@ -276,10 +294,14 @@ function redactEntry(key: string, value: unknown, depth: number): unknown {
 
 function redactObject(value: object, depth: number): unknown {
   if (value instanceof Error) return describeError(value, depth);
-  if (value instanceof Date) return Number.isNaN(value.getTime()) ? "Invalid Date" : value.toISOString();
+  if (value instanceof Date) {
+    return Number.isNaN(value.getTime()) ? "Invalid Date" : value.toISOString();
+  }
   if (ArrayBuffer.isView(value)) return `[${value.byteLength} bytes]`;
   if (value instanceof URL) return scrubText(value.href);
-  if (Array.isArray(value)) return value.slice(0, maxItems).map((item) => redactValue(item, depth + 1));
+  if (Array.isArray(value)) {
+    return value.slice(0, maxItems).map((item) => redactValue(item, depth + 1));
+  }
   if (value instanceof Set) return redactObject([...value], depth);
   if (value instanceof Map) {
     return redactEntries(

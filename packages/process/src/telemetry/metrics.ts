@@ -28,7 +28,9 @@ export interface InstrumentOptions extends MetricOptions {
   labels?: readonly string[];
 }
 
-const durationBuckets = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300] as const;
+const durationBuckets = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300,
+] as const;
 
 /**
  * The metrics of one process: the meter that product code creates its instruments with, and what Prometheus reads. An
@@ -51,7 +53,10 @@ export class Metrics implements Meter {
     this.contentType = this.#node.contentType;
   }
 
-  createCounter<Labels extends Attributes = Attributes>(name: string, options?: InstrumentOptions): Counter<Labels> {
+  createCounter<Labels extends Attributes = Attributes>(
+    name: string,
+    options?: InstrumentOptions,
+  ): Counter<Labels> {
     return this.#instrument(name, "counter", options);
   }
 
@@ -62,7 +67,10 @@ export class Metrics implements Meter {
     return this.#instrument(name, "histogram", options);
   }
 
-  createGauge<Labels extends Attributes = Attributes>(name: string, options?: InstrumentOptions): Gauge<Labels> {
+  createGauge<Labels extends Attributes = Attributes>(
+    name: string,
+    options?: InstrumentOptions,
+  ): Gauge<Labels> {
     return this.#instrument(name, "gauge", options);
   }
 
@@ -105,7 +113,9 @@ export class Metrics implements Meter {
     this.#callbacks.add(async () => {
       const observed: [Instrument, number, Attributes | undefined][] = [];
       const observe = (observable: Observable<Labels>, value: number, labels?: Labels): void => {
-        if (observable instanceof ObservedInstrument) observed.push([observable.instrument, value, labels]);
+        if (observable instanceof ObservedInstrument) {
+          observed.push([observable.instrument, value, labels]);
+        }
       };
       await callback({ observe });
       for (const instrument of instruments) instrument.clear();
@@ -208,7 +218,13 @@ interface Series {
 const otherValue = "other";
 const maxValues = 100;
 
-class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<Attributes>, UpDownCounter<Attributes> {
+class Instrument
+  implements
+    Counter<Attributes>,
+    Gauge<Attributes>,
+    Histogram<Attributes>,
+    UpDownCounter<Attributes>
+{
   readonly #name: string;
   readonly #kind: Kind;
   readonly #help: string;
@@ -217,12 +233,17 @@ class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<At
   readonly #series = new Map<string, Series>();
   readonly #values: ReadonlyMap<string, Set<string>>;
 
-  constructor(name: string, kind: Kind, { description = "", labels = [], advice }: InstrumentOptions) {
+  constructor(
+    name: string,
+    kind: Kind,
+    { description = "", labels = [], advice }: InstrumentOptions,
+  ) {
     this.#name = name;
     this.#kind = kind;
     this.#help = description;
     this.#labels = labels;
-    this.#bounds = kind === "histogram" ? (advice?.explicitBucketBoundaries ?? durationBuckets) : [];
+    this.#bounds =
+      kind === "histogram" ? (advice?.explicitBucketBoundaries ?? durationBuckets) : [];
     this.#values = new Map(labels.map((label) => [label, new Set()]));
     if (labels.length === 0) this.#seriesOf({});
   }
@@ -250,8 +271,14 @@ class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<At
 
   text(service: string): string {
     const name = this.#name;
-    const lines = [...this.#series.values()].flatMap((series) => this.#linesOf(series, `service="${service}"`));
-    return [`# HELP ${name} ${escapedHelp(this.#help)}`, `# TYPE ${name} ${this.#kind}`, ...lines].join("\n");
+    const lines = [...this.#series.values()].flatMap((series) =>
+      this.#linesOf(series, `service="${service}"`),
+    );
+    return [
+      `# HELP ${name} ${escapedHelp(this.#help)}`,
+      `# TYPE ${name} ${this.#kind}`,
+      ...lines,
+    ].join("\n");
   }
 
   #linesOf({ labels, value, buckets }: Series, service: string): string[] {
@@ -271,7 +298,9 @@ class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<At
     const labels = this.#labels;
     // A key that is made of several strings is hashed anew each time.
     let key = labels[0] === undefined ? "" : String(given[labels[0]] ?? "");
-    for (let at = 1; at < labels.length; at += 1) key += `\n${String(given[labels[at] ?? ""] ?? "")}`;
+    for (let at = 1; at < labels.length; at += 1) {
+      key += `\n${String(given[labels[at] ?? ""] ?? "")}`;
+    }
     return this.#series.get(key) ?? this.#newSeries(given);
   }
 
@@ -288,8 +317,14 @@ class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<At
     const key = values.join("\n");
     const known = this.#series.get(key);
     if (known !== undefined) return known;
-    const labels = this.#labels.map((label, at) => `${label}="${escapedValue(values[at] ?? "")}"`).join(",");
-    const series: Series = { labels, value: 0, buckets: this.#kind === "histogram" ? this.#noSamples() : [] };
+    const labels = this.#labels
+      .map((label, at) => `${label}="${escapedValue(values[at] ?? "")}"`)
+      .join(",");
+    const series: Series = {
+      labels,
+      value: 0,
+      buckets: this.#kind === "histogram" ? this.#noSamples() : [],
+    };
     this.#series.set(key, series);
     return series;
   }
@@ -320,7 +355,10 @@ function escapedValue(text: string): string {
  */
 export function metricAdapter(metrics: Metrics, service: ObservedService): TelemetryAdapter {
   const samples = new Map(
-    ofService<MetricFacts>(metricCatalogue, service).map(([name, facts]) => [name, takerOf(metrics, name, facts)]),
+    ofService<MetricFacts>(metricCatalogue, service).map(([name, facts]) => [
+      name,
+      takerOf(metrics, name, facts),
+    ]),
   );
   const eventNames = new Set(ofService(eventCatalogue, service).map(([name]) => name));
   const events = metrics.createCounter("larkline_events_total");
@@ -336,7 +374,11 @@ export function metricAdapter(metrics: Metrics, service: ObservedService): Telem
   };
 }
 
-function takerOf(metrics: Metrics, name: string, facts: MetricFacts): (value: number, tags: Tags) => void {
+function takerOf(
+  metrics: Metrics,
+  name: string,
+  facts: MetricFacts,
+): (value: number, tags: Tags) => void {
   const { kind, help: description, labels } = facts;
   const shownAs = prometheusName(name, facts);
   if (kind === "counter") {
@@ -347,6 +389,9 @@ function takerOf(metrics: Metrics, name: string, facts: MetricFacts): (value: nu
   return (value, tags) => histogram.record(value, tags);
 }
 
-function ofService<T extends ObservationFacts>(catalogue: Readonly<Record<string, T>>, service: ObservedService) {
+function ofService<T extends ObservationFacts>(
+  catalogue: Readonly<Record<string, T>>,
+  service: ObservedService,
+) {
   return Object.entries(catalogue).filter(([, { by }]) => by.includes(service));
 }

@@ -44,7 +44,12 @@ export interface SpanFacts extends ObservationFacts {
  * Tags `outcome` at the end of a `message.receive` that has not decided about its message: another delivery
  * has, or will. Every other one is the root of the trace, unless `continued` says that a client began it.
  */
-export const undecidedOutcomes: ReadonlySet<string> = new Set(["duplicate", "failed", "not_ready", "unsure"]);
+export const undecidedOutcomes: ReadonlySet<string> = new Set([
+  "duplicate",
+  "failed",
+  "not_ready",
+  "unsure",
+]);
 
 /** What takes time, by name. */
 export const spanCatalogue = {
@@ -53,7 +58,11 @@ export const spanCatalogue = {
     help: "A message from its bytes until it is stored or refused; that which decides is the root of its trace.",
   },
   "turn.run": { by: worker, help: "One claim of a turn: until it ends, waits or is handed over." },
-  "model.step": { by: worker, within: ["turn.run"], help: "One request to a model, with its retries and fallbacks." },
+  "model.step": {
+    by: worker,
+    within: ["turn.run"],
+    help: "One request to a model, with its retries and fallbacks.",
+  },
   "tool.run": { by: runner, help: "One attempt of a call in its runner." },
   "card.write": {
     by: senders,
@@ -67,8 +76,14 @@ export const spanCatalogue = {
 export const eventCatalogue = {
   "message.received": { by: ingress, help: "A message has come." },
   "message.refused": { by: ingress, help: "It is not for the bot, or not taken: `reason`." },
-  "message.appended": { by: ingress, help: "It is stored: `session`, `seq`, and how many are `ahead`." },
-  "turn.claimed": { by: worker, help: "A worker has taken the turn, after `queuedMs` and `tries` crashes." },
+  "message.appended": {
+    by: ingress,
+    help: "It is stored: `session`, `seq`, and how many are `ahead`.",
+  },
+  "turn.claimed": {
+    by: worker,
+    help: "A worker has taken the turn, after `queuedMs` and `tries` crashes.",
+  },
   "turn.healed": { by: worker, help: "Something was found left lying and is taken up: `what`." },
   "model.retried": {
     by: worker,
@@ -76,12 +91,24 @@ export const eventCatalogue = {
   },
   "call.judged": { by: worker, help: "The policy has decided about a call: `tool`, `decision`." },
   "call.handed_out": { by: worker, help: "A call is in the queue of its runner." },
-  "call.outcome": { by: callers, help: "A call has ended: `tool`, `outcome`, `queuedMs`, `ranMs`." },
+  "call.outcome": {
+    by: callers,
+    help: "A call has ended: `tool`, `outcome`, `queuedMs`, `ranMs`.",
+  },
   "approval.asked": { by: worker, help: "People are asked." },
-  "approval.settled": { by: worker, help: "They have decided, or their time is over: `state`, `waitedMs`." },
-  "turn.ended": { by: worker, help: "A turn is committed: `outcome`; the `agent` that was paused." },
+  "approval.settled": {
+    by: worker,
+    help: "They have decided, or their time is over: `state`, `waitedMs`.",
+  },
+  "turn.ended": {
+    by: worker,
+    help: "A turn is committed: `outcome`; the `agent` that was paused.",
+  },
   "reply.sent": { by: senders, help: "The platform has a reply, after `attempts`." },
-  "reply.failed": { by: senders, help: "A reply could not be sent this time, or is given up: `reason`." },
+  "reply.failed": {
+    by: senders,
+    help: "A reply could not be sent this time, or is given up: `reason`.",
+  },
   "limiter.waited": { by: senders, help: "A call of the platform was held back: `api`, `ms`." },
   "stream.first_text": { by: worker, help: "The first text of an answer is visible, after `ms`." },
 } as const satisfies Record<string, ObservationFacts>;
@@ -118,14 +145,24 @@ export const metricCatalogue = {
     labels: ["model", "kind"],
     help: "Tokens by kind: input, output, cache_read, cache_write.",
   },
-  "model.cost_usd": { by: worker, kind: "counter", labels: ["model"], help: "Cost of model steps in US dollars." },
+  "model.cost_usd": {
+    by: worker,
+    kind: "counter",
+    labels: ["model"],
+    help: "Cost of model steps in US dollars.",
+  },
   "model.retries": {
     by: worker,
     kind: "counter",
     labels: ["model", "code"],
     help: "Calls of models that went wrong and were followed by another one.",
   },
-  "tool.calls": { by: runner, kind: "counter", labels: ["tool", "outcome"], help: "Calls of tools that have ended." },
+  "tool.calls": {
+    by: runner,
+    kind: "counter",
+    labels: ["tool", "outcome"],
+    help: "Calls of tools that have ended.",
+  },
   "tool.queue_seconds": {
     by: runner,
     kind: "histogram",
@@ -187,14 +224,24 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     labels: ["status"],
     help: "Webhook requests that were forged, unreadable or of another app.",
   },
-  larkline_ingress_streams: { by: ingress, kind: "gauge", labels: [], help: "Event streams that are open now." },
+  larkline_ingress_streams: {
+    by: ingress,
+    kind: "gauge",
+    labels: [],
+    help: "Event streams that are open now.",
+  },
   larkline_turn_runs_total: {
     by: worker,
     kind: "counter",
     labels: ["outcome"],
     help: "Runs of turns by how they ended; a turn with slow tools has several.",
   },
-  larkline_turn_run_seconds: { by: worker, kind: "histogram", labels: ["outcome"], help: "Time a run held its slot." },
+  larkline_turn_run_seconds: {
+    by: worker,
+    kind: "histogram",
+    labels: ["outcome"],
+    help: "Time a run held its slot.",
+  },
   larkline_turn_holds_total: {
     by: worker,
     kind: "counter",
@@ -280,7 +327,12 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     labels: ["tool"],
     help: "Time a tool took, without queueing.",
   },
-  larkline_tool_calls_running: { by: runner, kind: "gauge", labels: [], help: "Tool calls that this runner works on." },
+  larkline_tool_calls_running: {
+    by: runner,
+    kind: "gauge",
+    labels: [],
+    help: "Tool calls that this runner works on.",
+  },
   larkline_tool_calls_refused_total: {
     by: runner,
     kind: "counter",
@@ -318,8 +370,18 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     help: "Entries of traces that are lost, because Redis did not take them or not fast enough.",
   },
   larkline_events_total: { by: all, kind: "counter", labels: ["event"], help: "Events by name." },
-  larkline_errors_total: { by: all, kind: "counter", labels: [], help: "Errors that were reported to observers." },
-  larkline_state_up: { by: console, kind: "gauge", labels: [], help: "Whether Redis could be read (1 or 0)." },
+  larkline_errors_total: {
+    by: all,
+    kind: "counter",
+    labels: [],
+    help: "Errors that were reported to observers.",
+  },
+  larkline_state_up: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "Whether Redis could be read (1 or 0).",
+  },
   larkline_queue_jobs: {
     by: console,
     kind: "gauge",
@@ -356,10 +418,25 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     labels: [],
     help: "Age of the oldest reply that the platform has not confirmed.",
   },
-  larkline_calls_open: { by: console, kind: "gauge", labels: [], help: "Tool calls without an outcome." },
-  larkline_approvals_open: { by: console, kind: "gauge", labels: [], help: "Questions to people that are open." },
+  larkline_calls_open: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "Tool calls without an outcome.",
+  },
+  larkline_approvals_open: {
+    by: console,
+    kind: "gauge",
+    labels: [],
+    help: "Questions to people that are open.",
+  },
   larkline_workers: { by: console, kind: "gauge", labels: [], help: "Living workers." },
-  larkline_runners: { by: console, kind: "gauge", labels: ["runner"], help: "Living instances of a runner." },
+  larkline_runners: {
+    by: console,
+    kind: "gauge",
+    labels: ["runner"],
+    help: "Living instances of a runner.",
+  },
   larkline_feishu_month_calls: {
     by: console,
     kind: "gauge",
@@ -378,7 +455,12 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     labels: [],
     help: "Dead letters: messages, replies, questions.",
   },
-  larkline_redis_memory_bytes: { by: console, kind: "gauge", labels: ["node"], help: "Memory that Redis takes." },
+  larkline_redis_memory_bytes: {
+    by: console,
+    kind: "gauge",
+    labels: ["node"],
+    help: "Memory that Redis takes.",
+  },
   larkline_redis_memory_limit_bytes: {
     by: console,
     kind: "gauge",

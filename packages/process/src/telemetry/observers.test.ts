@@ -10,7 +10,9 @@ describe("loadObservers", () => {
     const one = moduleOf("export default { event() {}, error() {}, metric() {} };");
     const two = moduleOf("const o = { event() {}, error() {} }; export default [o, { ...o }];");
     const loaded = await loadObservers([one, two]);
-    expect(loaded.ok ? loaded.value.map((observer) => Object.keys(observer)) : loaded.error).toEqual([
+    expect(
+      loaded.ok ? loaded.value.map((observer) => Object.keys(observer)) : loaded.error,
+    ).toEqual([
       ["event", "error", "metric"],
       ["event", "error"],
       ["event", "error"],
@@ -18,9 +20,15 @@ describe("loadObservers", () => {
   });
 
   it.each([
-    ["export const observer = {};", "its default export is neither an observer nor an array of them"],
+    [
+      "export const observer = {};",
+      "its default export is neither an observer nor an array of them",
+    ],
     ["export default { event() {} };", "an observer has no method error"],
-    ["export default [{ event() {}, error() {}, metric: 1 }];", "metric of an observer is not a method"],
+    [
+      "export default [{ event() {}, error() {}, metric: 1 }];",
+      "metric of an observer is not a method",
+    ],
     [
       "export default { event() {}, error() {}, spanStart() {} };",
       "has one of spanStart and spanEnd without the other",

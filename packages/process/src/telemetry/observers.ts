@@ -51,13 +51,17 @@ export async function loadObservers(modules: readonly string[]): Promise<ParseRe
       problems.push(`plugin_load_error: observers: cannot use ${module}: ${why}.`);
     }
   }
-  return problems.length === 0 ? { ok: true, value: observers } : { ok: false, error: problems.join("\n") };
+  return problems.length === 0
+    ? { ok: true, value: observers }
+    : { ok: false, error: problems.join("\n") };
 }
 
 async function observersOf(url: string): Promise<Observer[]> {
   const module: unknown = await import(url);
   const exported: unknown =
-    typeof module === "object" && module !== null && "default" in module ? module.default : undefined;
+    typeof module === "object" && module !== null && "default" in module
+      ? module.default
+      : undefined;
   const values: unknown[] = Array.isArray(exported) ? exported : [exported];
   const problem = values.map(problemOf).find((text) => text !== undefined);
   if (problem !== undefined) throw new TypeError(problem);
@@ -77,9 +81,14 @@ function problemOf(value: unknown): string | undefined {
   }
   const missing = required.filter((name) => typeof Reflect.get(value, name) !== "function");
   if (missing.length > 0) return `an observer has no method ${missing.join(" and no method ")}`;
-  const wrong = optional.filter((name) => !["function", "undefined"].includes(typeof Reflect.get(value, name)));
+  const wrong = optional.filter(
+    (name) => !["function", "undefined"].includes(typeof Reflect.get(value, name)),
+  );
   if (wrong.length > 0) return `${wrong.join(" and ")} of an observer is not a method`;
-  if ((Reflect.get(value, "spanStart") === undefined) !== (Reflect.get(value, "spanEnd") === undefined)) {
+  if (
+    (Reflect.get(value, "spanStart") === undefined) !==
+    (Reflect.get(value, "spanEnd") === undefined)
+  ) {
     return "an observer has one of spanStart and spanEnd without the other";
   }
   return undefined;

@@ -16,7 +16,14 @@ function optionsOf(changes: Partial<TelemetryOptions> = {}) {
     },
   };
   const metrics = new Metrics({ service: "ingress" });
-  const options = { service: "ingress", logger: silentLogger, metrics, traceLog, modules: [], ...changes } as const;
+  const options = {
+    service: "ingress",
+    logger: silentLogger,
+    metrics,
+    traceLog,
+    modules: [],
+    ...changes,
+  } as const;
   return { options, metrics, written, isClosed: () => isClosed };
 }
 
@@ -26,7 +33,8 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
   const told: unknown[] = [];
   Reflect.set(globalThis, "toldToTest", told);
   onTestFinished(() => void Reflect.deleteProperty(globalThis, "toldToTest"));
-  const source = "export default { event: (name) => globalThis.toldToTest.push(name), error() {} };";
+  const source =
+    "export default { event: (name) => globalThis.toldToTest.push(name), error() {} };";
   const modules = [`data:text/javascript,${encodeURIComponent(source)}`];
   // Sending ends a second after the close, and the receiver is in this process.
   const sending = { otlpEndpoint: receiver.url, clock: patientClock };
@@ -38,7 +46,9 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
   telemetry.tracer.startSpan("message.receive", { attributes: { traceparent } }).end();
   await opened.value.close();
   expect(told).toEqual(["message.received"]);
-  expect(await metrics.text()).toContain('larkline_events_total{event="message.received",service="ingress"} 1');
+  expect(await metrics.text()).toContain(
+    'larkline_events_total{event="message.received",service="ingress"} 1',
+  );
   expect(receiver.spans.map(({ name }) => name)).toEqual(["message.receive"]);
   expect(written).not.toEqual([]);
   expect(isClosed()).toBe(true);
@@ -46,5 +56,8 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
 
 it("a module without an observer is named, and nothing is opened", async () => {
   const { options } = optionsOf({ modules: ["data:text/javascript,export default 1"] });
-  expect(await openTelemetry(options)).toEqual({ ok: false, error: expect.stringContaining("neither an observer") });
+  expect(await openTelemetry(options)).toEqual({
+    ok: false,
+    error: expect.stringContaining("neither an observer"),
+  });
 });

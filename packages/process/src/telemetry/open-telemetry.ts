@@ -31,15 +31,22 @@ export interface ProcessTelemetry {
 }
 
 /** Opens the telemetry of a process. An error is a text of one line for each module that cannot be used. */
-export async function openTelemetry(options: TelemetryOptions): Promise<ParseResult<ProcessTelemetry>> {
-  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules, clock, random } = options;
+export async function openTelemetry(
+  options: TelemetryOptions,
+): Promise<ParseResult<ProcessTelemetry>> {
+  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules, clock, random } =
+    options;
   const own = await loadObservers(modules);
   if (!own.ok) {
     await traceLog.close();
     return own;
   }
   const traces = openTraces(options);
-  const adapters: TelemetryAdapter[] = [metricAdapter(metrics, service), traces, ...own.value.map(adapterOf)];
+  const adapters: TelemetryAdapter[] = [
+    metricAdapter(metrics, service),
+    traces,
+    ...own.value.map(adapterOf),
+  ];
   if (logger.writesDebug) adapters.push(debugAdapter(logger));
   const closeTraces = async (): Promise<void> => {
     await traces.close();
@@ -50,7 +57,14 @@ export async function openTelemetry(options: TelemetryOptions): Promise<ParseRes
   }
   // Several megabytes of code that most deployments do not need.
   const { otlpAdapter } = await import("./otlp.ts");
-  const otlp = otlpAdapter({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders, clock, random });
+  const otlp = otlpAdapter({
+    service,
+    logger,
+    endpoint: otlpEndpoint,
+    headers: otlpHeaders,
+    clock,
+    random,
+  });
   const close = async (): Promise<void> => void (await Promise.all([otlp.close(), closeTraces()]));
   return { ok: true, value: { telemetry: telemetryFor([...adapters, otlp], options), close } };
 }

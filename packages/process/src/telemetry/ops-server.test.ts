@@ -10,7 +10,8 @@ async function start(ready: ReadyCheck, readyDeadlineMs = 2_000) {
   const common = { host: "127.0.0.1", port: 0, metrics, logger: silentLogger };
   server = await startOpsServer({ ...common, ready, readyDeadlineMs });
   const { port } = server;
-  const get = (path: string, method = "GET") => fetch(`http://127.0.0.1:${port}${path}`, { method });
+  const get = (path: string, method = "GET") =>
+    fetch(`http://127.0.0.1:${port}${path}`, { method });
   return { metrics, port, get };
 }
 
@@ -29,14 +30,20 @@ describe("startOpsServer", () => {
   it("answers /ready with 200 when every check holds", async () => {
     const { get } = await start(async () => ({ redis: true }));
     const response = await get("/ready");
-    expect([response.status, await response.json()]).toEqual([200, { status: "ready", checks: { redis: true } }]);
+    expect([response.status, await response.json()]).toEqual([
+      200,
+      { status: "ready", checks: { redis: true } },
+    ]);
   });
 
   it("answers /ready with 503 and names the failing check", async () => {
     const { get } = await start(async () => ({ redis: false, queue: true }));
     const response = await get("/ready");
     expect(response.status).toBe(503);
-    expect(await response.json()).toEqual({ status: "not ready", checks: { redis: false, queue: true } });
+    expect(await response.json()).toEqual({
+      status: "not ready",
+      checks: { redis: false, queue: true },
+    });
   });
 
   it("stays ready, and says so, when one of several dependencies of a kind is lost", async () => {
@@ -75,7 +82,13 @@ describe("startOpsServer", () => {
 
   it("rejects when the port is taken", async () => {
     const { metrics, port } = await start(async () => ({}));
-    const second = startOpsServer({ host: "127.0.0.1", port, metrics, logger: silentLogger, ready: async () => ({}) });
+    const second = startOpsServer({
+      host: "127.0.0.1",
+      port,
+      metrics,
+      logger: silentLogger,
+      ready: async () => ({}),
+    });
     await expect(second).rejects.toMatchObject({ code: "EADDRINUSE" });
   });
 

@@ -23,7 +23,11 @@ export interface OpsServerOptions extends OpsRoutes {
  * framework, which takes a tenth of the CPU that such a process takes to start.
  * Rejects when the port is taken (`EADDRINUSE`).
  */
-export async function startOpsServer({ host, port, ...routes }: OpsServerOptions): Promise<OpsServer> {
+export async function startOpsServer({
+  host,
+  port,
+  ...routes
+}: OpsServerOptions): Promise<OpsServer> {
   const server = createServer((request, response) => void respond(request, response, routes));
   server.listen({ host, port });
   await once(server, "listening");
@@ -38,7 +42,11 @@ export async function startOpsServer({ host, port, ...routes }: OpsServerOptions
   };
 }
 
-async function respond(request: IncomingMessage, response: ServerResponse, routes: OpsRoutes): Promise<void> {
+async function respond(
+  request: IncomingMessage,
+  response: ServerResponse,
+  routes: OpsRoutes,
+): Promise<void> {
   const { method = "", url = "" } = request;
   const [path = ""] = url.split("?");
   const answer = method === "GET" || method === "HEAD" ? opsAnswers.get(path) : undefined;
@@ -100,7 +108,10 @@ const opsAnswers = new Map<string, (routes: OpsRoutes) => Promise<OpsAnswer>>([
       return jsonOf(readiness.status === "ready" ? 200 : 503, readiness);
     },
   ],
-  ["/metrics", async ({ metrics }) => ({ code: 200, type: metrics.contentType, text: await metrics.text() })],
+  [
+    "/metrics",
+    async ({ metrics }) => ({ code: 200, type: metrics.contentType, text: await metrics.text() }),
+  ],
 ]);
 
 interface Readiness {

@@ -1,4 +1,9 @@
-import { patientClock, startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
+import {
+  patientClock,
+  startOtlpReceiver,
+  type OtlpReceiver,
+  type ReceivedSpan,
+} from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { createLogger, silentLogger } from "./logger.ts";
 import { otlpAdapter } from "./otlp.ts";
@@ -32,19 +37,32 @@ function named(name: string): ReceivedSpan[] {
 describe("otlpAdapter", () => {
   it("puts spans below the root of their message, and parts of a turn below the turn", async () => {
     const { telemetry, close } = start();
-    const turn = telemetry.tracer.startSpan("turn.run", { attributes: { traceparent, session: "a.b" } });
+    const turn = telemetry.tracer.startSpan("turn.run", {
+      attributes: { traceparent, session: "a.b" },
+    });
     telemetry.events.emit({ eventName: "call.judged", attributes: { traceparent, tool: "pay" } });
-    const step = telemetry.tracer.startSpan("model.step", { attributes: { traceparent, model: "m", tries: 2 } });
+    const step = telemetry.tracer.startSpan("model.step", {
+      attributes: { traceparent, model: "m", tries: 2 },
+    });
     step.end();
     turn.setAttributes({ outcome: "answered" }).end();
     telemetry.tracer.startSpan("reply.deliver", { attributes: { traceparent } }).end();
     await close();
     const [run] = named("turn.run");
-    expect(run).toMatchObject({ service: "larkline-agent-worker", traceId, parentSpanId: rootId, failed: false });
+    expect(run).toMatchObject({
+      service: "larkline-agent-worker",
+      traceId,
+      parentSpanId: rootId,
+      failed: false,
+    });
     expect(run?.attributes).toEqual({ "larkline.session": "a.b", "larkline.outcome": "answered" });
     expect(run?.events).toEqual(["call.judged"]);
     expect(named("model.step")).toMatchObject([
-      { traceId, parentSpanId: run?.spanId, attributes: { "larkline.model": "m", "larkline.tries": 2 } },
+      {
+        traceId,
+        parentSpanId: run?.spanId,
+        attributes: { "larkline.model": "m", "larkline.tries": 2 },
+      },
     ]);
     expect(named("reply.deliver")).toMatchObject([{ traceId, parentSpanId: rootId }]);
     expect(receiver.requests[0]).toMatchObject({
@@ -91,7 +109,10 @@ describe("otlpAdapter", () => {
     await receiver.close();
     vi.stubEnv("OTEL_EXPORTER_OTLP_TIMEOUT", "500");
     const lines: string[] = [];
-    const logger = createLogger({ service: "ingress", destination: { write: (line) => void lines.push(line) } });
+    const logger = createLogger({
+      service: "ingress",
+      destination: { write: (line) => void lines.push(line) },
+    });
     const adapter = otlpAdapter({ service: "ingress", logger, endpoint: receiver.url });
     const telemetry = telemetryFor([adapter]);
     for (let count = 0; count < 6_000; count += 1) {
@@ -101,7 +122,9 @@ describe("otlpAdapter", () => {
     await adapter.close();
     await adapter.close();
     expect(performance.now() - startedMs).toBeLessThan(30_000);
-    await vi.waitFor(() => expect(lines.join("")).toContain("spans cannot be sent"), { timeout: 60_000 });
+    await vi.waitFor(() => expect(lines.join("")).toContain("spans cannot be sent"), {
+      timeout: 60_000,
+    });
     expect(lines).toHaveLength(1);
   });
 });

@@ -10,11 +10,32 @@ import {
   type Span,
 } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
-import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
-import { BatchSpanProcessor, RandomIdGenerator, TracerProvider, type IdGenerator } from "@opentelemetry/sdk-trace";
-import { systemClock, systemRandom, withDeadline, type Clock, type Random } from "@larkline/protocol";
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  resourceFromAttributes,
+} from "@opentelemetry/resources";
+import {
+  BatchSpanProcessor,
+  RandomIdGenerator,
+  TracerProvider,
+  type IdGenerator,
+} from "@opentelemetry/sdk-trace";
+import {
+  systemClock,
+  systemRandom,
+  withDeadline,
+  type Clock,
+  type Random,
+} from "@larkline/protocol";
 import { redactFields, scrubText, type Logger } from "./logger.ts";
-import { spanCatalogue, undecidedOutcomes, type ObservedService, type SpanFacts } from "./observations.ts";
+import {
+  spanCatalogue,
+  undecidedOutcomes,
+  type ObservedService,
+  type SpanFacts,
+} from "./observations.ts";
 import type { RecordedSpan, Tags, TelemetryAdapter } from "./telemetry.ts";
 
 export interface OtlpOptions {
@@ -66,14 +87,18 @@ export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
     const tags = { ...span.tags, ...span.endTags };
     const isRoot = decides(span.name, tags) && parent !== undefined;
     const above =
-      isRoot || parent === undefined ? undefined : { ...parent, traceFlags: TraceFlags.SAMPLED, isRemote: true };
+      isRoot || parent === undefined
+        ? undefined
+        : { ...parent, traceFlags: TraceFlags.SAMPLED, isRemote: true };
     const context = above === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, above);
     const settings = {
       kind: kinds[span.name] ?? SpanKind.INTERNAL,
       attributes: attributesOf(tags),
       startTime: span.startedAtMs,
     };
-    const sent = ids.within(isRoot ? parent : span.spanContext(), () => tracer.startSpan(span.name, settings, context));
+    const sent = ids.within(isRoot ? parent : span.spanContext(), () =>
+      tracer.startSpan(span.name, settings, context),
+    );
     for (const note of happened) note(sent);
     if (span.error !== undefined) {
       sent.recordException(describeError(span.error));
@@ -104,7 +129,11 @@ export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
 }
 
 function decides(name: string, { outcome, continued }: Tags): boolean {
-  return name === "message.receive" && continued !== true && !undecidedOutcomes.has(String(outcome ?? "failed"));
+  return (
+    name === "message.receive" &&
+    continued !== true &&
+    !undecidedOutcomes.has(String(outcome ?? "failed"))
+  );
 }
 
 function isAttribute(value: unknown): value is string | number | boolean {
@@ -169,7 +198,11 @@ function createProvider(
     .merge(detectResources({ detectors: [envDetector] }));
   const url = `${endpoint.replace(/\/$/, "")}/v1/traces`;
   const exporter = new OTLPTraceExporter({ url, headers: headersIn(headers ?? "") });
-  const processor = new BatchSpanProcessor({ exporter, maxQueueSize: maxWaiting, scheduledDelayMillis: 1_000 });
+  const processor = new BatchSpanProcessor({
+    exporter,
+    maxQueueSize: maxWaiting,
+    scheduledDelayMillis: 1_000,
+  });
   return new TracerProvider({ resource, idGenerator, spanProcessors: [processor] });
 }
 
@@ -225,7 +258,9 @@ class OpenSpans {
   add(span: RecordedSpan): OpenSpan {
     const siblings = this.#of(span.tags);
     const within = places[span.name]?.within ?? [];
-    const above = siblings.findLast((other) => within.includes(other.span.name))?.span.spanContext();
+    const above = siblings
+      .findLast((other) => within.includes(other.span.name))
+      ?.span.spanContext();
     const root = idsOf(span.tags["traceparent"]);
     const open: OpenSpan = { span, parent: above ?? root, happened: [] };
     if (root === undefined) return open;
@@ -254,7 +289,8 @@ class OpenSpans {
 }
 
 function idsOf(traceparent: unknown): SpanIds | undefined {
-  const [, traceId, spanId] = /^00-([0-9a-f]{32})-([0-9a-f]{16})-0[01]$/.exec(String(traceparent)) ?? [];
+  const [, traceId, spanId] =
+    /^00-([0-9a-f]{32})-([0-9a-f]{16})-0[01]$/.exec(String(traceparent)) ?? [];
   return traceId === undefined || spanId === undefined ? undefined : { traceId, spanId };
 }
 

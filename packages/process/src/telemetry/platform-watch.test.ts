@@ -13,12 +13,14 @@ function watching() {
       adapterOf({
         event: note,
         error: () => undefined,
-        metric: (name, value, tags) => note(`${name} ${name === "card.operations" ? value : ""}`.trim(), tags),
+        metric: (name, value, tags) =>
+          note(`${name} ${name === "card.operations" ? value : ""}`.trim(), tags),
         spanStart: (name, tags) => {
           note(`begin ${name}`, tags);
           return name;
         },
-        spanEnd: (name, error, tags) => note(`end ${name}${error === undefined ? "" : " failed"}`, tags ?? {}),
+        spanEnd: (name, error, tags) =>
+          note(`end ${name}${error === undefined ? "" : " failed"}`, tags ?? {}),
       }),
     ]),
   );
@@ -51,17 +53,34 @@ it("tells of waits that a person may notice", () => {
   watch.calls.waited({ api: "im.message.reply", traceparent }, 900, false);
   expect(told.map(([name]) => name)).toEqual(["limiter.wait_seconds", "limiter.wait_seconds"]);
   watch.calls.waited({ api: "im.message.reply", traceparent }, 900.4, true);
-  expect(told.at(-1)).toEqual(["limiter.waited", { traceparent, api: "im.message.reply", ms: 900 }]);
+  expect(told.at(-1)).toEqual([
+    "limiter.waited",
+    { traceparent, api: "im.message.reply", ms: 900 },
+  ]);
 });
 
 it("tells of each try to send a reply, and why it failed", () => {
   const { told, watch } = watching();
-  const reply = { id: "s-1", session: "s", attempts: 1, traceparent, askedAtMs: Date.now() - 10, view: {} };
+  const reply = {
+    id: "s-1",
+    session: "s",
+    attempts: 1,
+    traceparent,
+    askedAtMs: Date.now() - 10,
+    view: {},
+  };
   const error = { kind: "forbidden", code: 230_013, heldBack: false };
   watch.deliveries(reply)({ state: "failed", error, retryInMs: 5_000 });
   expect(told.at(-1)).toEqual([
     "reply.failed",
-    { traceparent, session: "s", reply: "s-1", reason: "forbidden 230013", givenUp: false, retryInMs: 5_000 },
+    {
+      traceparent,
+      session: "s",
+      reply: "s-1",
+      reason: "forbidden 230013",
+      givenUp: false,
+      retryInMs: 5_000,
+    },
   ]);
   watch.deliveries(reply)({ state: "sent" });
   expect(told.slice(-2)).toEqual([

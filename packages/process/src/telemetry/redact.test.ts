@@ -38,7 +38,12 @@ describe("redactFields", () => {
     });
     const redacted = redactFields({ error });
     expect(redacted).toMatchObject({
-      error: { type: "TypeError", message: "refused", code: "ECONNREFUSED", cause: { message: "no route" } },
+      error: {
+        type: "TypeError",
+        message: "refused",
+        code: "ECONNREFUSED",
+        cause: { message: "no route" },
+      },
     });
     expect(JSON.stringify(redacted)).not.toContain("s3cret");
   });
@@ -46,7 +51,12 @@ describe("redactFields", () => {
   it("survives cycles, buffers, maps and deep nesting", () => {
     const cycle: Record<string, unknown> = { name: "a" };
     cycle["self"] = cycle;
-    const fields = { cycle, bytes: Buffer.from("abc"), map: new Map([["token", "s3cret"]]), none: undefined };
+    const fields = {
+      cycle,
+      bytes: Buffer.from("abc"),
+      map: new Map([["token", "s3cret"]]),
+      none: undefined,
+    };
     const text = JSON.stringify(redactFields(fields));
     expect(text).toContain("[deep]");
     expect(text).toContain("[3 bytes]");

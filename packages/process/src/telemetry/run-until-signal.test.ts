@@ -15,7 +15,9 @@ interface Started {
 }
 
 /** Starts the program and waits until its signal handlers stand. */
-async function start(mode: "quick" | "giving way" | "stuck" | "failing" | "throwing"): Promise<Started> {
+async function start(
+  mode: "quick" | "giving way" | "stuck" | "failing" | "throwing",
+): Promise<Started> {
   const started = fork(program, [mode], { silent: true });
   child = started;
   let text = "";

@@ -60,7 +60,13 @@ describe("telemetryFor", () => {
     const refuse = (): never => {
       throw new Error("broken observer");
     };
-    const broken = { event: refuse, error: refuse, metric: refuse, spanStart: refuse, spanEnd: refuse };
+    const broken = {
+      event: refuse,
+      error: refuse,
+      metric: refuse,
+      spanStart: refuse,
+      spanEnd: refuse,
+    };
     const { told, core } = recorder();
     useAll([broken, core, broken]);
     expect(told).toEqual(coreCalls);
@@ -73,7 +79,12 @@ describe("telemetryFor", () => {
     onTestFinished(() => void process.off("unhandledRejection", note));
     const reject = async (): Promise<never> => await Promise.reject(new Error("broken observer"));
     // As a module in JavaScript may have it: nothing checks its types.
-    const broken: Record<string, unknown> = { event: reject, error: reject, metric: reject, spanStart: reject };
+    const broken: Record<string, unknown> = {
+      event: reject,
+      error: reject,
+      metric: reject,
+      spanStart: reject,
+    };
     const { told, core } = recorder();
     useAll([broken as unknown as Observer, core]);
     await new Promise((resolve) => setImmediate(resolve));

@@ -89,7 +89,10 @@ export interface TelemetryAdapter {
 /** Calls the methods that each adapter has. */
 export function telemetryFor(
   adapters: readonly TelemetryAdapter[],
-  { clock = systemClock, random = systemRandom }: { clock?: Clock | undefined; random?: Random | undefined } = {},
+  {
+    clock = systemClock,
+    random = systemRandom,
+  }: { clock?: Clock | undefined; random?: Random | undefined } = {},
 ): Telemetry {
   const group = new AdapterGroup(adapters, clock, random);
   return { tracer: group, events: group, samples: samplesFor(group) };
@@ -149,15 +152,20 @@ export class RecordedSpan implements Span {
   }
 
   addEvent(name: string, attributes?: unknown): this {
-    const tags = typeof attributes === "object" && attributes !== null ? Object.entries(attributes) : [];
-    this.#group.event(name, { ...this.tags, ...Object.fromEntries(tags.filter(([, value]) => isTag(value))) });
+    const tags =
+      typeof attributes === "object" && attributes !== null ? Object.entries(attributes) : [];
+    this.#group.event(name, {
+      ...this.tags,
+      ...Object.fromEntries(tags.filter(([, value]) => isTag(value))),
+    });
     return this;
   }
 
   /** Of the trace of its message, or else of one of its own. */
   spanContext(): SpanContext {
     this.#context ??= {
-      traceId: /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? this.#randomHex(32),
+      traceId:
+        /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? this.#randomHex(32),
       spanId: this.#randomHex(16),
       traceFlags: TraceFlags.SAMPLED,
     };
@@ -204,7 +212,10 @@ class AdapterGroup implements SpanStarter, EventEmitter {
   }
 
   /** The callback is the last argument. There is no current span: spans are tied to each other by their message. */
-  startActiveSpan<Run extends (span: OtelSpan) => unknown>(name: string, ...rest: readonly unknown[]): ReturnType<Run> {
+  startActiveSpan<Run extends (span: OtelSpan) => unknown>(
+    name: string,
+    ...rest: readonly unknown[]
+  ): ReturnType<Run> {
     const run = rest.at(-1) as Run; // the last one, in all forms of the call
     return run(new RecordedSpan(this, name, {})) as ReturnType<Run>;
   }
@@ -324,11 +335,19 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   event(name: string, tags: Tags): void {
-    this.#add(traceOf(tags), { ...this.#entry("event", name), data: dataOf(tags) }, subjectOf(name, tags));
+    this.#add(
+      traceOf(tags),
+      { ...this.#entry("event", name), data: dataOf(tags) },
+      subjectOf(name, tags),
+    );
   }
 
   error(error: unknown, tags: Tags): void {
-    this.#add(traceOf(tags), { ...this.#entry("error", "error"), failed: codeOf(error), data: dataOf(tags) });
+    this.#add(traceOf(tags), {
+      ...this.#entry("error", "error"),
+      failed: codeOf(error),
+      data: dataOf(tags),
+    });
   }
 
   spanStarted(span: RecordedSpan): (() => void) | undefined {
@@ -336,7 +355,11 @@ export class TraceAdapter implements TelemetryAdapter {
     if (traceId === undefined) return undefined;
     this.#spans += 1;
     const id = String(this.#spans);
-    const entry: TraceEntry = { ...this.#entry("begin", span.name), span: id, data: dataOf(span.tags) };
+    const entry: TraceEntry = {
+      ...this.#entry("begin", span.name),
+      span: id,
+      data: dataOf(span.tags),
+    };
     const batch = this.#batches;
     if (!this.#add(traceId, entry)) return undefined;
     return () => {
@@ -354,7 +377,9 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   async #close(): Promise<void> {
-    await withDeadline(this.#clock, this.#drain(), this.#options.closeMs ?? 2_000).catch(() => undefined); // the rest is lost
+    await withDeadline(this.#clock, this.#drain(), this.#options.closeMs ?? 2_000).catch(
+      () => undefined,
+    ); // the rest is lost
   }
 
   async #drain(): Promise<void> {
@@ -364,7 +389,13 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   #entry(kind: TraceEntry["kind"], name: string): Omit<TraceEntry, "data"> {
-    return { atMs: this.#clock.now(), kind, name, service: this.#options.service, instance: this.#instance };
+    return {
+      atMs: this.#clock.now(),
+      kind,
+      name,
+      service: this.#options.service,
+      instance: this.#instance,
+    };
   }
 
   /** False when it is lost, or belongs to no trace. */
@@ -393,7 +424,10 @@ export class TraceAdapter implements TelemetryAdapter {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     if (this.#writing !== undefined || this.#count === 0) return;
-    const writes: TraceWrite[] = [...this.#waiting].map(([traceId, waiting]) => ({ traceId, ...waiting }));
+    const writes: TraceWrite[] = [...this.#waiting].map(([traceId, waiting]) => ({
+      traceId,
+      ...waiting,
+    }));
     const count = this.#count;
     this.#waiting = new Map();
     this.#count = 0;
@@ -419,7 +453,9 @@ export class TraceAdapter implements TelemetryAdapter {
 
 /** Undefined for what belongs to no message. */
 function traceOf({ traceparent }: Tags): TraceId | undefined {
-  return typeof traceparent === "string" && /^00-[0-9a-f]{32}-/.test(traceparent) ? traceIdOf(traceparent) : undefined;
+  return typeof traceparent === "string" && /^00-[0-9a-f]{32}-/.test(traceparent)
+    ? traceIdOf(traceparent)
+    : undefined;
 }
 
 function dataOf(tags: Tags): TraceEntry["data"] {
@@ -430,10 +466,13 @@ function dataOf(tags: Tags): TraceEntry["data"] {
   let count = 0;
   for (const name of Object.keys(tags)) {
     const value = tags[name];
-    if (value === undefined || name === "traceparent" || (name === "session" && namesSession)) continue;
+    if (value === undefined || name === "traceparent" || (name === "session" && namesSession)) {
+      continue;
+    }
     if (count >= maxTags) break;
     count += 1;
-    data[name] = typeof value === "string" ? value.slice(0, name === "problem" ? maxProblem : maxText) : value;
+    data[name] =
+      typeof value === "string" ? value.slice(0, name === "problem" ? maxProblem : maxText) : value;
   }
   return data;
 }
@@ -456,11 +495,19 @@ function codeOf(error: unknown): string {
   if (typeof error === "string") return error.slice(0, maxText);
   if (typeof error !== "object" || error === null) return "error";
   const { kind, code, name } = error as { kind?: unknown; code?: unknown; name?: unknown }; // looked at below
-  const words = [kind, code].filter((word) => typeof word === "string" || (typeof word === "number" && word !== 0));
-  return (words.length > 0 ? words.join(" ") : typeof name === "string" ? name : "error").slice(0, maxText);
+  const words = [kind, code].filter(
+    (word) => typeof word === "string" || (typeof word === "number" && word !== 0),
+  );
+  return (words.length > 0 ? words.join(" ") : typeof name === "string" ? name : "error").slice(
+    0,
+    maxText,
+  );
 }
 
-function subjectOf(name: string, { message, chat, person, channel }: Tags): TraceSubject | undefined {
+function subjectOf(
+  name: string,
+  { message, chat, person, channel }: Tags,
+): TraceSubject | undefined {
   if (name !== namingEvent) return undefined;
   // Clients of the HTTP API choose the names of their sessions: none may pose as a chat of the platform.
   const place = channel === "api" ? `api.${chat}` : chat;
@@ -530,11 +577,16 @@ function watchCalls({ tracer, events, samples }: Telemetry): PlatformWatch["call
     waited: ({ api, traceparent }, ms, left) => {
       samples["limiter.wait_seconds"].record(ms / 1_000, { api });
       if (!left || ms < notableWaitMs) return;
-      events.emit({ eventName: "limiter.waited", attributes: { ...traced(traceparent), api, ms: Math.round(ms) } });
+      events.emit({
+        eventName: "limiter.waited",
+        attributes: { ...traced(traceparent), api, ms: Math.round(ms) },
+      });
     },
     began: ({ api, traceparent }) => {
       if (!writes.test(api)) return () => undefined;
-      const write = tracer.startSpan("card.write", { attributes: { ...traced(traceparent), operation: api } });
+      const write = tracer.startSpan("card.write", {
+        attributes: { ...traced(traceparent), operation: api },
+      });
       return (error) => {
         const result = error?.kind ?? "ok";
         samples["card.operations"].add(1, { operation: api, result });
@@ -545,11 +597,16 @@ function watchCalls({ tracer, events, samples }: Telemetry): PlatformWatch["call
   };
 }
 
-function watchDeliveries({ tracer, events, samples }: Telemetry, clock: Clock): PlatformWatch["deliveries"] {
+function watchDeliveries(
+  { tracer, events, samples }: Telemetry,
+  clock: Clock,
+): PlatformWatch["deliveries"] {
   return (reply) => {
     const { id, session, attempts, traceparent, askedAtMs } = reply;
     const tags = { ...traced(traceparent), session, reply: id };
-    const delivery = tracer.startSpan("reply.deliver", { attributes: { ...tags, attempts: attempts + 1 } });
+    const delivery = tracer.startSpan("reply.deliver", {
+      attributes: { ...tags, attempts: attempts + 1 },
+    });
     return (result) => {
       const { state } = result;
       const error = "error" in result ? result.error : undefined;
@@ -557,8 +614,11 @@ function watchDeliveries({ tracer, events, samples }: Telemetry, clock: Clock): 
       delivery.setAttributes({ state }).end();
       if (state === "sent") {
         events.emit({ eventName: "reply.sent", attributes: { ...tags, attempts: attempts + 1 } });
-        const seconds = askedAtMs === undefined ? undefined : Math.max(0, clock.now() - askedAtMs) / 1_000;
-        if (seconds !== undefined) samples["reply.delivered_seconds"].record(seconds, { kind: kindOf(reply) });
+        const seconds =
+          askedAtMs === undefined ? undefined : Math.max(0, clock.now() - askedAtMs) / 1_000;
+        if (seconds !== undefined) {
+          samples["reply.delivered_seconds"].record(seconds, { kind: kindOf(reply) });
+        }
       }
       if ("error" in result) {
         const { retryInMs } = result;

@@ -41,11 +41,23 @@ it("writes what belongs to a message into its trace, and nothing else", async ()
   adapter.event("message.refused", { traceparent, reason: "not_mentioned" });
   adapter.event("message.refused", { reason: "elsewhere" });
   adapter.event("turn.ended", { traceparent, session: "s", turn: "s-1", outcome: "answered" });
-  adapter.error(Object.assign(new Error("the secret is 42"), { code: "ECONNRESET" }), { traceparent, api: "im" });
+  adapter.error(Object.assign(new Error("the secret is 42"), { code: "ECONNRESET" }), {
+    traceparent,
+    api: "im",
+  });
   await adapter.close();
   expect(await entriesOf(log)).toEqual([
-    expect.objectContaining({ kind: "event", service: "ingress", instance: "a-1", data: { reason: "not_mentioned" } }),
-    expect.objectContaining({ kind: "event", name: "turn.ended", data: { turn: "s-1", outcome: "answered" } }),
+    expect.objectContaining({
+      kind: "event",
+      service: "ingress",
+      instance: "a-1",
+      data: { reason: "not_mentioned" },
+    }),
+    expect.objectContaining({
+      kind: "event",
+      name: "turn.ended",
+      data: { turn: "s-1", outcome: "answered" },
+    }),
     expect.objectContaining({ kind: "error", failed: "ECONNRESET", data: { api: "im" } }),
   ]);
 });
@@ -83,7 +95,13 @@ it("makes a trace findable by what its message names", async () => {
 
 it("takes a session of the HTTP API, whose name its client chose, for no chat of the platform", async () => {
   const { log, adapter } = start();
-  adapter.event("message.received", { traceparent, message: "oc_1.x", chat: "oc_1", person: "api", channel: "api" });
+  adapter.event("message.received", {
+    traceparent,
+    message: "oc_1.x",
+    chat: "oc_1",
+    person: "api",
+    channel: "api",
+  });
   await adapter.close();
   expect(await log.find("chat", "oc_1", 5)).toEqual([]);
   expect(await log.find("chat", "api.oc_1", 5)).toMatchObject([{ traceId }]);
@@ -92,14 +110,21 @@ it("takes a session of the HTTP API, whose name its client chose, for no chat of
 it("writes the beginning of a span that lasts, so that a death in the middle shows", async () => {
   const { log, adapter, begin, names } = start();
   const span = begin("model.step", { traceparent, model: "m" });
-  await vi.waitFor(async () => expect(await names()).toEqual(["begin model.step"]), { timeout: 60_000 });
+  await vi.waitFor(async () => expect(await names()).toEqual(["begin model.step"]), {
+    timeout: 60_000,
+  });
   span.recordException({ kind: "rate_limit", code: 99991400 });
   span.setAttributes({ tokens: 7 }).end();
   span.end();
   await adapter.close();
   const [first, end, ...others] = await entriesOf(log);
   expect(others).toEqual([]);
-  expect(end).toMatchObject({ kind: "end", span: first?.span, failed: "rate_limit 99991400", data: { tokens: 7 } });
+  expect(end).toMatchObject({
+    kind: "end",
+    span: first?.span,
+    failed: "rate_limit 99991400",
+    data: { tokens: 7 },
+  });
 });
 
 it("writes one entry for a span that is over within a moment", async () => {
@@ -115,7 +140,10 @@ it("writes one entry for a span that is over within a moment", async () => {
     "span card.write",
     "event message.appended",
   ]);
-  expect(entries[1]).toMatchObject({ ms: expect.any(Number), data: { operation: "create", result: "ok" } });
+  expect(entries[1]).toMatchObject({
+    ms: expect.any(Number),
+    data: { operation: "create", result: "ok" },
+  });
 });
 
 it("collects while a write lasts, and writes batches without waiting for more", async () => {
@@ -164,7 +192,10 @@ it("loses entries, counts them and says so once, when the log is away", async ()
 });
 
 it("does not wait long for a log that hangs when it is closed", async () => {
-  const { adapter } = start({ log: { append: async () => await new Promise(() => {}) }, closeMs: 50 });
+  const { adapter } = start({
+    log: { append: async () => await new Promise(() => {}) },
+    closeMs: 50,
+  });
   adapter.event("a", { traceparent });
   const startedMs = performance.now();
   await adapter.close();

@@ -72,7 +72,10 @@ export function watchEventLoop({
   };
   const stopBeating = clock.every(beatEveryMs, beat);
   const resourceLimits = { maxYoungGenerationSizeMb: 1, maxOldGenerationSizeMb: 48 };
-  const thread = new Worker(new URL("./watchdog-thread.ts", import.meta.url), { workerData: orders, resourceLimits });
+  const thread = new Worker(new URL("./watchdog-thread.ts", import.meta.url), {
+    workerData: orders,
+    resourceLimits,
+  });
   thread.unref();
   thread.on("error", () => undefined); // the process works without
   return async () => {

@@ -1,6 +1,12 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { agentChanges, engineEventTypes, type EngineEvent, type EngineEventType, type EventRecord } from "../event.ts";
+import {
+  agentChanges,
+  engineEventTypes,
+  type EngineEvent,
+  type EngineEventType,
+  type EventRecord,
+} from "../event.ts";
 import { parseMessage, StructuredModels } from "./chat-messages.ts";
 import { toText } from "./chat-texts.ts";
 import { runMessages } from "./chat-view.ts";
@@ -17,22 +23,46 @@ const text = fc.constantFrom("", "a", "你好", "permission_denied: no", "`", "t
 const id = fc.constantFrom("c1", "c2", "c3");
 const agent = fc.constantFrom("main", "writer", "");
 const count = fc.nat(1_000);
-const input = fc.constantFrom<Record<string, unknown>>({}, { code: "1" }, { reason: "r" }, { code: 5 });
+const input = fc.constantFrom<Record<string, unknown>>(
+  {},
+  { code: "1" },
+  { reason: "r" },
+  { code: 5 },
+);
 const turnNumber = fc.integer({ min: 1, max: 3 });
 const optional = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined, freq: 2 });
 const toolName = fc.constantFrom("weather", "run_python", "run_shell", "transfer_to_b");
-const use = { inputTokens: count, outputTokens: count, cacheReadTokens: count, cacheCreationTokens: count };
+const use = {
+  inputTokens: count,
+  outputTokens: count,
+  cacheReadTokens: count,
+  cacheCreationTokens: count,
+};
 const vendorItems = optional(
   fc.constant([{ type: "compaction" }, { type: "web_search_call", id: "w", status: "completed" }]),
 );
 
-const vendorMessage = { type: "message", id: "msg_1", role: "assistant", status: "completed", content: [] };
+const vendorMessage = {
+  type: "message",
+  id: "msg_1",
+  role: "assistant",
+  status: "completed",
+  content: [],
+};
 
 const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } = {
   text_delta: { text },
-  text: { text, vendorItems, vendorItem: optional(fc.constantFrom(vendorMessage, { type: "message" })) },
+  text: {
+    text,
+    vendorItems,
+    vendorItem: optional(fc.constantFrom(vendorMessage, { type: "message" })),
+  },
   thinking_delta: { text },
-  thinking: { text, vendorItems, vendorItem: optional(fc.constant({ type: "reasoning", id: "rs_1", summary: [] })) },
+  thinking: {
+    text,
+    vendorItems,
+    vendorItem: optional(fc.constant({ type: "reasoning", id: "rs_1", summary: [] })),
+  },
   tool_use: {
     id,
     toolName,
@@ -42,7 +72,10 @@ const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } 
     handoff: optional(agent),
     helper: optional(agent),
     mcp: optional(
-      fc.constantFrom({ server: "s" }, { server: "s", tools: [{ name: "n", description: "", inputSchema: {} }] }),
+      fc.constantFrom(
+        { server: "s" },
+        { server: "s", tools: [{ name: "n", description: "", inputSchema: {} }] },
+      ),
     ),
   },
   tool_progress: { id, toolName, progress: fc.double({ noNaN: true }), detail: text },
@@ -82,7 +115,11 @@ const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } 
     costUsd: fc.constant(0),
   },
   slash_command: { name: text, args: text },
-  warning: { code: fc.constantFrom("answer_restarted", "token_usage_high"), message: text, detail: text },
+  warning: {
+    code: fc.constantFrom("answer_restarted", "token_usage_high"),
+    message: text,
+    detail: text,
+  },
   error: { message: text, code: text, suggestion: text, retryable: fc.boolean() },
   done: {
     totalInputTokens: count,
@@ -95,8 +132,19 @@ const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } 
     outputName: optional(fc.constant("Note")),
     outputFormat: optional(fc.constant("x")),
   },
-  inbox_message: { messageType: fc.constantFrom("progress", "log", "result"), toolUseId: id, data: text, meta: text },
-  teammate_message_received: { from: agent, to: agent, messageType: text, messageId: text, payloadSize: count },
+  inbox_message: {
+    messageType: fc.constantFrom("progress", "log", "result"),
+    toolUseId: id,
+    data: text,
+    meta: text,
+  },
+  teammate_message_received: {
+    from: agent,
+    to: agent,
+    messageType: text,
+    messageId: text,
+    payloadSize: count,
+  },
   step_restarted: { turnNumber, model: text, reason: text },
   agent_changed: {
     from: agent,
@@ -105,7 +153,13 @@ const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } 
     callId: id,
     context: optional(fc.constantFrom("all", "last")),
   },
-  input_requested: { requestId: text, callId: id, question: text, choices: fc.constant([]), expiresAtMs: count },
+  input_requested: {
+    requestId: text,
+    callId: id,
+    question: text,
+    choices: fc.constant([]),
+    expiresAtMs: count,
+  },
   memory_query: {
     query: text,
     items: fc.constantFrom([], [{ id: "m", text: "t", owner: "chat" }]),
@@ -119,16 +173,25 @@ const anyEvent: fc.Arbitrary<EngineEvent> = fc
   .chain((type) => fc.record({ type: fc.constant(type), ...fields[type] }))
   .map(
     (event) =>
-      Object.fromEntries(Object.entries(event).filter(([, value]) => value !== undefined)) as unknown as EngineEvent,
+      Object.fromEntries(
+        Object.entries(event).filter(([, value]) => value !== undefined),
+      ) as unknown as EngineEvent,
   ); // by its table
 
 const run = { runId: "api.s-1", sessionId: "s", agent: "main", startedAtMs: 0 };
 const person = { source: "Ann", parts: [{ type: "text", text: "hello" } as const], atMs: 0 };
 
 const anyRecords: fc.Arbitrary<EventRecord[]> = fc
-  .array(fc.record({ event: anyEvent, atMs: optional(fc.nat(4_000_000_000_000)), agent: optional(agent) }), {
-    maxLength: 40,
-  })
+  .array(
+    fc.record({
+      event: anyEvent,
+      atMs: optional(fc.nat(4_000_000_000_000)),
+      agent: optional(agent),
+    }),
+    {
+      maxLength: 40,
+    },
+  )
   .map((records) =>
     records.map(({ event, atMs, agent: speaker }, index) => ({
       seq: index + 1,
@@ -149,7 +212,9 @@ describe("events in any order", () => {
       fc.property(anyRecords, fc.array(fc.nat(), { maxLength: 3 }), (records, cuts) => {
         const again = cutAt(records, cuts);
         const shown = engineRecords(run, records);
-        for (const record of shown) expect(parseRunRecord(record)).toEqual({ ok: true, value: record });
+        for (const record of shown) {
+          expect(parseRunRecord(record)).toEqual({ ok: true, value: record });
+        }
         expect(engineRecords(run, again)).toEqual(shown);
 
         const items = runItems(run, records);
@@ -158,7 +223,9 @@ describe("events in any order", () => {
 
         const messages = runMessages(run, records);
         for (const message of messages) {
-          const name = message.type.startsWith("StructuredMessage") ? "StructuredMessage" : message.type;
+          const name = message.type.startsWith("StructuredMessage")
+            ? "StructuredMessage"
+            : message.type;
           expect(problemsOf(name, message)).toEqual([]);
           expect(parseMessage(message, registry)).toEqual({ ok: true, value: message });
           expect(typeof toText(message)).toBe("string");

@@ -39,7 +39,11 @@ const least: { [N in MessageType]: Omit<FieldsOf<N>, "source"> } = {
   ModelClientStreamingChunkEvent: { content: "hel" },
   ThoughtEvent: { content: "hm" },
   SelectSpeakerEvent: { content: ["writer"] },
-  CodeGenerationEvent: { retry_attempt: 0, content: "```\n1\n```", code_blocks: [{ code: "1", language: "" }] },
+  CodeGenerationEvent: {
+    retry_attempt: 0,
+    content: "```\n1\n```",
+    code_blocks: [{ code: "1", language: "" }],
+  },
   CodeExecutionEvent: { retry_attempt: 0, result: { exit_code: 3, output: "boom" } },
 };
 const classes = Object.keys(least) as MessageType[];
@@ -66,25 +70,41 @@ function models(): StructuredModels {
 }
 
 function structured(fields: object = {}): StructuredMessage {
-  const loaded = models().load({ source: "a", content: { number: 42, text: "Hello" }, ...fields }, "Note", clock);
+  const loaded = models().load(
+    { source: "a", content: { number: 42, text: "Hello" }, ...fields },
+    "Note",
+    clock,
+  );
   return loaded.ok ? loaded.value : expect.fail(loaded.error);
 }
 
 describe("every class of messages", () => {
-  it.each(classes)("CM-1, CM-32: %s is dumped as its published schema says, and reads back as it was", (name) => {
-    const message = made(name);
-    const dumped = dumpMessage(message);
-    expect(problemsOf(name, dumped)).toEqual([]);
-    expect(dumped).toStrictEqual(message);
-    expect(JSON.parse(JSON.stringify(dumped))).toStrictEqual(dumped);
-    expect(loadMessage(name, dumped)).toStrictEqual({ ok: true, value: message });
-    expect(parseMessage(dumped)).toStrictEqual({ ok: true, value: message });
-  });
+  it.each(classes)(
+    "CM-1, CM-32: %s is dumped as its published schema says, and reads back as it was",
+    (name) => {
+      const message = made(name);
+      const dumped = dumpMessage(message);
+      expect(problemsOf(name, dumped)).toEqual([]);
+      expect(dumped).toStrictEqual(message);
+      expect(JSON.parse(JSON.stringify(dumped))).toStrictEqual(dumped);
+      expect(loadMessage(name, dumped)).toStrictEqual({ ok: true, value: message });
+      expect(parseMessage(dumped)).toStrictEqual({ ok: true, value: message });
+    },
+  );
 
   it.each(classes)("CM-2..4: %s needs a source, and has defaults of its own", (name) => {
-    expect(loadMessage(name, least[name])).toEqual({ ok: false, error: "value must have required property 'source'" });
+    expect(loadMessage(name, least[name])).toEqual({
+      ok: false,
+      error: "value must have required property 'source'",
+    });
     const [message, other] = [made(name), made(name)];
-    expect(message).toMatchObject({ source: "a", models_usage: null, metadata: {}, created_at: now, type: name });
+    expect(message).toMatchObject({
+      source: "a",
+      models_usage: null,
+      metadata: {},
+      created_at: now,
+      type: name,
+    });
     expect(message.metadata).not.toBe(other.metadata);
     message.metadata["k"] = "v";
     expect(made(name).metadata).toEqual({});
@@ -118,7 +138,9 @@ describe("every class of messages", () => {
   });
 
   it("say what is wrong with the fields that they are made of", () => {
-    expect(() => made("StopMessage", { content: 5 })).toThrow(new MessageError("StopMessage: content must be string"));
+    expect(() => made("StopMessage", { content: 5 })).toThrow(
+      new MessageError("StopMessage: content must be string"),
+    );
   });
 });
 
@@ -138,12 +160,20 @@ describe("the time of a message", () => {
     ];
     expect(whole.map(timeOf)).toEqual(whole);
     expect(timeOf("2025-05-23T10:00:00.5")).toBe("2025-05-23T10:00:00.5Z");
-    const problems = (created_at: string) => problemsOf("TextMessage", { source: "a", content: "", created_at });
+    const problems = (created_at: string) =>
+      problemsOf("TextMessage", { source: "a", content: "", created_at });
     expect(whole.flatMap(problems)).toEqual([]);
   });
 
   it("CM-4: is refused when it is no time", () => {
-    const wrong = ["", "now", "2025-05-23", "2025-05-23 10:00:00Z", "2025-02-29T00:00:00Z", "1900-02-29T00:00:00Z"];
+    const wrong = [
+      "",
+      "now",
+      "2025-05-23",
+      "2025-05-23 10:00:00Z",
+      "2025-02-29T00:00:00Z",
+      "1900-02-29T00:00:00Z",
+    ];
     const alsoWrong = [
       "2025-04-31T00:00:00Z",
       "2025-13-01T00:00:00Z",
@@ -151,7 +181,9 @@ describe("the time of a message", () => {
       "2025-01-01T00:00:60Z",
       "2025-01-01T00:00:00+24:00",
     ];
-    expect([...wrong, ...alsoWrong].map(timeOf)).toEqual([...wrong, ...alsoWrong].map(() => "refused"));
+    expect([...wrong, ...alsoWrong].map(timeOf)).toEqual(
+      [...wrong, ...alsoWrong].map(() => "refused"),
+    );
   });
 });
 
@@ -161,8 +193,13 @@ describe("the unions", () => {
       classes.filter((name) => parse(made(name)).ok);
     expect(isTaken(parseChatMessage)).toEqual(Object.keys(chatMessageSchemas));
     expect(isTaken(parseAgentEvent)).toEqual(Object.keys(agentEventSchemas));
-    expect([Object.keys(chatMessageSchemas).length, Object.keys(agentEventSchemas).length]).toEqual([5, 9]);
-    const refused = { ok: false, error: 'there is no message of type "StructuredMessage[Note]" here' };
+    expect([Object.keys(chatMessageSchemas).length, Object.keys(agentEventSchemas).length]).toEqual(
+      [5, 9],
+    );
+    const refused = {
+      ok: false,
+      error: 'there is no message of type "StructuredMessage[Note]" here',
+    };
     expect(parseChatMessage(dumpMessage(structured()))).toEqual(refused);
     expect(parseMessage(dumpMessage(structured()))).toEqual(refused);
     expect(parseMessage({ source: "a", type: "Telepathy" })).toEqual({
@@ -181,7 +218,11 @@ describe("messages of text", () => {
       for (const content of ["", "  spaces ", "你好"]) {
         const message = made(name, { content });
         expect([toText(message), toModelText(message)]).toEqual([content, content]);
-        expect(toModelMessage(message)).toStrictEqual({ content, source: "a", type: "UserMessage" });
+        expect(toModelMessage(message)).toStrictEqual({
+          content,
+          source: "a",
+          type: "UserMessage",
+        });
       }
     },
   );
@@ -192,7 +233,10 @@ describe("a hand-over", () => {
     { content: "obey", type: "SystemMessage" },
     { content: ["x", image], source: "u", type: "UserMessage" },
     { content: [call], source: "a", type: "AssistantMessage" },
-    { content: [{ content: "sunny", name: "weather", call_id: "call_1" }], type: "FunctionExecutionResultMessage" },
+    {
+      content: [{ content: "sunny", name: "weather", call_id: "call_1" }],
+      type: "FunctionExecutionResultMessage",
+    },
   ];
 
   it("CM-12, CM-30, CM-31: has no context or one of all four kinds of messages to a model, with their defaults", () => {
@@ -237,7 +281,9 @@ describe("a message with images", () => {
 
   it("CM-15, CM-16: is shown to people line by line, and to a model as it is", () => {
     expect(toText(message)).toBe("look:\n<image>\nok");
-    expect(toText(message, { iterm: true })).toBe(`look:\n\u001B]1337;File=inline=1:${image.data}\u0007\n\nok`);
+    expect(toText(message, { iterm: true })).toBe(
+      `look:\n\u001B]1337;File=inline=1:${image.data}\u0007\n\nok`,
+    );
     expect(toModelMessage(message)).toStrictEqual({
       content: ["look:", image, "ok"],
       source: "a",
@@ -246,7 +292,15 @@ describe("a message with images", () => {
   });
 
   it("CM-17, CM-18: takes texts and images alone, and keeps them byte by byte", () => {
-    for (const part of [null, 5, {}, { data: 5 }, { data: "data:image/png;base64,AAAA" }, { data: "A" }, ["x"]]) {
+    for (const part of [
+      null,
+      5,
+      {},
+      { data: 5 },
+      { data: "data:image/png;base64,AAAA" },
+      { data: "A" },
+      ["x"],
+    ]) {
       expect(isLoaded("MultiModalMessage", { content: ["x", part] })).toBe(false);
     }
     fc.assert(
@@ -264,9 +318,9 @@ describe("a message with images", () => {
   it("knows what kind of image it holds", () => {
     const typeOf = (...bytes: (number | string)[]) =>
       imageMediaType({
-        data: Buffer.concat(bytes.map((part) => Buffer.from(typeof part === "string" ? part : [part]))).toString(
-          "base64",
-        ),
+        data: Buffer.concat(
+          bytes.map((part) => Buffer.from(typeof part === "string" ? part : [part])),
+        ).toString("base64"),
       });
     expect([
       typeOf(0x89, "PNG\r\n\u001A\n", "more than twelve bytes"),
@@ -311,7 +365,10 @@ describe("a structured message", () => {
     const error = 'the form "Note" is not registered';
     expect(parseMessage(dumped, new StructuredModels())).toEqual({ ok: false, error });
     expect(models().load({ ...dumped, type: "StructuredMessage[Other]" }, "Note").ok).toBe(false);
-    expect(models().load({ source: "a", content: {} })).toEqual({ ok: false, error: "type is missing" });
+    expect(models().load({ source: "a", content: {} })).toEqual({
+      ok: false,
+      error: "type is missing",
+    });
     expect(models().load({ source: "a", content: {} }, "Note")).toEqual({
       ok: false,
       error: "content: value must have required property 'text'",
@@ -346,7 +403,9 @@ describe("events", () => {
       { ...result, is_error: false },
       result,
     ];
-    const errors = made("ToolCallExecutionEvent", { content }).content.map(({ is_error }) => is_error);
+    const errors = made("ToolCallExecutionEvent", { content }).content.map(
+      ({ is_error }) => is_error,
+    );
     expect(errors).toEqual([null, true, false, null]);
   });
 
@@ -355,14 +414,19 @@ describe("events", () => {
     expect("content" in made("CodeExecutionEvent")).toBe(false);
     expect(made("CodeGenerationEvent", { code_blocks: [] }).code_blocks).toEqual([]);
     for (const name of ["CodeExecutionEvent", "CodeGenerationEvent"] as const) {
-      for (const field of Object.keys(least[name])) expect(isLoaded(name, { [field]: undefined })).toBe(false);
+      for (const field of Object.keys(least[name])) {
+        expect(isLoaded(name, { [field]: undefined })).toBe(false);
+      }
     }
   });
 
   it("CM-28: memories have any type, text or an object", () => {
     const typesOf = (mime_type: string) =>
       made("MemoryQueryEvent", { content: [{ content: "x", mime_type }] }).content[0]?.mime_type;
-    expect([...memoryMimeTypes, "text/x-own"].map(typesOf)).toEqual([...memoryMimeTypes, "text/x-own"]);
+    expect([...memoryMimeTypes, "text/x-own"].map(typesOf)).toEqual([
+      ...memoryMimeTypes,
+      "text/x-own",
+    ]);
     const content = [
       { content: { a: 1 }, mime_type: "application/json", metadata: { id: 1 } },
       { content: image, mime_type: "image/*", metadata: null },

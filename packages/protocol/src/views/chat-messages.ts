@@ -17,12 +17,17 @@ const offset = "(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)";
 const leapSecond = "23:59:60(?:\\.\\d+)?(?:[Zz]|[+-]00:00)?";
 const Timestamp = Type.String({ pattern: `^${date}[Tt](?:${time}${offset}?|${leapSecond})$` });
 
-export const RequestUsage = Type.Object({ prompt_tokens: Type.Integer(), completion_tokens: Type.Integer() });
+export const RequestUsage = Type.Object({
+  prompt_tokens: Type.Integer(),
+  completion_tokens: Type.Integer(),
+});
 export type RequestUsage = Static<typeof RequestUsage>;
 
 /** Bytes of an image in base64, without a data-URL prefix. */
 export const Image = Type.Object({
-  data: Type.String({ pattern: "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" }),
+  data: Type.String({
+    pattern: "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+  }),
 });
 export type Image = Static<typeof Image>;
 
@@ -58,7 +63,9 @@ export const MemoryContent = Type.Object({
   content: Type.Union([Type.String(), Type.Record(Type.String(), Type.Unknown())]),
   /** One of {@link memoryMimeTypes}, or any other. */
   mime_type: Type.String(),
-  metadata: Type.Optional(Type.Union([Type.Record(Type.String(), Type.Unknown()), Type.Null()], { default: null })),
+  metadata: Type.Optional(
+    Type.Union([Type.Record(Type.String(), Type.Unknown()), Type.Null()], { default: null }),
+  ),
 });
 
 const TextsAndImages = Type.Array(Type.Union([Type.String(), Image]));
@@ -82,7 +89,12 @@ const FunctionExecutionResultMessage = Type.Object({
 });
 
 /** A message of a model's context. In a list each has to name its type. */
-export const LlmMessage = Type.Union([SystemMessage, UserMessage, AssistantMessage, FunctionExecutionResultMessage]);
+export const LlmMessage = Type.Union([
+  SystemMessage,
+  UserMessage,
+  AssistantMessage,
+  FunctionExecutionResultMessage,
+]);
 
 /** What every message and event has. */
 const common = {
@@ -102,7 +114,11 @@ const retryAttempt = Type.Integer();
 /** The schemas of the messages that agents exchange; `StructuredMessage` is apart. */
 export const chatMessageSchemas = {
   TextMessage: Type.Object({ ...textFields, type: typeOf("TextMessage") }),
-  MultiModalMessage: Type.Object({ ...common, content: TextsAndImages, type: typeOf("MultiModalMessage") }),
+  MultiModalMessage: Type.Object({
+    ...common,
+    content: TextsAndImages,
+    type: typeOf("MultiModalMessage"),
+  }),
   StopMessage: Type.Object({ ...textFields, type: typeOf("StopMessage") }),
   ToolCallSummaryMessage: Type.Object({ ...textFields, type: typeOf("ToolCallSummaryMessage") }),
   HandoffMessage: Type.Object({
@@ -126,14 +142,21 @@ export const agentEventSchemas = {
     content: Type.Array(FunctionExecutionResult),
     type: typeOf("ToolCallExecutionEvent"),
   }),
-  MemoryQueryEvent: Type.Object({ ...common, content: Type.Array(MemoryContent), type: typeOf("MemoryQueryEvent") }),
+  MemoryQueryEvent: Type.Object({
+    ...common,
+    content: Type.Array(MemoryContent),
+    type: typeOf("MemoryQueryEvent"),
+  }),
   UserInputRequestedEvent: Type.Object({
     ...common,
     request_id: Type.String(),
     content: Type.Optional(Type.Literal("", { default: "" })),
     type: typeOf("UserInputRequestedEvent"),
   }),
-  ModelClientStreamingChunkEvent: Type.Object({ ...textFields, type: typeOf("ModelClientStreamingChunkEvent") }),
+  ModelClientStreamingChunkEvent: Type.Object({
+    ...textFields,
+    type: typeOf("ModelClientStreamingChunkEvent"),
+  }),
   ThoughtEvent: Type.Object({ ...textFields, type: typeOf("ThoughtEvent") }),
   SelectSpeakerEvent: Type.Object({
     ...common,
@@ -163,7 +186,9 @@ export const StructuredMessage = Type.Object({
   /** Text with `{field}` for a field of the content; null: the content as JSON. */
   format_string: Type.Optional(Type.Union([Type.String(), Type.Null()], { default: null })),
   type: Type.Optional(
-    Type.Unsafe<`StructuredMessage[${string}]`>(Type.String({ pattern: "^StructuredMessage\\[.+\\]$" })),
+    Type.Unsafe<`StructuredMessage[${string}]`>(
+      Type.String({ pattern: "^StructuredMessage\\[.+\\]$" }),
+    ),
   ),
 });
 
@@ -183,7 +208,9 @@ type Complete<T> = T extends readonly (infer E)[]
 
 /** What a class of messages takes: fields with a default may be absent. */
 export type FieldsOf<N extends MessageType> = Static<(typeof schemas)[N]>;
-export type MessageOf<N extends MessageType> = { [K in MessageType]: Complete<Static<(typeof schemas)[K]>> }[N];
+export type MessageOf<N extends MessageType> = {
+  [K in MessageType]: Complete<Static<(typeof schemas)[K]>>;
+}[N];
 export type MessageType = keyof typeof schemas;
 
 export type TextMessage = MessageOf<"TextMessage">;
@@ -253,7 +280,9 @@ export function parseAgentEvent(data: unknown): ParseResult<AgentEvent> {
 function parseOneOf(known: object, data: unknown): ParseResult<ChatMessage | AgentEvent> {
   const type = typeIn(data);
   if (type === undefined) return { ok: false, error: "type is missing" };
-  if (typeof type !== "string" || !Object.hasOwn(known, type)) return { ok: false, error: unknownType(type) };
+  if (typeof type !== "string" || !Object.hasOwn(known, type)) {
+    return { ok: false, error: unknownType(type) };
+  }
   return loadMessage(type as MessageType, data); // one of the known
 }
 
@@ -270,10 +299,16 @@ function completed(schema: TSchema, value: unknown): unknown {
   const { anyOf, items, properties, default: initial } = schema as Shape; // the keywords that say where values are
   if (value === undefined) return structuredClone(initial);
   if (anyOf !== undefined) return completed(branchOf(anyOf, value), value);
-  if (Array.isArray(value) && items !== undefined) return value.map((item) => completed(items, item));
-  if (properties === undefined || typeof value !== "object" || value === null) return structuredClone(value);
+  if (Array.isArray(value) && items !== undefined) {
+    return value.map((item) => completed(items, item));
+  }
+  if (properties === undefined || typeof value !== "object" || value === null) {
+    return structuredClone(value);
+  }
   const given = value as Record<string, unknown>; // an object
-  return Object.fromEntries(Object.entries(properties).map(([name, field]) => [name, completed(field, given[name])]));
+  return Object.fromEntries(
+    Object.entries(properties).map(([name, field]) => [name, completed(field, given[name])]),
+  );
 }
 
 interface Shape extends TSchema {
@@ -291,7 +326,8 @@ function branchOf(branches: readonly Shape[], value: unknown): Shape {
   if (typeof value !== "object" || value === null) return plain;
   const type = typeIn(value);
   const named = branches.find(
-    ({ properties }) => properties?.["type"]?.const !== undefined && properties["type"].const === type,
+    ({ properties }) =>
+      properties?.["type"]?.const !== undefined && properties["type"].const === type,
   );
   return named ?? branches.find(({ properties }) => properties !== undefined) ?? plain;
 }
@@ -309,34 +345,59 @@ const parseStructured = parserOf(StructuredMessage);
 
 /** The forms of structured messages, by name: only those of known forms can be read. */
 export class StructuredModels {
-  readonly #models = new Map<string, { fields: string[]; check: (data: unknown) => ParseResult<unknown> }>();
+  readonly #models = new Map<
+    string,
+    { fields: string[]; check: (data: unknown) => ParseResult<unknown> }
+  >();
 
   /** Adds a form: a JSON Schema of an object. Throws when the name is taken or it is no such schema. */
   register(name: string, schema: Readonly<Record<string, unknown>>): void {
-    if (this.#models.has(name)) throw new MessageError(`the form ${JSON.stringify(name)} is registered already`);
-    if (schema["type"] !== "object") throw new MessageError(`the form ${JSON.stringify(name)} must be of type object`);
-    this.#models.set(name, { fields: Object.keys(schema["properties"] ?? {}), check: compileJsonSchema(schema) });
+    if (this.#models.has(name)) {
+      throw new MessageError(`the form ${JSON.stringify(name)} is registered already`);
+    }
+    if (schema["type"] !== "object") {
+      throw new MessageError(`the form ${JSON.stringify(name)} must be of type object`);
+    }
+    this.#models.set(name, {
+      fields: Object.keys(schema["properties"] ?? {}),
+      check: compileJsonSchema(schema),
+    });
   }
 
   /** Reads a structured message. Without a `type` it is one of the form `name`. */
-  load(data: unknown, name?: string, clock: Pick<Clock, "now"> = systemClock): ParseResult<StructuredMessage> {
+  load(
+    data: unknown,
+    name?: string,
+    clock: Pick<Clock, "now"> = systemClock,
+  ): ParseResult<StructuredMessage> {
     const parsed = parseStructured(data);
     if (!parsed.ok) return parsed;
     const named = structuredName.exec(parsed.value.type ?? "")?.[1] ?? name;
     if (named === undefined) return { ok: false, error: "type is missing" };
-    if (name !== undefined && named !== name) return { ok: false, error: `type must be StructuredMessage[${name}]` };
+    if (name !== undefined && named !== name) {
+      return { ok: false, error: `type must be StructuredMessage[${name}]` };
+    }
     const model = this.#models.get(named);
-    if (model === undefined) return { ok: false, error: `the form ${JSON.stringify(named)} is not registered` };
+    if (model === undefined) {
+      return { ok: false, error: `the form ${JSON.stringify(named)} is not registered` };
+    }
     const checked = model.check(parsed.value.content);
     if (!checked.ok) return { ok: false, error: `content: ${checked.error}` };
     const content = inOrder(parsed.value.content, model.fields);
-    const whole = completed(StructuredMessage, { ...parsed.value, content, type: `StructuredMessage[${named}]` });
+    const whole = completed(StructuredMessage, {
+      ...parsed.value,
+      content,
+      type: `StructuredMessage[${named}]`,
+    });
     return { ok: true, value: dated(whole, clock) as StructuredMessage }; // of its schema
   }
 }
 
 /** The fields in the order of their declaration, then those that are not declared. */
-function inOrder(content: Readonly<Record<string, unknown>>, fields: readonly string[]): Record<string, unknown> {
+function inOrder(
+  content: Readonly<Record<string, unknown>>,
+  fields: readonly string[],
+): Record<string, unknown> {
   const declared = fields.filter((field) => Object.hasOwn(content, field));
   return Object.fromEntries(
     [...new Set([...declared, ...Object.keys(content)])].map((field) => [field, content[field]]),

@@ -1,5 +1,11 @@
 import { imageTypeOf } from "../stored-image.ts";
-import type { AnyMessage, ChatMessage, Image, StructuredMessage, UserMessage } from "./chat-messages.ts";
+import type {
+  AnyMessage,
+  ChatMessage,
+  Image,
+  StructuredMessage,
+  UserMessage,
+} from "./chat-messages.ts";
 import { MessageError } from "./message-error.ts";
 
 // Messages as text for people and for models. It imports only the detection of image types, so that it runs anywhere.
@@ -11,7 +17,9 @@ export function toText(message: AnyMessage, { iterm = false }: { iterm?: boolean
   if (isStructured(message)) return structuredText(message);
   switch (message.type) {
     case "MultiModalMessage":
-      return message.content.map((part) => (typeof part === "string" ? part : shownImage(part, iterm))).join("\n");
+      return message.content
+        .map((part) => (typeof part === "string" ? part : shownImage(part, iterm)))
+        .join("\n");
     case "CodeExecutionEvent":
       return message.result.output;
     case "UserInputRequestedEvent":
@@ -45,7 +53,9 @@ export function toModelText(
 /** The message as a whole message to a model: always of a user, also when an agent sent it. */
 export function toModelMessage(message: Conversational): UserMessage {
   const { source } = message;
-  if (isStructured(message)) return { content: JSON.stringify(message.content), source, type: "UserMessage" };
+  if (isStructured(message)) {
+    return { content: JSON.stringify(message.content), source, type: "UserMessage" };
+  }
   return { content: structuredClone(message.content), source, type: "UserMessage" };
 }
 
@@ -62,7 +72,9 @@ function filled(format: string, content: Readonly<Record<string, unknown>>): str
   return format.replaceAll(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (found, field: string | undefined) => {
     if (found === "{{" || found === "}}") return found.slice(1);
     if (field === undefined) throw new MessageError(`a lone ${found} in the format of a message`);
-    if (!Object.hasOwn(content, field)) throw new MessageError(`a format names an unknown field: ${field}`);
+    if (!Object.hasOwn(content, field)) {
+      throw new MessageError(`a format names an unknown field: ${field}`);
+    }
     const value = content[field];
     return typeof value === "string" ? value : JSON.stringify(value);
   });

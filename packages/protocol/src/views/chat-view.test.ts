@@ -7,10 +7,21 @@ import { MessageView, runMessages } from "./chat-view.ts";
 import { problemsOf } from "./conformance.fixture.ts";
 import { textMessageOutput } from "./item-helpers.ts";
 import { runItems } from "./item-view.ts";
-import { cutAt, finalOf, plannedRun, recordsOf, textOfStep, type PlannedRun } from "./run.fixture.ts";
+import {
+  cutAt,
+  finalOf,
+  plannedRun,
+  recordsOf,
+  textOfStep,
+  type PlannedRun,
+} from "./run.fixture.ts";
 
 const run = { runId: "api.s-1", sessionId: "s", agent: "main", startedAtMs: 1_000 };
-const person: PersonMessage = { source: "Ann", parts: [{ type: "text", text: "hello" }], atMs: 500 };
+const person: PersonMessage = {
+  source: "Ann",
+  parts: [{ type: "text", text: "hello" }],
+  atMs: 500,
+};
 
 const start = (turnNumber = 1): EngineEvent => ({
   type: "turn_start",
@@ -20,7 +31,13 @@ const start = (turnNumber = 1): EngineEvent => ({
 });
 const use = { inputTokens: 10, outputTokens: 2, cacheReadTokens: 3, cacheCreationTokens: 4 };
 const stepUsage = { prompt_tokens: 17, completion_tokens: 2 };
-const ended = (turnNumber = 1): EngineEvent => ({ type: "turn_end", turnNumber, ...use, costUsd: 0, maxTokens: 9 });
+const ended = (turnNumber = 1): EngineEvent => ({
+  type: "turn_end",
+  turnNumber,
+  ...use,
+  costUsd: 0,
+  maxTokens: 9,
+});
 const done = (reason = "", more: object = {}): EngineEvent => ({
   type: "done",
   totalInputTokens: 0,
@@ -35,7 +52,12 @@ const text = (words: string): EngineEvent[] => [
   { type: "text_delta", text: words },
   { type: "text", text: words },
 ];
-const called = (id: string, toolName: string, input: Record<string, unknown> = {}, more: object = {}): EngineEvent => ({
+const called = (
+  id: string,
+  toolName: string,
+  input: Record<string, unknown> = {},
+  more: object = {},
+): EngineEvent => ({
   type: "tool_use",
   id,
   toolName,
@@ -54,7 +76,13 @@ const result = (id: string, toolName: string, output: string, more: object = {})
 });
 
 function recordsOfEvents(events: readonly EngineEvent[]): EventRecord[] {
-  return events.map((event, index) => ({ seq: index + 1, runId: run.runId, event, atMs: 1_000 + index, person }));
+  return events.map((event, index) => ({
+    seq: index + 1,
+    runId: run.runId,
+    event,
+    atMs: 1_000 + index,
+    person,
+  }));
 }
 
 /** The messages that come after the person's. */
@@ -62,7 +90,8 @@ function shown(...events: EngineEvent[]): AnyMessage[] {
   return runMessages(run, recordsOfEvents(events)).slice(1);
 }
 
-const brief = (messages: readonly AnyMessage[]) => messages.map((message) => [message.type, toText(message)]);
+const brief = (messages: readonly AnyMessage[]) =>
+  messages.map((message) => [message.type, toText(message)]);
 const typesOf = (messages: readonly AnyMessage[]) => messages.map(({ type }) => type);
 
 /** What the published schema of its class, and our own reader, have against a message. */
@@ -71,12 +100,18 @@ function problems(message: AnyMessage): string[] {
   registry.register("Note", { type: "object" });
   const parsed = parseMessage(JSON.parse(JSON.stringify(message)), registry);
   expect(parsed).toEqual({ ok: true, value: message });
-  return problemsOf(message.type.startsWith("StructuredMessage") ? "StructuredMessage" : message.type, message);
+  return problemsOf(
+    message.type.startsWith("StructuredMessage") ? "StructuredMessage" : message.type,
+    message,
+  );
 }
 
 describe("the messages of a run", () => {
   it("begin with what the person said, and end with the answer", () => {
-    const [said, ...rest] = runMessages(run, recordsOfEvents([start(), ...text("hi"), ended(), done()]));
+    const [said, ...rest] = runMessages(
+      run,
+      recordsOfEvents([start(), ...text("hi"), ended(), done()]),
+    );
     expect(said).toStrictEqual({
       source: "Ann",
       models_usage: null,
@@ -139,15 +174,34 @@ describe("the messages of a run", () => {
       called("c2", "run_python", { code: "print(1)" }),
       called("c3", "ask_person"),
       called("c4", "research", { task: "t" }, { helper: "researcher" }),
-      { type: "permission_request", id: "p1", toolName: "run_python", input: {}, message: "may I?", toolCallId: "c2" },
-      { type: "input_requested", requestId: "q1", callId: "c3", question: "which?", choices: [], expiresAtMs: 5 },
+      {
+        type: "permission_request",
+        id: "p1",
+        toolName: "run_python",
+        input: {},
+        message: "may I?",
+        toolCallId: "c2",
+      },
+      {
+        type: "input_requested",
+        requestId: "q1",
+        callId: "c3",
+        question: "which?",
+        choices: [],
+        expiresAtMs: 5,
+      },
       result("c4", "research", "found"),
       result("c2", "run_python", "1\n", { result: { exitCode: 3, stdout: "1\n" } }),
       result("c1", "weather", "sunny"),
       result("c3", "ask_person", '{"answer":"this"}', { isError: true }),
       ended(),
       start(2),
-      called("c5", "transfer_to_writer", { reason: "a text" }, { handoff: "writer", step: { calls: 1, ...use } }),
+      called(
+        "c5",
+        "transfer_to_writer",
+        { reason: "a text" },
+        { handoff: "writer", step: { calls: 1, ...use } },
+      ),
       result("c5", "transfer_to_writer", "Transferred to writer."),
       ended(2),
       { type: "agent_changed", from: "main", to: "writer", reason: "handoff", callId: "c5" },
@@ -183,7 +237,10 @@ describe("the messages of a run", () => {
       ],
       ["CodeExecutionEvent", "1\n"],
       ["ToolCallSummaryMessage", "found"],
-      ["ToolCallRequestEvent", '[{"id":"c5","arguments":"{\\"reason\\":\\"a text\\"}","name":"transfer_to_writer"}]'],
+      [
+        "ToolCallRequestEvent",
+        '[{"id":"c5","arguments":"{\\"reason\\":\\"a text\\"}","name":"transfer_to_writer"}]',
+      ],
       [
         "ToolCallExecutionEvent",
         '[{"content":"Transferred to writer.","name":"transfer_to_writer","call_id":"c5","is_error":false}]',
@@ -197,12 +254,16 @@ describe("the messages of a run", () => {
     ]);
     expect(messages.flatMap(problems)).toEqual([]);
     const found = (type: string) => messages.filter((message) => message.type === type);
-    expect(found("UserInputRequestedEvent").map((message) => "request_id" in message && message.request_id)).toEqual([
-      "p1",
-      "q1",
-    ]);
+    expect(
+      found("UserInputRequestedEvent").map(
+        (message) => "request_id" in message && message.request_id,
+      ),
+    ).toEqual(["p1", "q1"]);
     expect(found("ToolCallSummaryMessage")[0]?.source).toBe("researcher");
-    expect(found("CodeExecutionEvent")[0]).toMatchObject({ retry_attempt: 0, result: { exit_code: 3 } });
+    expect(found("CodeExecutionEvent")[0]).toMatchObject({
+      retry_attempt: 0,
+      result: { exit_code: 3 },
+    });
     const [handoff] = found("HandoffMessage");
     expect(handoff).toMatchObject({ source: "main", target: "writer" });
     expect(handoff?.type === "HandoffMessage" && handoff.context.map(({ type }) => type)).toEqual([
@@ -221,9 +282,17 @@ describe("the messages of a run", () => {
       result(`c${index}`, "weather", `${index}`),
       ended(index + 1),
     ]).flat();
-    const change: EngineEvent = { type: "agent_changed", from: "main", to: "b", reason: "handoff", callId: "" };
+    const change: EngineEvent = {
+      type: "agent_changed",
+      from: "main",
+      to: "b",
+      reason: "handoff",
+      callId: "",
+    };
     const context = (...events: EngineEvent[]) =>
-      shown(...steps, ...events).flatMap((message) => ("context" in message ? [message.context] : []))[0] ?? [];
+      shown(...steps, ...events).flatMap((message) =>
+        "context" in message ? [message.context] : [],
+      )[0] ?? [];
     expect(context(change)).toHaveLength(20);
     expect(context({ ...change, context: "last" })).toEqual([]);
   });
@@ -237,16 +306,25 @@ describe("the messages of a run", () => {
     ];
     const attempts = (...events: EngineEvent[]) =>
       shown(...events).flatMap((message) =>
-        message.type === "CodeExecutionEvent" ? [[message.retry_attempt, message.result.exit_code]] : [],
+        message.type === "CodeExecutionEvent"
+          ? [[message.retry_attempt, message.result.exit_code]]
+          : [],
       );
-    expect(attempts(...attempt(1, 3), ...attempt(2, 3), ...attempt(3, 0), ...attempt(4, 0))).toEqual([
+    expect(
+      attempts(...attempt(1, 3), ...attempt(2, 3), ...attempt(3, 0), ...attempt(4, 0)),
+    ).toEqual([
       [0, 3],
       [1, 3],
       [2, 0],
       [0, 0],
     ]);
     const cut = '{"exitCode":4,"stdout":"1\\n2 [90 of 99 characters are left out here] 3"}';
-    const long = [start(), called("c", "run_shell", { command: "x" }), result("c", "run_shell", cut), ended()];
+    const long = [
+      start(),
+      called("c", "run_shell", { command: "x" }),
+      result("c", "run_shell", cut),
+      ended(),
+    ];
     expect(attempts(...long)).toEqual([[0, 4]]);
     const between = [start(2), called("w", "weather"), result("w", "weather", ""), ended(2)];
     expect(attempts(...attempt(1, 3), ...between, ...attempt(3, 0))).toEqual([
@@ -254,7 +332,9 @@ describe("the messages of a run", () => {
       [0, 0],
     ]);
     const refused = result("c1", "run_shell", "permission_denied: no", { isError: true });
-    expect(attempts(start(), called("c1", "run_shell", { command: "ls" }), refused, ended())).toEqual([[0, 1]]);
+    expect(
+      attempts(start(), called("c1", "run_shell", { command: "ls" }), refused, ended()),
+    ).toEqual([[0, 1]]);
   });
 
   it("fence code so that it stays whole", () => {
@@ -292,7 +372,13 @@ describe("the messages of a run", () => {
       type: "TextMessage",
       content: "no",
     });
-    const looked = [start(), ...text("let me look"), called("c", "weather"), result("c", "weather", ""), ended()];
+    const looked = [
+      start(),
+      ...text("let me look"),
+      called("c", "weather"),
+      result("c", "weather", ""),
+      ended(),
+    ];
     expect(typesOf(shown(...looked, done("max_turns_reached"))).slice(-2)).toEqual([
       "ToolCallExecutionEvent",
       "StopMessage",
@@ -300,7 +386,12 @@ describe("the messages of a run", () => {
   });
 
   it("say that an attempt was not the first, and nothing of a restart", () => {
-    const restart: EngineEvent = { type: "step_restarted", turnNumber: 1, model: "m", reason: "crash" };
+    const restart: EngineEvent = {
+      type: "step_restarted",
+      turnNumber: 1,
+      model: "m",
+      reason: "crash",
+    };
     const messages = shown(start(), ...text("half"), restart, ...text("whole"), ended(), done());
     expect(messages.map(({ type, metadata }) => [type, metadata["attempt"]])).toEqual([
       ["ModelClientStreamingChunkEvent", undefined],
@@ -319,24 +410,31 @@ describe("the messages of a run", () => {
 });
 
 describe("the messages of any run", () => {
-  const told = (planned: PlannedRun): EventRecord[] => recordsOf(planned).map((record) => ({ ...record, person }));
-  const messagesOf = (planned: PlannedRun, records = told(planned)) => runMessages(planned.facts, records);
+  const told = (planned: PlannedRun): EventRecord[] =>
+    recordsOf(planned).map((record) => ({ ...record, person }));
+  const messagesOf = (planned: PlannedRun, records = told(planned)) =>
+    runMessages(planned.facts, records);
 
   it("CM-1, CM-39, CM-43: fit their schemas and are the same for every follower, wherever it was cut off", () => {
     fc.assert(
-      fc.property(plannedRun, fc.array(fc.nat(), { maxLength: 5 }), fc.nat(60), (planned, cuts, seen) => {
-        const records = told(planned);
-        const messages = messagesOf(planned);
-        expect(messages.flatMap(problems)).toEqual([]);
-        expect(messagesOf(planned, cutAt(records, cuts))).toEqual(messages);
-        // One from the middle has seen what is up to a position.
-        const isNew = ({ metadata }: AnyMessage) => Number(metadata["seq"]) > seen;
-        const view = new MessageView(planned.facts);
-        const later = records.flatMap((record) => view.push(record)).filter(isNew);
-        expect(later).toEqual(messages.filter(isNew));
-        const positions = messages.map(({ metadata }) => Number(metadata["seq"]));
-        expect(positions).toEqual(positions.toSorted((left, right) => left - right));
-      }),
+      fc.property(
+        plannedRun,
+        fc.array(fc.nat(), { maxLength: 5 }),
+        fc.nat(60),
+        (planned, cuts, seen) => {
+          const records = told(planned);
+          const messages = messagesOf(planned);
+          expect(messages.flatMap(problems)).toEqual([]);
+          expect(messagesOf(planned, cutAt(records, cuts))).toEqual(messages);
+          // One from the middle has seen what is up to a position.
+          const isNew = ({ metadata }: AnyMessage) => Number(metadata["seq"]) > seen;
+          const view = new MessageView(planned.facts);
+          const later = records.flatMap((record) => view.push(record)).filter(isNew);
+          expect(later).toEqual(messages.filter(isNew));
+          const positions = messages.map(({ metadata }) => Number(metadata["seq"]));
+          expect(positions).toEqual(positions.toSorted((left, right) => left - right));
+        },
+      ),
     );
   });
 
@@ -348,13 +446,21 @@ describe("the messages of any run", () => {
         for (const message of messagesOf(planned).slice(1)) {
           const attempt = message.metadata["attempt"] ?? "1";
           if (message.type === "ModelClientStreamingChunkEvent") {
-            chunks = { attempt, text: (chunks.attempt === attempt ? chunks.text : "") + message.content };
+            chunks = {
+              attempt,
+              text: (chunks.attempt === attempt ? chunks.text : "") + message.content,
+            };
           } else if (message.type === "TextMessage") {
             expect(message.content).toBe(chunks.attempt === attempt ? chunks.text : "");
             chunks = { attempt: "", text: "" };
-          } else if (message.type === "ToolCallRequestEvent" || message.type === "CodeGenerationEvent") {
+          } else if (
+            message.type === "ToolCallRequestEvent" ||
+            message.type === "CodeGenerationEvent"
+          ) {
             chunks = { attempt: "", text: "" };
-          } else if (message.type === "ThoughtEvent" && message.content === chunks.text) thoughts += 1;
+          } else if (message.type === "ThoughtEvent" && message.content === chunks.text) {
+            thoughts += 1;
+          }
         }
         expect(thoughts).toBeGreaterThanOrEqual(
           planned.steps.filter((step) => step.calls.length > 0 && textOfStep(step) !== "").length,
@@ -370,7 +476,9 @@ describe("the messages of any run", () => {
         const sum = (numbers: number[]) => numbers.reduce((total, one) => total + one, 0);
         const count = planned.steps.length;
         // The version before has not stored what caches served.
-        expect(sum(usages.map(({ prompt_tokens }) => prompt_tokens))).toBe((planned.former ? 10 : 15) * count);
+        expect(sum(usages.map(({ prompt_tokens }) => prompt_tokens))).toBe(
+          (planned.former ? 10 : 15) * count,
+        );
         expect(sum(usages.map(({ completion_tokens }) => completion_tokens))).toBe(5 * count);
       }),
     );
@@ -387,14 +495,20 @@ describe("the messages of any run", () => {
         const code = planned.steps.flatMap(({ calls }) =>
           calls.flatMap(({ id, kind }) => (kind === "code" ? [id] : [])),
         );
-        const wanted = items.flatMap(({ rawItem }) => (rawItem.type === "function_call" ? [rawItem.call_id] : []));
+        const wanted = items.flatMap(({ rawItem }) =>
+          rawItem.type === "function_call" ? [rawItem.call_id] : [],
+        );
         expect(asked).toEqual(wanted.filter((id) => !code.includes(id)));
-        const last = messages.findLast((message, index) => index > 0 && message.type === "TextMessage");
+        const last = messages.findLast(
+          (message, index) => index > 0 && message.type === "TextMessage",
+        );
         const lastTexts = items.flatMap((item) =>
           item.type === "message_output_item" ? [textMessageOutput(item)] : [],
         );
         const isAnswer =
-          planned.ending !== "error" && planned.ending !== "refusal" && (planned.steps.at(-1)?.calls.length ?? 0) === 0;
+          planned.ending !== "error" &&
+          planned.ending !== "refusal" &&
+          (planned.steps.at(-1)?.calls.length ?? 0) === 0;
         if (isAnswer && last !== undefined && finalOf(planned) !== "") {
           expect(toText(last)).toBe(finalOf(planned));
           expect(lastTexts.join("").endsWith(toText(last))).toBe(true);

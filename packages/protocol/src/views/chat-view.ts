@@ -1,6 +1,13 @@
 import type { UserPart } from "../content.ts";
 import { hasJoined, type EventRecord, type PersonMessage } from "../event.ts";
-import type { AnyMessage, ChatMessage, FunctionCall, LlmMessage, MessageOf, RequestUsage } from "./chat-messages.ts";
+import type {
+  AnyMessage,
+  ChatMessage,
+  FunctionCall,
+  LlmMessage,
+  MessageOf,
+  RequestUsage,
+} from "./chat-messages.ts";
 import { toModelMessage } from "./chat-texts.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 import { EngineView, type RunFacts } from "./engine-view.ts";
@@ -76,7 +83,8 @@ export class MessageView {
     const record = this.#events.push(stored);
     if (record === undefined) return [];
     // Versions before did not store what the person said, nor does a run that was cancelled before it began.
-    const first = this.#begun || this.#person === undefined ? [] : [this.#said(record, this.#person)];
+    const first =
+      this.#begun || this.#person === undefined ? [] : [this.#said(record, this.#person)];
     this.#begun = true;
     const { event } = record;
     // The calls of a step come together: another event says that there are no more.
@@ -106,13 +114,17 @@ export class MessageView {
         return [];
       case "text_delta":
         this.#openText += event.text;
-        return [{ ...this.#common(record), content: event.text, type: "ModelClientStreamingChunkEvent" }];
+        return [
+          { ...this.#common(record), content: event.text, type: "ModelClientStreamingChunkEvent" },
+        ];
       case "text":
         this.#text += event.text;
         this.#openText = "";
         return [];
       case "thinking":
-        return event.text === "" ? [] : [{ ...this.#common(record), content: event.text, type: "ThoughtEvent" }];
+        return event.text === ""
+          ? []
+          : [{ ...this.#common(record), content: event.text, type: "ThoughtEvent" }];
       case "tool_use":
         return this.#called(record, event);
       case "tool_result":
@@ -188,14 +200,25 @@ export class MessageView {
     this.#requested = true;
     const thought = this.#text === "" ? null : this.#text;
     const all = this.#calls.map(({ use }) => functionCallOf(use));
-    this.#conversation.push({ content: all, thought, source: record.agent, type: "AssistantMessage" });
+    this.#conversation.push({
+      content: all,
+      thought,
+      source: record.agent,
+      type: "AssistantMessage",
+    });
     const calls = this.#calls.filter(({ use }) => languages[use.toolName] === undefined);
     const code = this.#calls.filter(({ use }) => languages[use.toolName] !== undefined);
     const content = calls.map(({ use }) => functionCallOf(use));
     const messages: AnyMessage[] = [];
-    if (thought !== null) messages.push({ ...this.#common(record), content: thought, type: "ThoughtEvent" });
+    if (thought !== null) {
+      messages.push({ ...this.#common(record), content: thought, type: "ThoughtEvent" });
+    }
     if (calls.length > 0) {
-      messages.push({ ...this.#common(record, this.#takeUsage()), content, type: "ToolCallRequestEvent" });
+      messages.push({
+        ...this.#common(record, this.#takeUsage()),
+        content,
+        type: "ToolCallRequestEvent",
+      });
     }
     messages.push(...code.map((call) => this.#generated(record, call)));
     this.#attempt = 1;
@@ -235,11 +258,26 @@ export class MessageView {
     return [
       ...(content.length === 0
         ? []
-        : [{ ...this.#common(record, this.#takeUsage()), content, type: "ToolCallExecutionEvent" as const }]),
-      ...calls.flatMap((call) => (languages[call.use.toolName] === undefined ? [] : [this.#executed(record, call)])),
+        : [
+            {
+              ...this.#common(record, this.#takeUsage()),
+              content,
+              type: "ToolCallExecutionEvent" as const,
+            },
+          ]),
+      ...calls.flatMap((call) =>
+        languages[call.use.toolName] === undefined ? [] : [this.#executed(record, call)],
+      ),
       ...calls.flatMap(({ use: { helper: source }, result }) => {
         if (source === undefined || result === undefined || result.isError) return [];
-        return [{ ...this.#common(record), source, content: result.output, type: "ToolCallSummaryMessage" as const }];
+        return [
+          {
+            ...this.#common(record),
+            source,
+            content: result.output,
+            type: "ToolCallSummaryMessage" as const,
+          },
+        ];
       }),
     ];
   }
@@ -264,12 +302,16 @@ export class MessageView {
 
   /** A step has used this. The vendors' caches count as prompt. */
   #used(
-    use: Pick<RunEventOf<"turn_end">, "inputTokens" | "outputTokens" | "cacheReadTokens" | "cacheCreationTokens">,
+    use: Pick<
+      RunEventOf<"turn_end">,
+      "inputTokens" | "outputTokens" | "cacheReadTokens" | "cacheCreationTokens"
+    >,
   ): void {
     const { prompt_tokens = 0, completion_tokens = 0 } = this.#untold ?? {};
     this.#stepIsTold = true;
     this.#untold = {
-      prompt_tokens: prompt_tokens + use.inputTokens + use.cacheReadTokens + use.cacheCreationTokens,
+      prompt_tokens:
+        prompt_tokens + use.inputTokens + use.cacheReadTokens + use.cacheCreationTokens,
       completion_tokens: completion_tokens + use.outputTokens,
     };
   }
@@ -287,17 +329,31 @@ export class MessageView {
 
   #textMessage(record: Place): ChatMessage {
     const content = this.#text + this.#openText;
-    const message = { ...this.#common(record, this.#takeUsage()), content, type: "TextMessage" } as const;
+    const message = {
+      ...this.#common(record, this.#takeUsage()),
+      content,
+      type: "TextMessage",
+    } as const;
     this.#answerWaits = false;
     this.#text = "";
     this.#openText = "";
     this.#attempt = 1;
-    this.#conversation.push({ content, thought: null, source: record.agent, type: "AssistantMessage" });
+    this.#conversation.push({
+      content,
+      thought: null,
+      source: record.agent,
+      type: "AssistantMessage",
+    });
     return message;
   }
 
-  #changed(record: RunRecord, { from, to, reason, callId, context }: RunEventOf<"agent_changed">): AnyMessage[] {
-    if (reason === "selected") return [{ ...this.#common(record), content: [to], type: "SelectSpeakerEvent" }];
+  #changed(
+    record: RunRecord,
+    { from, to, reason, callId, context }: RunEventOf<"agent_changed">,
+  ): AnyMessage[] {
+    if (reason === "selected") {
+      return [{ ...this.#common(record), content: [to], type: "SelectSpeakerEvent" }];
+    }
     if (reason !== "handoff") return [];
     return [
       {
@@ -305,13 +361,17 @@ export class MessageView {
         source: from,
         content: this.#reasons.get(callId) ?? "",
         target: to,
-        context: context === "last" ? [] : structuredClone(this.#conversation.slice(-contextLength)),
+        context:
+          context === "last" ? [] : structuredClone(this.#conversation.slice(-contextLength)),
         type: "HandoffMessage",
       },
     ];
   }
 
-  #remembered(record: RunRecord, { items }: RunEventOf<"memory_query">): MessageOf<"MemoryQueryEvent"> {
+  #remembered(
+    record: RunRecord,
+    { items }: RunEventOf<"memory_query">,
+  ): MessageOf<"MemoryQueryEvent"> {
     const content = items.map(({ id, text, owner }) => ({
       content: text,
       mime_type: "text/plain",
@@ -321,7 +381,12 @@ export class MessageView {
   }
 
   #asked(record: RunRecord, id: string): MessageOf<"UserInputRequestedEvent"> {
-    return { ...this.#common(record), request_id: id, content: "", type: "UserInputRequestedEvent" };
+    return {
+      ...this.#common(record),
+      request_id: id,
+      content: "",
+      type: "UserInputRequestedEvent",
+    };
   }
 
   #done(record: RunRecord, event: RunEventOf<"done">): AnyMessage[] {
@@ -335,7 +400,11 @@ export class MessageView {
     if (!isAnswer) return stop();
     if (isObject(output) && outputName !== undefined) {
       this.#answerWaits = false;
-      const common = { ...this.#common(record, this.#takeUsage()), content: output, format_string: outputFormat };
+      const common = {
+        ...this.#common(record, this.#takeUsage()),
+        content: output,
+        format_string: outputFormat,
+      };
       return [{ ...common, type: `StructuredMessage[${outputName}]` }, ...stop()];
     }
     return [this.#textMessage(record), ...stop()];
@@ -361,7 +430,12 @@ function functionCallOf({ id, input, toolName }: RunEventOf<"tool_use">): Functi
 }
 
 function executionOf({ use, result }: Call) {
-  return { content: result?.output ?? "", name: use.toolName, call_id: use.id, is_error: result?.isError ?? null };
+  return {
+    content: result?.output ?? "",
+    name: use.toolName,
+    call_id: use.id,
+    is_error: result?.isError ?? null,
+  };
 }
 
 function reasonIn({ reason }: Record<string, unknown>): string {

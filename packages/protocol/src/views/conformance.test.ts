@@ -8,7 +8,9 @@ describe("the published schemas of chat messages", () => {
 
   it("judge: a text message with a source is one, without it is none", () => {
     expect(problemsOf("TextMessage", { source: "a", content: "b" })).toEqual([]);
-    expect(problemsOf("TextMessage", { content: "b" })).toEqual([" must have required property 'source'"]);
+    expect(problemsOf("TextMessage", { content: "b" })).toEqual([
+      " must have required property 'source'",
+    ]);
     const dated = { source: "a", content: "b", created_at: "2025-05-23T10:00:00" };
     expect(problemsOf("TextMessage", dated)).toEqual(['/created_at must match format "date-time"']);
   });

@@ -32,7 +32,9 @@ const StepCalls = Type.Object({
 const McpOrigin = Type.Object({
   server: Type.String(),
   tools: Type.Optional(
-    Type.Array(Type.Object({ name: Type.String(), description: Type.String(), inputSchema: JsonObject })),
+    Type.Array(
+      Type.Object({ name: Type.String(), description: Type.String(), inputSchema: JsonObject }),
+    ),
   ),
 });
 
@@ -169,7 +171,11 @@ export const eventSchemas = {
     outputTokens: count,
     costUsd: usd,
   }),
-  slash_command: Type.Object({ type: Type.Literal("slash_command"), name: Type.String(), args: Type.String() }),
+  slash_command: Type.Object({
+    type: Type.Literal("slash_command"),
+    name: Type.String(),
+    args: Type.String(),
+  }),
   warning: Type.Object({
     type: Type.Literal("warning"),
     code: Type.String(),
@@ -239,7 +245,9 @@ export const eventSchemas = {
   memory_query: Type.Object({
     type: Type.Literal("memory_query"),
     query: Type.String(),
-    items: Type.Array(Type.Object({ id: Type.String(), text: Type.String(), owner: Type.Enum(["person", "chat"]) })),
+    items: Type.Array(
+      Type.Object({ id: Type.String(), text: Type.String(), owner: Type.Enum(["person", "chat"]) }),
+    ),
     automatic: Type.Boolean(),
   }),
 } as const satisfies Record<EngineEventType, TSchema>;
@@ -285,7 +293,9 @@ const parsers = new Map<string, Parser<unknown>>(
 export function parseRunEvent(data: unknown): ParseResult<RunEvent> {
   const type = typeof data === "object" && data !== null && "type" in data ? data.type : undefined;
   const parse = typeof type === "string" ? parsers.get(type) : undefined;
-  if (parse === undefined) return { ok: false, error: `there is no event of type ${JSON.stringify(type ?? null)}` };
+  if (parse === undefined) {
+    return { ok: false, error: `there is no event of type ${JSON.stringify(type ?? null)}` };
+  }
   return parse(data) as ParseResult<RunEvent>; // by the parser of its type
 }
 

@@ -1,7 +1,13 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { engineEventTypes, type EngineEvent, type EventRecord } from "../event.ts";
-import { eventSchemas, parseRunEvent, parseRunRecord, type RunEvent, type RunRecord } from "./engine-events.ts";
+import {
+  eventSchemas,
+  parseRunEvent,
+  parseRunRecord,
+  type RunEvent,
+  type RunRecord,
+} from "./engine-events.ts";
 import { engineRecords, EngineView, LiveText } from "./engine-view.ts";
 import { cutAt, finalOf, plannedRun, recordsOf } from "./run.fixture.ts";
 
@@ -15,7 +21,12 @@ function shown(...events: EngineEvent[]): RunEvent[] {
   return engineRecords(run, recordsOfEvents(...events)).map(({ event }) => event);
 }
 
-const start = { type: "turn_start", turnNumber: 1, model: "m1", contextWindowTokens: 1_000 } as const;
+const start = {
+  type: "turn_start",
+  turnNumber: 1,
+  model: "m1",
+  contextWindowTokens: 1_000,
+} as const;
 const result = {
   type: "tool_result",
   id: "c1",
@@ -37,18 +48,27 @@ const formerEnd = {
 describe("the schemas of events", () => {
   it("there is one for each type, and each accepts its own type alone", () => {
     expect(Object.keys(eventSchemas)).toEqual([...engineEventTypes]);
-    for (const [type, schema] of Object.entries(eventSchemas)) expect(schema.properties.type.const).toBe(type);
+    for (const [type, schema] of Object.entries(eventSchemas)) {
+      expect(schema.properties.type.const).toBe(type);
+    }
   });
 
   it("name an unknown type, and the field that is wrong", () => {
-    expect(parseRunEvent({ type: "telepathy" })).toEqual({ ok: false, error: 'there is no event of type "telepathy"' });
+    expect(parseRunEvent({ type: "telepathy" })).toEqual({
+      ok: false,
+      error: 'there is no event of type "telepathy"',
+    });
     expect(parseRunEvent(undefined).ok).toBe(false);
-    expect(parseRunEvent({ type: "text", text: 1 })).toEqual({ ok: false, error: "text must be string" });
+    expect(parseRunEvent({ type: "text", text: 1 })).toEqual({
+      ok: false,
+      error: "text must be string",
+    });
     const progress = { type: "tool_progress", id: "c", toolName: "t", progress: 1.5, detail: "" };
     expect(parseRunEvent(progress)).toEqual({ ok: false, error: "progress must be <= 1" });
-    expect(parseRunRecord({ seq: 0, runId: "r", agent: "a", atMs: 1, event: { type: "text", text: "" } }).ok).toBe(
-      false,
-    );
+    expect(
+      parseRunRecord({ seq: 0, runId: "r", agent: "a", atMs: 1, event: { type: "text", text: "" } })
+        .ok,
+    ).toBe(false);
   });
 
   it("are of events that the core takes, too", () => {
@@ -69,7 +89,13 @@ describe("the view of events", () => {
       final: "",
     } as const;
     const [record] = engineRecords(run, recordsOfEvents(start));
-    expect(record).toEqual({ seq: 1, runId: run.runId, agent: "default", atMs: 1_000, event: start });
+    expect(record).toEqual({
+      seq: 1,
+      runId: run.runId,
+      agent: "default",
+      atMs: 1_000,
+      event: start,
+    });
     expect(shown(start, formerEnd, done).slice(1)).toEqual([
       {
         ...formerEnd,
@@ -85,7 +111,13 @@ describe("the view of events", () => {
   });
 
   it("EE-11: sums up the steps where an error of the version before has no totals", () => {
-    const failure = { type: "error", message: "m", code: "internal_error", suggestion: "", retryable: false } as const;
+    const failure = {
+      type: "error",
+      message: "m",
+      code: "internal_error",
+      suggestion: "",
+      retryable: false,
+    } as const;
     const second = { ...formerEnd, turnNumber: 2, cacheReadTokens: 4, cacheCreationTokens: 1 };
     expect(shown(start, formerEnd, { ...start, turnNumber: 2 }, second, failure).at(-1)).toEqual({
       ...failure,
@@ -101,13 +133,20 @@ describe("the view of events", () => {
 
   it("EE-9: no step starts twice: a second start is a restart, like the warning of the version before", () => {
     const restart = { type: "step_restarted", turnNumber: 1, model: "m1", reason: "crash" };
-    const warning = { type: "warning", code: "answer_restarted", message: "m", detail: "crash" } as const;
+    const warning = {
+      type: "warning",
+      code: "answer_restarted",
+      message: "m",
+      detail: "crash",
+    } as const;
     expect(shown(start, start, warning)).toEqual([start, restart, restart]);
   });
 
   it("EE-6: a result that is published again, after a crash, comes once", () => {
     expect(
-      shown(result, { ...result, output: "again" }, { ...result, id: "c2" }).map((event) => "id" in event && event.id),
+      shown(result, { ...result, output: "again" }, { ...result, id: "c2" }).map(
+        (event) => "id" in event && event.id,
+      ),
     ).toEqual(["c1", "c2"]);
   });
 
@@ -130,10 +169,9 @@ describe("the view of events", () => {
       reason: "",
       final: "",
     } as const;
-    expect(shown(done, info, { type: "text", text: "late" }, done).map(({ type }) => type)).toEqual([
-      "done",
-      "session_info",
-    ]);
+    expect(shown(done, info, { type: "text", text: "late" }, done).map(({ type }) => type)).toEqual(
+      ["done", "session_info"],
+    );
   });
 
   it("EE-10: the vendors' raw usage is not shown, nor what a later version may tell", () => {
@@ -159,10 +197,23 @@ describe("the view of events", () => {
 
   it("EE-12: the code of a failed result is the one that its text begins with", () => {
     const codes = (...outputs: string[]) =>
-      shown(...outputs.map((output, index) => ({ ...result, id: `c${index}`, output, isError: output !== "ok" }))).map(
-        (event) => event.type === "tool_result" && event.code,
-      );
-    expect(codes("ok", "permission_denied: no", "tool_not_found: x", "mcp_connection_error: gone", "boom")).toEqual([
+      shown(
+        ...outputs.map((output, index) => ({
+          ...result,
+          id: `c${index}`,
+          output,
+          isError: output !== "ok",
+        })),
+      ).map((event) => event.type === "tool_result" && event.code);
+    expect(
+      codes(
+        "ok",
+        "permission_denied: no",
+        "tool_not_found: x",
+        "mcp_connection_error: gone",
+        "boom",
+      ),
+    ).toEqual([
       "",
       "permission_denied",
       "tool_not_found",
@@ -173,7 +224,12 @@ describe("the view of events", () => {
 
   it("EE-40, EE-41: the place of a large result is not shown, only a handle; a small one has neither", () => {
     const path = "res_0123456789abcdef";
-    const large = { ...result, truncated: true, storedPath: path, output: `head\n[read_result ${path}]` };
+    const large = {
+      ...result,
+      truncated: true,
+      storedPath: path,
+      output: `head\n[read_result ${path}]`,
+    };
     expect(shown(large)).toEqual([
       { ...large, storedPath: "", output: "head\n[read_result …]", code: "", handle: "result_1" },
     ]);
@@ -181,11 +237,22 @@ describe("the view of events", () => {
   });
 
   it("names the agent that answers, also where records do not", () => {
-    const change = { type: "agent_changed", from: "default", to: "writer", reason: "handoff", callId: "c1" } as const;
-    const agents = (records: EventRecord[]) => engineRecords(run, records).map(({ agent }) => agent);
+    const change = {
+      type: "agent_changed",
+      from: "default",
+      to: "writer",
+      reason: "handoff",
+      callId: "c1",
+    } as const;
+    const agents = (records: EventRecord[]) =>
+      engineRecords(run, records).map(({ agent }) => agent);
     const records = recordsOfEvents(start, change, { type: "text", text: "" });
     expect(agents(records)).toEqual(["default", "default", "writer"]);
-    expect(agents(records.map((record) => ({ ...record, agent: "critic" })))).toEqual(["critic", "critic", "critic"]);
+    expect(agents(records.map((record) => ({ ...record, agent: "critic" })))).toEqual([
+      "critic",
+      "critic",
+      "critic",
+    ]);
   });
 
   it("leaves out other runs and positions that it has seen", () => {
@@ -198,7 +265,9 @@ describe("the view of events", () => {
 
   it("keeps the run that a child works for", () => {
     const parentRunId = "api.s-0";
-    expect(engineRecords({ ...run, parentRunId }, recordsOfEvents(start))[0]?.parentRunId).toBe(parentRunId);
+    expect(engineRecords({ ...run, parentRunId }, recordsOfEvents(start))[0]?.parentRunId).toBe(
+      parentRunId,
+    );
     const stored = recordsOfEvents(start).map((record) => ({ ...record, parentRunId }));
     expect(engineRecords(run, stored)[0]?.parentRunId).toBe(parentRunId);
   });
@@ -210,7 +279,9 @@ describe("any run", () => {
       fc.property(plannedRun, fc.array(fc.nat(), { maxLength: 5 }), (planned, cuts) => {
         const records = recordsOf(planned);
         const whole = engineRecords(planned.facts, records);
-        for (const record of whole) expect(parseRunRecord(record)).toEqual({ ok: true, value: record });
+        for (const record of whole) {
+          expect(parseRunRecord(record)).toEqual({ ok: true, value: record });
+        }
         expect(engineRecords(planned.facts, cutAt(records, cuts))).toEqual(whole);
         expect(JSON.parse(JSON.stringify(whole))).toEqual(whole);
       }),
@@ -233,9 +304,15 @@ describe("any run", () => {
   it("EE-2, EE-9: ends once, at its end, with steps that are numbered without gaps", () => {
     fc.assert(
       fc.property(plannedRun, (planned) => {
-        const events = engineRecords(planned.facts, recordsOf(planned)).map(({ event }: RunRecord) => event);
-        expect(events.findIndex(({ type }) => type === "done" || type === "error")).toBe(events.length - 1);
-        const starts = events.flatMap((event) => (event.type === "turn_start" ? [event.turnNumber] : []));
+        const events = engineRecords(planned.facts, recordsOf(planned)).map(
+          ({ event }: RunRecord) => event,
+        );
+        expect(events.findIndex(({ type }) => type === "done" || type === "error")).toBe(
+          events.length - 1,
+        );
+        const starts = events.flatMap((event) =>
+          event.type === "turn_start" ? [event.turnNumber] : [],
+        );
         expect(starts).toEqual(planned.steps.map((_step, index) => index + 1));
       }),
     );

@@ -1,5 +1,11 @@
 import { resultCodeIn } from "../error.ts";
-import { engineEventTypes, isTerminal, type EngineEvent, type EventOf, type EventRecord } from "../event.ts";
+import {
+  engineEventTypes,
+  isTerminal,
+  type EngineEvent,
+  type EventOf,
+  type EventRecord,
+} from "../event.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 
 // From stored events to those that others read. No module is loaded but this one's neighbours, so that it runs anywhere.
@@ -49,7 +55,14 @@ export class EngineView {
   }
 
   /** The record that others read; undefined when this one is left out. */
-  push({ seq, runId, event, agent, atMs, parentRunId = this.#run.parentRunId }: EventRecord): RunRecord | undefined {
+  push({
+    seq,
+    runId,
+    event,
+    agent,
+    atMs,
+    parentRunId = this.#run.parentRunId,
+  }: EventRecord): RunRecord | undefined {
     if (runId !== this.#run.runId || seq <= this.#lastSeq) return undefined;
     this.#lastSeq = seq;
     if (this.#ended && event.type !== "session_info") return undefined;
@@ -125,7 +138,15 @@ export class EngineView {
     this.#totals.totalCacheReadTokens += cacheReadTokens;
     this.#totals.totalCacheCreationTokens += cacheCreationTokens;
     this.#totals.totalCostUsd += event.costUsd;
-    return { ...event, cacheReadTokens, cacheCreationTokens, model, responseId, attempts, estimated };
+    return {
+      ...event,
+      cacheReadTokens,
+      cacheCreationTokens,
+      model,
+      responseId,
+      attempts,
+      estimated,
+    };
   }
 
   #terminal(event: EventOf<"done" | "error">): RunEvent {

@@ -44,7 +44,9 @@ export function continuedInput(
   items: readonly RunItem[],
   responses: readonly Pick<ModelResponse, "output">[],
 ): InputItem[] {
-  const produced = responses.flatMap(({ output }) => output.map((raw) => ({ raw, text: JSON.stringify(raw) })));
+  const produced = responses.flatMap(({ output }) =>
+    output.map((raw) => ({ raw, text: JSON.stringify(raw) })),
+  );
   const list: unknown[] = [...input];
   let next = 0;
   for (const { rawItem } of items) {
@@ -60,7 +62,9 @@ export function continuedInput(
 }
 
 function inputCopy(raw: unknown): InputItem {
-  if (!isPlainObject(raw)) throw new AgentsError(`a raw item has to be a plain object, and is ${kindOf(raw)}`);
+  if (!isPlainObject(raw)) {
+    throw new AgentsError(`a raw item has to be a plain object, and is ${kindOf(raw)}`);
+  }
   return withoutAbsent(raw) as unknown as InputItem; // a copy of it
 }
 
@@ -86,7 +90,9 @@ function withoutAbsent(value: unknown): unknown {
 /** The item as it is stored and sent: JSON. A tool's value that is none becomes its string form. */
 export function dumpRunItem(item: RunItem): RunItem {
   const dumped = withoutAbsent({ ...item, output: undefined }) as RunItem; // the same item, copied
-  return item.type === "tool_call_output_item" ? ({ ...dumped, output: jsonValueOf(item.output) } as RunItem) : dumped;
+  return item.type === "tool_call_output_item"
+    ? ({ ...dumped, output: jsonValueOf(item.output) } as RunItem)
+    : dumped;
 }
 
 function jsonValueOf(value: unknown): unknown {
@@ -111,7 +117,9 @@ export function extractLastContent(item: OutputItem): string {
   if (last === undefined) return "";
   if (last.type === "output_text") return textOfPart(last);
   if (last.type === "refusal") return last.refusal;
-  throw new ModelBehaviorError(`a message ends with a part of an unexpected type: ${(last as { type: string }).type}`);
+  throw new ModelBehaviorError(
+    `a message ends with a part of an unexpected type: ${(last as { type: string }).type}`,
+  );
 }
 
 /** The text that a message ends with; null where it ends with something else, and for other items. */
@@ -133,28 +141,43 @@ export function inputToNewInputList(input: string | readonly InputItem[]): Input
 
 /** The texts of all messages among the items, joined. */
 export function textMessageOutputs(items: readonly RunItem[]): string {
-  return items.map((item) => (item.type === "message_output_item" ? textMessageOutput(item) : "")).join("");
+  return items
+    .map((item) => (item.type === "message_output_item" ? textMessageOutput(item) : ""))
+    .join("");
 }
 
 /** The text of a message, joined, without refusals. */
 export function textMessageOutput({ rawItem }: RunItemOf<"message_output_item">): string {
-  return rawItem.content.map((part) => (part.type === "output_text" ? textOfPart(part) : "")).join("");
+  return rawItem.content
+    .map((part) => (part.type === "output_text" ? textOfPart(part) : ""))
+    .join("");
 }
 
 /** The answer to a call: strings as they are, everything else as JSON. */
-export function toolCallOutputItem(call: Pick<FunctionCall, "call_id">, output: unknown): FunctionCallOutput {
+export function toolCallOutputItem(
+  call: Pick<FunctionCall, "call_id">,
+  output: unknown,
+): FunctionCallOutput {
   const text = typeof output === "string" ? output : (JSON.stringify(output) ?? "");
   return { call_id: call.call_id, output: text, type: "function_call_output" };
 }
 
 /** The item of what a model has produced; undefined for types that make none, and for items without their main fields. */
-export function runItemOf(raw: OutputItem, agent: string, isHandoff: (name: string) => boolean): RunItem | undefined {
+export function runItemOf(
+  raw: OutputItem,
+  agent: string,
+  isHandoff: (name: string) => boolean,
+): RunItem | undefined {
   if (!isKnownItem({ ...raw })) return undefined;
   if (raw.type === "message") return { type: "message_output_item", agent, rawItem: raw };
   if (raw.type === "reasoning") return { type: "reasoning_item", agent, rawItem: raw };
   if (raw.type === "mcp_list_tools") return { type: "mcp_list_tools_item", agent, rawItem: raw };
-  if (raw.type === "mcp_approval_request") return { type: "mcp_approval_request_item", agent, rawItem: raw };
-  if (raw.type === "function_call" && isHandoff(raw.name)) return { type: "handoff_call_item", agent, rawItem: raw };
+  if (raw.type === "mcp_approval_request") {
+    return { type: "mcp_approval_request_item", agent, rawItem: raw };
+  }
+  if (raw.type === "function_call" && isHandoff(raw.name)) {
+    return { type: "handoff_call_item", agent, rawItem: raw };
+  }
   return { type: "tool_call_item", agent, rawItem: raw };
 }
 

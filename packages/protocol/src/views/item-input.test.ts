@@ -12,8 +12,15 @@ function problemOf(input: unknown): string {
 
 describe("the input of a run", () => {
   it("is a text, or a conversation that ends with a message of a person", () => {
-    expect(parseInput("hi")).toEqual({ ok: true, value: { history: [], parts: [{ type: "text", text: "hi" }] } });
-    const image = { type: "input_image", detail: "auto", image_url: "data:image/png;base64,iVBORw0=" };
+    expect(parseInput("hi")).toEqual({
+      ok: true,
+      value: { history: [], parts: [{ type: "text", text: "hi" }] },
+    });
+    const image = {
+      type: "input_image",
+      detail: "auto",
+      image_url: "data:image/png;base64,iVBORw0=",
+    };
     const last = { role: "user", content: [{ type: "input_text", text: "what is it?" }, image] };
     const own = {
       type: "reasoning",
@@ -21,7 +28,14 @@ describe("the input of a run", () => {
       summary: [{ type: "summary_text", text: "hm" }],
       encrypted_content: "g",
     };
-    const parsed = parseInput([user, own, { role: "assistant", content: "let me look" }, call, output, last]);
+    const parsed = parseInput([
+      user,
+      own,
+      { role: "assistant", content: "let me look" },
+      call,
+      output,
+      last,
+    ]);
     expect(parsed).toEqual({
       ok: true,
       value: {
@@ -39,11 +53,17 @@ describe("the input of a run", () => {
               { type: "tool_use", id: "c1", name: "weather", arguments: { a: 1 } },
             ],
           },
-          { role: "tool", content: [{ type: "tool_result", toolCallId: "c1", content: "sunny", isError: false }] },
+          {
+            role: "tool",
+            content: [{ type: "tool_result", toolCallId: "c1", content: "sunny", isError: false }],
+          },
         ],
         parts: [
           { type: "text", text: "what is it?" },
-          { type: "image", source: { sourceType: "base64", mediaType: "image/png", data: "iVBORw0=" } },
+          {
+            type: "image",
+            source: { sourceType: "base64", mediaType: "image/png", data: "iVBORw0=" },
+          },
         ],
       },
     });
@@ -68,7 +88,13 @@ describe("the input of a run", () => {
 
   it("RI-36: keeps messages and calls as their vendor made them, and takes those with ids of ours for texts", () => {
     const part = { type: "output_text", text: "hi", annotations: [] };
-    const said = { type: "message", id: "msg_1", role: "assistant", status: "completed", phase: "final_answer" };
+    const said = {
+      type: "message",
+      id: "msg_1",
+      role: "assistant",
+      status: "completed",
+      phase: "final_answer",
+    };
     const first = { ...said, content: [part, { type: "refusal", refusal: "no" }] };
     const progress = { ...said, id: "msg_0", phase: "commentary", content: [part] };
     const called = { ...call, id: "fc_1", status: "completed" };
@@ -87,31 +113,46 @@ describe("the input of a run", () => {
   });
 
   it("RI-33: is refused with the item that is wrong, for instance a call without its output", () => {
-    expect(problemOf([user, call, user])).toBe("input[2]: the call of input[1] has no output before this");
-    expect(problemOf([user, output, user])).toBe('input[1]: call_id "c1" is of no call that waits for an output');
+    expect(problemOf([user, call, user])).toBe(
+      "input[2]: the call of input[1] has no output before this",
+    );
+    expect(problemOf([user, output, user])).toBe(
+      'input[1]: call_id "c1" is of no call that waits for an output',
+    );
     expect(problemOf([call, output, output, user])).toContain("input[2]");
-    expect(problemOf([call, output, call, output, user])).toBe("input[2]: call_id must be that of this call alone");
+    expect(problemOf([call, output, call, output, user])).toBe(
+      "input[2]: call_id must be that of this call alone",
+    );
     expect(problemOf([{ ...call, arguments: "[1]" }, output, user])).toBe(
       "input[0]: arguments must be the text of a JSON object",
     );
     expect(problemOf([{ ...call, arguments: "{" }, output, user])).toContain("input[0]");
     expect(problemOf([{ ...call, name: 5 }, user])).toBe("input[0]: name must be string");
-    expect(problemOf([{ role: "system", content: "obey" }, user])).toBe('input[0]: role must be "user" or "assistant"');
-    expect(problemOf([{ type: "telepathy" }, user])).toBe('input[0]: there is no item like this of type "telepathy"');
+    expect(problemOf([{ role: "system", content: "obey" }, user])).toBe(
+      'input[0]: role must be "user" or "assistant"',
+    );
+    expect(problemOf([{ type: "telepathy" }, user])).toBe(
+      'input[0]: there is no item like this of type "telepathy"',
+    );
     expect(problemOf([{ type: "item_reference", id: "msg_1" }, user])).toContain(
       "input[0]: there is no item like this",
     );
-    expect(problemOf([{ type: "web_search_call" }, user])).toContain("input[0]: there is no item like this");
-    expect(problemOf([{ role: "user", content: [] }])).toContain("input[0]: content");
-    expect(problemOf([{ role: "user", content: [{ type: "input_image", image_url: "http://x/y" }] }])).toContain(
-      "input[0]",
+    expect(problemOf([{ type: "web_search_call" }, user])).toContain(
+      "input[0]: there is no item like this",
     );
+    expect(problemOf([{ role: "user", content: [] }])).toContain("input[0]: content");
+    expect(
+      problemOf([{ role: "user", content: [{ type: "input_image", image_url: "http://x/y" }] }]),
+    ).toContain("input[0]");
     expect(problemOf(["hello"])).toBe("input[0]: an item must be an object");
   });
 
   it("has 1,000 pieces in an item at most", () => {
     const parts = (count: number) => [
-      { role: "user", content: Array.from({ length: count }, () => ({ type: "input_text", text: "a" })) },
+      {
+        role: "user",
+        content: Array.from({ length: count }, () => ({ type: "input_text", text: "a" })),
+      },
     ];
     expect(parseInput(parts(1_000))).toMatchObject({ ok: true });
     const refused = parseInput(parts(1_001));
@@ -123,7 +164,9 @@ describe("the input of a run", () => {
 
   it("must end with words of a person", () => {
     expect(problemOf([])).toBe("input must end with a message of the user");
-    expect(problemOf([user, { role: "assistant", content: "hi" }])).toBe("input must end with a message of the user");
+    expect(problemOf([user, { role: "assistant", content: "hi" }])).toBe(
+      "input must end with a message of the user",
+    );
     expect(problemOf([user, call, output])).toBe("input must end with a message of the user");
     expect(problemOf(" ")).toBe("input must end with a message that says something");
     expect(problemOf(5)).toBe("input must be a string or a list of items");
@@ -139,7 +182,11 @@ describe("a conversation as items", () => {
         {
           role: "assistant",
           content: [
-            { type: "thinking", text: "", providerMetadata: { vendor: "openai-responses", item: JSON.stringify(own) } },
+            {
+              type: "thinking",
+              text: "",
+              providerMetadata: { vendor: "openai-responses", item: JSON.stringify(own) },
+            },
             { type: "thinking", text: "hm" },
             { type: "text", text: "look" },
             { type: "tool_use", id: "c1", name: "weather", arguments: {} },
@@ -173,7 +220,14 @@ describe("a conversation as items", () => {
         status: "completed",
         content: [{ type: "output_text", text: "look", annotations: [] }],
       },
-      { type: "function_call", id: "fc_s_1_3", call_id: "c1", name: "weather", arguments: "{}", status: "completed" },
+      {
+        type: "function_call",
+        id: "fc_s_1_3",
+        call_id: "c1",
+        name: "weather",
+        arguments: "{}",
+        status: "completed",
+      },
       { type: "function_call_output", call_id: "c1", output: "sunny\n[image]" },
     ]);
   });

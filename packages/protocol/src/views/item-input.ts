@@ -25,7 +25,9 @@ import {
 const InputText = Type.Object({ type: Type.Literal("input_text"), text: Type.String() });
 const InputImage = Type.Object({
   type: Type.Literal("input_image"),
-  image_url: Type.String({ pattern: "^(https://|data:image/[a-z.+-]+;base64,[A-Za-z0-9+/]+={0,2}$)" }),
+  image_url: Type.String({
+    pattern: "^(https://|data:image/[a-z.+-]+;base64,[A-Za-z0-9+/]+={0,2}$)",
+  }),
 });
 
 const messageType = Type.Optional(Type.Literal("message"));
@@ -85,7 +87,9 @@ export interface ParsedInput {
  */
 export function parseInput(input: unknown): ParseResult<ParsedInput> {
   if (typeof input === "string") return inputOf([{ role: "user", content: input }]);
-  if (!Array.isArray(input)) return { ok: false, error: "input must be a string or a list of items" };
+  if (!Array.isArray(input)) {
+    return { ok: false, error: "input must be a string or a list of items" };
+  }
   return inputOf(input);
 }
 
@@ -122,11 +126,17 @@ class Conversation {
   }
 
   #addHosted(item: object, type: string): string | undefined {
-    if (!parseOther(item).ok && !isOfLaterType(item)) return `there is no item like this of type ${type}`;
+    if (!parseOther(item).ok && !isOfLaterType(item)) {
+      return `there is no item like this of type ${type}`;
+    }
     if (isOfOurs(item)) return undefined;
     const unanswered = this.#results.length > 0 ? this.#endRound() : undefined;
     if (unanswered !== undefined) return unanswered;
-    this.#said.push({ type: "thinking", text: "", providerMetadata: keptItem(item, JSON.parse(type) as string) });
+    this.#said.push({
+      type: "thinking",
+      text: "",
+      providerMetadata: keptItem(item, JSON.parse(type) as string),
+    });
     return undefined;
   }
 
@@ -199,8 +209,15 @@ class Conversation {
     const parsed = parseOutput(item);
     if (!parsed.ok) return parsed.error;
     const { call_id: id, output, status } = parsed.value;
-    if (!this.#open.delete(id)) return `call_id ${JSON.stringify(id)} is of no call that waits for an output`;
-    this.#results.push({ type: "tool_result", toolCallId: id, content: output, isError: status === "incomplete" });
+    if (!this.#open.delete(id)) {
+      return `call_id ${JSON.stringify(id)} is of no call that waits for an output`;
+    }
+    this.#results.push({
+      type: "tool_result",
+      toolCallId: id,
+      content: output,
+      isError: status === "incomplete",
+    });
     return undefined;
   }
 
@@ -220,7 +237,9 @@ function textPart(text: string): { type: "text"; text: string } {
   return { type: "text", text };
 }
 
-function userPart(part: { type: "input_text"; text: string } | { type: "input_image"; image_url: string }): UserPart {
+function userPart(
+  part: { type: "input_text"; text: string } | { type: "input_image"; image_url: string },
+): UserPart {
   if (part.type === "input_text") return textPart(part.text);
   const { image_url: url } = part;
   if (!url.startsWith("data:")) return { type: "image", source: { sourceType: "url", url } };
@@ -241,7 +260,9 @@ function vendorsMessage(item: object): AssistantPart | undefined {
   const parsed = parseMessage(item);
   if (!parsed.ok || !isMadeByVendor(item)) return undefined;
   const { content, phase } = parsed.value;
-  const text = content.map((part) => (part.type === "refusal" ? part.refusal : (part.text ?? ""))).join("");
+  const text = content
+    .map((part) => (part.type === "refusal" ? part.refusal : (part.text ?? "")))
+    .join("");
   if (phase === "commentary") return { type: "thinking", text, providerMetadata: keptItem(item) };
   const providerMetadata = keptMessage({ ...item }, text);
   return providerMetadata === undefined ? undefined : { type: "text", text, providerMetadata };
@@ -297,14 +318,19 @@ export function userItemOf(parts: readonly UserPart[]): EasyMessage {
       if (part.type === "text") return { type: "input_text", text: part.text };
       const url = part.type === "image" ? imageUrlOf(part) : undefined;
       if (url !== undefined) return { type: "input_image", detail: "auto", image_url: url };
-      return { type: "input_text", text: part.type === "file" ? `[file: ${part.name}]` : "[image]" };
+      return {
+        type: "input_text",
+        text: part.type === "file" ? `[file: ${part.name}]` : "[image]",
+      };
     }),
   };
 }
 
 function imageUrlOf({ source }: Extract<UserPart, { type: "image" }>): string | undefined {
   if (source.sourceType === "url") return source.url;
-  return source.sourceType === "base64" ? `data:${source.mediaType};base64,${source.data}` : undefined;
+  return source.sourceType === "base64"
+    ? `data:${source.mediaType};base64,${source.data}`
+    : undefined;
 }
 
 /** A conversation as run items, and messages of people as they can be given to a run. `first` is the number of the first. */
@@ -315,7 +341,9 @@ export function conversationRunItems(
   return history.flatMap((message, index): (RunItem | EasyMessage)[] => {
     if (message.role === "user") return [userItemOf(message.content)];
     const { agent = "default" } = message;
-    if (message.role === "tool") return message.content.map((part) => ({ ...resultRunItem(part), agent }));
+    if (message.role === "tool") {
+      return message.content.map((part) => ({ ...resultRunItem(part), agent }));
+    }
     return message.content.flatMap((part, at) => {
       const raw = saidItem(part, `${prefix}_${first + index}_${at}`);
       return runItemOf(raw, agent, () => false) ?? [];
@@ -364,5 +392,9 @@ function saidItem(part: AssistantPart, id: string): OutputItem {
     const content = [{ type: "output_text" as const, text: part.text, annotations: [] }];
     return { type: "message", id: `msg_${id}`, role: "assistant", status: "completed", content };
   }
-  return { type: "reasoning", id: `rs_${id}`, summary: [{ type: "summary_text", text: part.text }] };
+  return {
+    type: "reasoning",
+    id: `rs_${id}`,
+    summary: [{ type: "summary_text", text: part.text }],
+  };
 }

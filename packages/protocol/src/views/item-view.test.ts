@@ -5,10 +5,22 @@ import { textMessageOutput, textMessageOutputs } from "./item-helpers.ts";
 import { conversationItems, parseInput, userItemOf } from "./item-input.ts";
 import { ItemView, runItems, type RunResult } from "./item-view.ts";
 import { parseRunItem, type RunItem } from "./run-items.ts";
-import { cutAt, finalOf, plannedRun, recordsOf, textOfStep, type PlannedRun } from "./run.fixture.ts";
+import {
+  cutAt,
+  finalOf,
+  plannedRun,
+  recordsOf,
+  textOfStep,
+  type PlannedRun,
+} from "./run.fixture.ts";
 
 const run = { runId: "api.s-1", sessionId: "s", agent: "main", startedAtMs: 1_000 };
-const start: EngineEvent = { type: "turn_start", turnNumber: 1, model: "m", contextWindowTokens: 1_000 };
+const start: EngineEvent = {
+  type: "turn_start",
+  turnNumber: 1,
+  model: "m",
+  contextWindowTokens: 1_000,
+};
 const numbers = {
   inputTokens: 10,
   outputTokens: 2,
@@ -82,11 +94,17 @@ const typesOf = (items: readonly RunItem[]) => items.map(({ type }) => type);
 describe("the view of items", () => {
   it("RI-33: lists text, thinking, calls and outputs in order; a call and its output share call_id", () => {
     const thinking: EngineEvent = { type: "thinking", text: "hm" };
-    expect(shown(start, thinking, ...text("let me look"), use("c1"), result("c1"), ended())).toEqual([
+    expect(
+      shown(start, thinking, ...text("let me look"), use("c1"), result("c1"), ended()),
+    ).toEqual([
       {
         type: "reasoning_item",
         agent: "main",
-        rawItem: { type: "reasoning", id: "rs_api.s-1_2", summary: [{ type: "summary_text", text: "hm" }] },
+        rawItem: {
+          type: "reasoning",
+          id: "rs_api.s-1_2",
+          summary: [{ type: "summary_text", text: "hm" }],
+        },
       },
       {
         type: "message_output_item",
@@ -123,29 +141,59 @@ describe("the view of items", () => {
   it("says of an answer how it ended: whole, cut off at the limit, refused, broken off", () => {
     const end = (reason: string) => {
       const [item] = shown(start, ...text("words"), ended(), done(reason)) as [RunItem];
-      return item.type === "message_output_item" ? [item.rawItem.status, item.rawItem.content[0]?.type] : [];
+      return item.type === "message_output_item"
+        ? [item.rawItem.status, item.rawItem.content[0]?.type]
+        : [];
     };
     expect(["", "max_tokens", "refusal"].map(end)).toEqual([
       ["completed", "output_text"],
       ["incomplete", "output_text"],
       ["completed", "refusal"],
     ]);
-    const broken = shown(start, ...text("one"), { type: "text_delta", text: "tw" }, ended(), done("cancelled"));
+    const broken = shown(
+      start,
+      ...text("one"),
+      { type: "text_delta", text: "tw" },
+      ended(),
+      done("cancelled"),
+    );
     expect(textMessageOutputs(broken)).toBe("onetw");
-    expect(broken.map(({ rawItem }) => "status" in rawItem && rawItem.status)).toEqual(["incomplete", "incomplete"]);
+    expect(broken.map(({ rawItem }) => "status" in rawItem && rawItem.status)).toEqual([
+      "incomplete",
+      "incomplete",
+    ]);
   });
 
   it("makes no item of what a restart has made void, nor of a step that failed", () => {
-    const restart: EngineEvent = { type: "step_restarted", turnNumber: 1, model: "m", reason: "crash" };
+    const restart: EngineEvent = {
+      type: "step_restarted",
+      turnNumber: 1,
+      model: "m",
+      reason: "crash",
+    };
     expect(
-      textMessageOutputs(shown(start, ...text("half"), restart, ...text("whole"), ended(), done("", "whole"))),
+      textMessageOutputs(
+        shown(start, ...text("half"), restart, ...text("whole"), ended(), done("", "whole")),
+      ),
     ).toBe("whole");
-    const failed: EngineEvent = { type: "error", code: "api_overloaded", message: "", suggestion: "", retryable: true };
+    const failed: EngineEvent = {
+      type: "error",
+      code: "api_overloaded",
+      message: "",
+      suggestion: "",
+      retryable: true,
+    };
     expect(shown(start, ...text("half"), ended(), failed)).toEqual([]);
   });
 
   it("RI-30: a hand-over is a call and, once another agent answers, its output with both names", () => {
-    const change: EngineEvent = { type: "agent_changed", from: "main", to: "writer", reason: "handoff", callId: "c1" };
+    const change: EngineEvent = {
+      type: "agent_changed",
+      from: "main",
+      to: "writer",
+      reason: "handoff",
+      callId: "c1",
+    };
     const items = shown(
       start,
       use("c1", { handoff: "writer" }),
@@ -157,7 +205,11 @@ describe("the view of items", () => {
       ended(2),
       done("", "hi"),
     );
-    expect(typesOf(items)).toEqual(["handoff_call_item", "handoff_output_item", "message_output_item"]);
+    expect(typesOf(items)).toEqual([
+      "handoff_call_item",
+      "handoff_output_item",
+      "message_output_item",
+    ]);
     expect(items[1]).toMatchObject({
       agent: "main",
       sourceAgent: "main",
@@ -203,7 +255,10 @@ describe("the view of items", () => {
   });
 
   it("RI-34: a call of an MCP server shows its tools, the approval and what was decided", () => {
-    const mcp = { server: "files", tools: [{ name: "weather", description: "d", inputSchema: {} }] };
+    const mcp = {
+      server: "files",
+      tools: [{ name: "weather", description: "d", inputSchema: {} }],
+    };
     const asked: EngineEvent = {
       type: "permission_request",
       id: "p1",
@@ -231,14 +286,23 @@ describe("the view of items", () => {
   });
 
   it("RI-31: keeps the vendor's own items where they stood; those of unknown types only in the response", () => {
-    const search = { type: "web_search_call", id: "ws_1", status: "completed", action: { type: "search", query: "q" } };
+    const search = {
+      type: "web_search_call",
+      id: "ws_1",
+      status: "completed",
+      action: { type: "search", query: "q" },
+    };
     const odd = { type: "compaction", id: "cmp_1" };
     const own = { type: "reasoning", id: "rs_9", summary: [], encrypted_content: "gAAA" };
     const thinking: EngineEvent = { type: "thinking", text: "hm", vendorItem: own };
     const answer: EngineEvent = { type: "text", text: "found", vendorItems: [search] };
     const end = { ...ended(), vendorItems: [odd] } as EngineEvent; // as a later step of a vendor ends
     const { newItems, rawResponses } = resultOf(start, thinking, answer, end, done("", "found"));
-    expect(newItems.map(({ rawItem }) => "id" in rawItem && rawItem.id)).toEqual(["rs_9", "ws_1", "msg_api.s-1_3"]);
+    expect(newItems.map(({ rawItem }) => "id" in rawItem && rawItem.id)).toEqual([
+      "rs_9",
+      "ws_1",
+      "msg_api.s-1_3",
+    ]);
     expect(newItems[0]?.rawItem).toEqual(own);
     expect(rawResponses[0]?.output.map(({ type }) => type)).toEqual([
       "reasoning",
@@ -267,7 +331,14 @@ describe("the view of items", () => {
     };
     const waiting = resultOf(start, use("c1"), use("c2"), asked, question);
     expect(waiting.interruptions).toEqual([
-      { type: "approval", id: "p1", callId: "c1", toolName: "weather", input: { a: 1 }, message: "may I?" },
+      {
+        type: "approval",
+        id: "p1",
+        callId: "c1",
+        toolName: "weather",
+        input: { a: 1 },
+        message: "may I?",
+      },
       { type: "question", id: "q1", callId: "c2", message: "which?" },
     ]);
     expect(waiting.finalOutput).toBeNull();
@@ -377,12 +448,16 @@ describe("the items of any run", () => {
         });
         expect(texts.join("")).toBe(steps.map(textOfStep).join(""));
         expect(finalOutput).toBe(failed ? null : finalOf(planned));
-        const asked = newItems.flatMap(({ rawItem }) => (rawItem.type === "function_call" ? [rawItem.call_id] : []));
+        const asked = newItems.flatMap(({ rawItem }) =>
+          rawItem.type === "function_call" ? [rawItem.call_id] : [],
+        );
         expect(asked).toEqual(planned.steps.flatMap(({ calls }) => calls.map(({ id }) => id)));
         const seen = new Set<string>();
         for (const { rawItem } of newItems) {
           if (rawItem.type === "function_call") seen.add(rawItem.call_id);
-          if (rawItem.type === "function_call_output") expect(seen.delete(rawItem.call_id)).toBe(true);
+          if (rawItem.type === "function_call_output") {
+            expect(seen.delete(rawItem.call_id)).toBe(true);
+          }
         }
         expect(seen.size).toBe(0);
       }),
@@ -398,7 +473,9 @@ describe("the items of any run", () => {
         expect(usage.total_tokens).toBe(15 * count);
         const requests = planned.steps.reduce((sum, { broken }) => sum + broken.length + 1, 0);
         expect(usage.requests).toBe(planned.former ? count : requests);
-        expect(responseIds).toEqual(planned.steps.map((_step, index) => (planned.former ? null : `resp_${index}`)));
+        expect(responseIds).toEqual(
+          planned.steps.map((_step, index) => (planned.former ? null : `resp_${index}`)),
+        );
       }),
     );
   });
@@ -408,10 +485,16 @@ describe("the items of any run", () => {
       fc.property(plannedRun, (planned) => {
         const list = [...resultOfRun(planned).toInputList(), { role: "user", content: "and now?" }];
         const parsed = parseInput(list);
-        expect(parsed).toMatchObject({ ok: true, value: { parts: [{ type: "text", text: "and now?" }] } });
+        expect(parsed).toMatchObject({
+          ok: true,
+          value: { parts: [{ type: "text", text: "and now?" }] },
+        });
         if (!parsed.ok) return;
         const { history } = parsed.value;
-        const again = parseInput([...conversationItems(history, "x"), userItemOf(parsed.value.parts)]);
+        const again = parseInput([
+          ...conversationItems(history, "x"),
+          userItemOf(parsed.value.parts),
+        ]);
         expect(again).toEqual(parsed);
       }),
     );

@@ -1,7 +1,13 @@
 import { isTerminal, type EventRecord } from "../event.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 import { EngineView, type RunFacts } from "./engine-view.ts";
-import { addItemUsage, continuedInput, noItemUsage, runItemOf, toolCallOutputItem } from "./item-helpers.ts";
+import {
+  addItemUsage,
+  continuedInput,
+  noItemUsage,
+  runItemOf,
+  toolCallOutputItem,
+} from "./item-helpers.ts";
 import type {
   FunctionCall,
   InputItem,
@@ -148,7 +154,8 @@ export class ItemView {
     if (event?.type === "done") return event.reason === "cancelled" ? "cancelled" : "done";
     if (event !== undefined) return "error";
     if (!this.#begun) return "queued";
-    const isWaiting = this.#waiting.size > 0 && [...this.#calls.keys()].every((id) => this.#waiting.has(id));
+    const isWaiting =
+      this.#waiting.size > 0 && [...this.#calls.keys()].every((id) => this.#waiting.has(id));
     return isWaiting ? "waiting" : "running";
   }
 
@@ -200,7 +207,14 @@ export class ItemView {
   #keepBlock({ seq, agent }: RunRecord, event: RunEventOf<"text" | "thinking">): void {
     if (event.type === "text") this.#openText = "";
     const { type, text, vendorItem, vendorItems: before = [] } = event;
-    this.#blocks.push({ type, text, seq, agent, before, ...(vendorItem === undefined ? {} : { vendorItem }) });
+    this.#blocks.push({
+      type,
+      text,
+      seq,
+      agent,
+      before,
+      ...(vendorItem === undefined ? {} : { vendorItem }),
+    });
   }
 
   #forgetStep(): void {
@@ -222,7 +236,9 @@ export class ItemView {
     const items = blocks.flatMap((block) => {
       const before = this.#vendorItems(block);
       const own =
-        block.type === "thinking" ? this.#reasoning(block) : this.#message(block, block === lastText ? reason : "");
+        block.type === "thinking"
+          ? this.#reasoning(block)
+          : this.#message(block, block === lastText ? reason : "");
       const raw = vendorsOwn(block) ?? own;
       return [...before, ...this.#produced(raw, block.agent)];
     });
@@ -236,9 +252,17 @@ export class ItemView {
 
   #message({ text, seq }: Pick<Block, "text" | "seq">, reason: string): OutputItem {
     const part: OutputPart =
-      reason === "refusal" ? { type: "refusal", refusal: text } : { type: "output_text", text, annotations: [] };
+      reason === "refusal"
+        ? { type: "refusal", refusal: text }
+        : { type: "output_text", text, annotations: [] };
     const status = reason === "max_tokens" || reason === "cancelled" ? "incomplete" : "completed";
-    return { type: "message", id: this.#idOf("msg", seq), role: "assistant", status, content: [part] };
+    return {
+      type: "message",
+      id: this.#idOf("msg", seq),
+      role: "assistant",
+      status,
+      content: [part],
+    };
   }
 
   /** The same on every reading. */
@@ -257,8 +281,21 @@ export class ItemView {
   }
 
   #called({ seq, agent }: RunRecord, event: RunEventOf<"tool_use">): RunItem[] {
-    const { id: call_id, toolName: name, input, handoff, mcp, vendorItem, vendorItems: before = [] } = event;
-    const call = { type: "function_call", call_id, name, arguments: JSON.stringify(input) } as const;
+    const {
+      id: call_id,
+      toolName: name,
+      input,
+      handoff,
+      mcp,
+      vendorItem,
+      vendorItems: before = [],
+    } = event;
+    const call = {
+      type: "function_call",
+      call_id,
+      name,
+      arguments: JSON.stringify(input),
+    } as const;
     const own: FunctionCall = { id: this.#idOf("fc", seq), ...call, status: "completed" };
     const raw: FunctionCall = vendorItem === undefined ? own : { ...own, ...vendorItem, ...call };
     this.#calls.set(call_id, {
@@ -268,7 +305,9 @@ export class ItemView {
     });
     return [
       ...this.#vendorItems({ before, agent }),
-      ...(mcp?.tools === undefined ? [] : [this.#listedTools(mcp.server, mcp.tools, { seq, agent })]),
+      ...(mcp?.tools === undefined
+        ? []
+        : [this.#listedTools(mcp.server, mcp.tools, { seq, agent })]),
       ...this.#produced(raw, agent, handoff !== undefined),
     ];
   }
@@ -297,20 +336,38 @@ export class ItemView {
     this.#waiting.set(callId || id, { type: "approval", id, callId, toolName, input, message });
     const server = this.#calls.get(callId)?.mcp?.server;
     if (server === undefined) return [];
-    const rawItem = { type: "mcp_approval_request", id, server_label: server, name: toolName } as const;
-    return [{ type: "mcp_approval_request_item", agent, rawItem: { ...rawItem, arguments: JSON.stringify(input) } }];
+    const rawItem = {
+      type: "mcp_approval_request",
+      id,
+      server_label: server,
+      name: toolName,
+    } as const;
+    return [
+      {
+        type: "mcp_approval_request_item",
+        agent,
+        rawItem: { ...rawItem, arguments: JSON.stringify(input) },
+      },
+    ];
   }
 
   /** The open call that a request of the version before is about. */
   #callWith({ toolName, input }: RunEventOf<"permission_request">): string {
     const text = JSON.stringify(input);
-    const found = [...this.#calls].find(([, { raw }]) => raw.name === toolName && raw.arguments === text);
+    const found = [...this.#calls].find(
+      ([, { raw }]) => raw.name === toolName && raw.arguments === text,
+    );
     return found?.[0] ?? "";
   }
 
   #answered({ agent }: RunRecord, event: RunEventOf<"tool_result">): RunItem[] {
     const call = this.#calls.get(event.id);
-    const raw = call?.raw ?? { type: "function_call", call_id: event.id, name: event.toolName, arguments: "{}" };
+    const raw = call?.raw ?? {
+      type: "function_call",
+      call_id: event.id,
+      name: event.toolName,
+      arguments: "{}",
+    };
     this.#calls.delete(event.id);
     const decided = call?.mcp === undefined ? [] : this.#approvalDecided(event, agent);
     this.#waiting.delete(event.id);
@@ -327,7 +384,11 @@ export class ItemView {
     const asked = this.#waiting.get(id);
     if (asked?.type !== "approval") return [];
     const approve = code !== "permission_denied";
-    const rawItem = { type: "mcp_approval_response", approval_request_id: asked.id, approve } as const;
+    const rawItem = {
+      type: "mcp_approval_response",
+      approval_request_id: asked.id,
+      approve,
+    } as const;
     return [{ type: "mcp_approval_response_item", agent, rawItem }];
   }
 
@@ -338,7 +399,15 @@ export class ItemView {
     this.#handoff = undefined;
     if (change?.callId !== event.id) return [outputItem(raw, event, agent)];
     const rawItem = toolCallOutputItem(raw, event.output);
-    return [{ type: "handoff_output_item", agent, rawItem, sourceAgent: change.from, targetAgent: change.to }];
+    return [
+      {
+        type: "handoff_output_item",
+        agent,
+        rawItem,
+        sourceAgent: change.from,
+        targetAgent: change.to,
+      },
+    ];
   }
 
   /** The blocks still wait: how the run ends says what the last one is. */
@@ -362,7 +431,9 @@ export class ItemView {
     const items = this.#decided(event.reason);
     const broken = this.#openText;
     const isBroken = event.reason === "cancelled" && broken !== "";
-    const rest = isBroken ? this.#produced(this.#message({ text: broken, seq }, event.reason), agent) : [];
+    const rest = isBroken
+      ? this.#produced(this.#message({ text: broken, seq }, event.reason), agent)
+      : [];
     const { historyNote: text = "" } = event;
     const note = text === "" ? [] : this.#produced(this.#message({ text, seq }, ""), agent);
     this.#forgetStep();
@@ -379,13 +450,22 @@ function vendorsOwn({ vendorItem }: Block): OutputItem | undefined {
   return runItemOf(raw, "", () => false) === undefined ? undefined : raw;
 }
 
-function outputItem(raw: FunctionCall, { output, result, isError }: RunEventOf<"tool_result">, agent: string): RunItem {
+function outputItem(
+  raw: FunctionCall,
+  { output, result, isError }: RunEventOf<"tool_result">,
+  agent: string,
+): RunItem {
   const value = isError || result === undefined ? output : result;
   const rawItem = toolCallOutputItem(raw, output);
   if (isError) rawItem.status = "incomplete";
   return { type: "tool_call_output_item", agent, rawItem, output: value };
 }
 
-function errorOf({ code, message, suggestion, retryable }: RunEventOf<"error">): RunResult["error"] {
+function errorOf({
+  code,
+  message,
+  suggestion,
+  retryable,
+}: RunEventOf<"error">): RunResult["error"] {
   return { code, message, suggestion, retryable };
 }

@@ -39,7 +39,14 @@ export const RunRequest = Type.Object(
 export type RunRequest = Static<typeof RunRequest>;
 
 /** See `RunState` of item-view.ts; `waiting` is also for tools here. */
-const runStates: readonly RunState[] = ["queued", "running", "waiting", "done", "error", "cancelled"];
+const runStates: readonly RunState[] = [
+  "queued",
+  "running",
+  "waiting",
+  "done",
+  "error",
+  "cancelled",
+];
 
 /**
  * Answer to `GET /v1/runs/<id>`. Totals are those of the steps that have ended. `response_ids`, `interruptions` and
@@ -65,7 +72,12 @@ export const RunReport = Type.Object({
   reason: Type.String(),
   error: Type.Union([
     Type.Null(),
-    Type.Object({ code: Type.String(), message: Type.String(), suggestion: Type.String(), retryable: Type.Boolean() }),
+    Type.Object({
+      code: Type.String(),
+      message: Type.String(),
+      suggestion: Type.String(),
+      retryable: Type.Boolean(),
+    }),
   ]),
   /** Approvals that it waits for, as `GET /v1/approvals` shows them. */
   interruptions: Type.Array(Type.Union([ApiApproval, ApiQuestion])),
@@ -82,7 +94,11 @@ export const RunReport = Type.Object({
 export type RunReport = Static<typeof RunReport>;
 
 /** Answer to `POST /v1/runs` before the run has ended. */
-export const RunStarted = Type.Object({ run_id: Type.String(), session_id: Type.String(), trace_id: Type.String() });
+export const RunStarted = Type.Object({
+  run_id: Type.String(),
+  session_id: Type.String(),
+  trace_id: Type.String(),
+});
 
 /** Body of `POST /v1/sessions/<id>/commands`. */
 export const CommandRequest = Type.Object(

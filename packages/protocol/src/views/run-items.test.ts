@@ -42,7 +42,13 @@ function messageItem(...content: OutputPart[]): RunItemOf<"message_output_item">
   return { type: "message_output_item", agent: "main", rawItem: message(...content) };
 }
 
-const call: FunctionCall = { type: "function_call", id: "fc_1", call_id: "call_1", name: "weather", arguments: "{}" };
+const call: FunctionCall = {
+  type: "function_call",
+  id: "fc_1",
+  call_id: "call_1",
+  name: "weather",
+  arguments: "{}",
+};
 const output = { type: "function_call_output", call_id: "call_1", output: "sunny" } as const;
 
 const rawCalls: ToolCallRaw[] = [
@@ -58,7 +64,14 @@ const rawCalls: ToolCallRaw[] = [
   { type: "file_search_call", id: "f", queries: ["q"], status: "completed" },
   { type: "web_search_call", id: "w", status: "completed", action: { type: "search", query: "q" } },
   { type: "mcp_call", id: "m", server_label: "s", name: "n", arguments: "{}" },
-  { type: "code_interpreter_call", id: "i", code: "1", container_id: "c", outputs: null, status: "completed" },
+  {
+    type: "code_interpreter_call",
+    id: "i",
+    code: "1",
+    container_id: "c",
+    outputs: null,
+    status: "completed",
+  },
   { type: "image_generation_call", id: "g", result: null, status: "completed" },
   {
     type: "local_shell_call",
@@ -71,7 +84,11 @@ const rawCalls: ToolCallRaw[] = [
 
 const rawOutputs: ToolOutputRaw[] = [
   output,
-  { type: "computer_call_output", call_id: "c", output: { type: "computer_screenshot", image_url: "https://x/y.png" } },
+  {
+    type: "computer_call_output",
+    call_id: "c",
+    output: { type: "computer_screenshot", image_url: "https://x/y.png" },
+  },
   { type: "local_shell_call_output", id: "l", output: "done" },
 ];
 
@@ -86,17 +103,37 @@ const items: { [T in RunItem["type"]]: RunItemOf<T> } = {
     targetAgent: "writer",
   },
   tool_call_item: { type: "tool_call_item", agent: "main", rawItem: call },
-  tool_call_output_item: { type: "tool_call_output_item", agent: "main", rawItem: output, output: { t: 25 } },
-  reasoning_item: { type: "reasoning_item", agent: "main", rawItem: { type: "reasoning", id: "rs_1", summary: [] } },
+  tool_call_output_item: {
+    type: "tool_call_output_item",
+    agent: "main",
+    rawItem: output,
+    output: { t: 25 },
+  },
+  reasoning_item: {
+    type: "reasoning_item",
+    agent: "main",
+    rawItem: { type: "reasoning", id: "rs_1", summary: [] },
+  },
   mcp_list_tools_item: {
     type: "mcp_list_tools_item",
     agent: "main",
-    rawItem: { type: "mcp_list_tools", id: "l", server_label: "s", tools: [{ name: "n", input_schema: {} }] },
+    rawItem: {
+      type: "mcp_list_tools",
+      id: "l",
+      server_label: "s",
+      tools: [{ name: "n", input_schema: {} }],
+    },
   },
   mcp_approval_request_item: {
     type: "mcp_approval_request_item",
     agent: "main",
-    rawItem: { type: "mcp_approval_request", id: "a", server_label: "s", name: "n", arguments: "{}" },
+    rawItem: {
+      type: "mcp_approval_request",
+      id: "a",
+      server_label: "s",
+      name: "n",
+      arguments: "{}",
+    },
   },
   mcp_approval_response_item: {
     type: "mcp_approval_response_item",
@@ -124,8 +161,12 @@ describe("the items of a run", () => {
 
   it("RI-2: are distinguished by their type at compile time", () => {
     const narrowed = (item: RunItem) => {
-      if (item.type === "reasoning_item") expectTypeOf(item.rawItem.type).toEqualTypeOf<"reasoning">();
-      if (item.type === "handoff_output_item") expectTypeOf(item.targetAgent).toEqualTypeOf<string>();
+      if (item.type === "reasoning_item") {
+        expectTypeOf(item.rawItem.type).toEqualTypeOf<"reasoning">();
+      }
+      if (item.type === "handoff_output_item") {
+        expectTypeOf(item.targetAgent).toEqualTypeOf<string>();
+      }
       if (item.type === "tool_call_item") expectTypeOf(item.rawItem).toEqualTypeOf<ToolCallRaw>();
       return item.type === "handoff_call_item" ? item.rawItem.call_id : "";
     };
@@ -133,13 +174,19 @@ describe("the items of a run", () => {
   });
 
   it("RI-3: hold all eight kinds of calls", () => {
-    for (const rawItem of rawCalls) expect(parseRunItem({ type: "tool_call_item", agent: "a", rawItem }).ok).toBe(true);
-    expect(parseRunItem({ type: "tool_call_item", agent: "a", rawItem: { type: "telepathy_call" } }).ok).toBe(false);
+    for (const rawItem of rawCalls) {
+      expect(parseRunItem({ type: "tool_call_item", agent: "a", rawItem }).ok).toBe(true);
+    }
+    expect(
+      parseRunItem({ type: "tool_call_item", agent: "a", rawItem: { type: "telepathy_call" } }).ok,
+    ).toBe(false);
   });
 
   it("RI-4: hold all three kinds of outputs", () => {
     for (const rawItem of rawOutputs) {
-      expect(parseRunItem({ type: "tool_call_output_item", agent: "a", rawItem, output: null }).ok).toBe(true);
+      expect(
+        parseRunItem({ type: "tool_call_output_item", agent: "a", rawItem, output: null }).ok,
+      ).toBe(true);
     }
   });
 
@@ -150,7 +197,9 @@ describe("the items of a run", () => {
     });
     expect(parseRunItem({ type: "toString" }).ok).toBe(false);
     expect(parseRunItem(null).ok).toBe(false);
-    expect(parseRunItem({ ...items.reasoning_item, agent: undefined })).toMatchObject({ error: /agent/ });
+    expect(parseRunItem({ ...items.reasoning_item, agent: undefined })).toMatchObject({
+      error: /agent/,
+    });
   });
 
   it("RI-28: survive JSON, and every helper says the same of the copy", () => {
@@ -160,7 +209,9 @@ describe("the items of a run", () => {
       expect(parseRunItem(dumpRunItem(copy))).toEqual({ ok: true, value: item });
       expect(toInputItem(copy)).toEqual(toInputItem(item));
     }
-    const copy = JSON.parse(JSON.stringify(items.message_output_item)) as typeof items.message_output_item; // as above
+    const copy = JSON.parse(
+      JSON.stringify(items.message_output_item),
+    ) as typeof items.message_output_item; // as above
     expect(extractLastContent(copy.rawItem)).toBe("hi");
     expect(textMessageOutput(copy)).toBe("hi");
   });
@@ -171,7 +222,8 @@ describe("the items of a run", () => {
     const loop: Record<string, unknown> = {};
     loop["loop"] = loop;
     const dumped = (value: unknown) =>
-      (dumpRunItem({ ...items.tool_call_output_item, output: value }) as { output: unknown }).output;
+      (dumpRunItem({ ...items.tool_call_output_item, output: value }) as { output: unknown })
+        .output;
     expect([loop, 5n, undefined, new Date(0), { t: 1 }].map(dumped)).toEqual([
       "[object Object]",
       "5",
@@ -184,9 +236,15 @@ describe("the items of a run", () => {
   it("RI-30: are a hand-over for its calls, a tool call for any other", () => {
     const isHandoff = (name: string) => name.startsWith("transfer_to_");
     expect(runItemOf(call, "a", isHandoff)?.type).toBe("tool_call_item");
-    expect(runItemOf({ ...call, name: "transfer_to_b" }, "a", isHandoff)?.type).toBe("handoff_call_item");
-    for (const raw of rawCalls) expect(runItemOf(raw, "a", () => false)?.type).toBe("tool_call_item");
-    expect(runItemOf(items.mcp_list_tools_item.rawItem, "a", () => false)?.type).toBe("mcp_list_tools_item");
+    expect(runItemOf({ ...call, name: "transfer_to_b" }, "a", isHandoff)?.type).toBe(
+      "handoff_call_item",
+    );
+    for (const raw of rawCalls) {
+      expect(runItemOf(raw, "a", () => false)?.type).toBe("tool_call_item");
+    }
+    expect(runItemOf(items.mcp_list_tools_item.rawItem, "a", () => false)?.type).toBe(
+      "mcp_list_tools_item",
+    );
     expect(runItemOf(items.mcp_approval_request_item.rawItem, "a", () => false)?.type).toBe(
       "mcp_approval_request_item",
     );
@@ -213,11 +271,17 @@ describe("the items of a run", () => {
 
 describe("an item as input", () => {
   it("RI-5: a message keeps its id, role, status, type and parts", () => {
-    expect(toInputItem(messageItem(text("a"), refusal("no")))).toEqual(message(text("a"), refusal("no")));
+    expect(toInputItem(messageItem(text("a"), refusal("no")))).toEqual(
+      message(text("a"), refusal("no")),
+    );
   });
 
   it("RI-6: leaves out absent members at every depth and keeps nulls", () => {
-    const rawItem = { ...message(Object.assign(text("a"), { logprobs: undefined })), id: undefined, phase: null };
+    const rawItem = {
+      ...message(Object.assign(text("a"), { logprobs: undefined })),
+      id: undefined,
+      phase: null,
+    };
     const item = { type: "message_output_item", agent: "a", rawItem } as unknown as RunItem; // with what others set
     const { id: _id, ...rest } = message(text("a"));
     expect(toInputItem(item)).toStrictEqual({ ...rest, phase: null });
@@ -244,7 +308,9 @@ describe("an item as input", () => {
   });
 
   it("RI-34: an approval refers to its request", () => {
-    expect(toInputItem(items.mcp_approval_response_item)).toMatchObject({ approval_request_id: "a" });
+    expect(toInputItem(items.mcp_approval_response_item)).toMatchObject({
+      approval_request_id: "a",
+    });
   });
 });
 
@@ -286,7 +352,9 @@ describe("the helpers", () => {
   it("RI-22..24: join texts without separator, and skip everything else", () => {
     expect(textMessageOutput(messageItem(text("a"), refusal("no"), text("b"), odd))).toBe("ab");
     expect(textMessageOutput(messageItem(refusal("no")))).toBe("");
-    expect(textMessageOutputs([messageItem(text("a")), items.tool_call_item, messageItem(text("b"))])).toBe("ab");
+    expect(
+      textMessageOutputs([messageItem(text("a")), items.tool_call_item, messageItem(text("b"))]),
+    ).toBe("ab");
     expect(textMessageOutputs([])).toBe("");
   });
 

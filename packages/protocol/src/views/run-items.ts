@@ -71,7 +71,13 @@ export type FunctionCall = Static<typeof FunctionCall>;
 
 type Keys = string[] | null;
 type ComputerAction =
-  | { type: "click"; button: "left" | "right" | "wheel" | "back" | "forward"; x: number; y: number; keys?: Keys }
+  | {
+      type: "click";
+      button: "left" | "right" | "wheel" | "back" | "forward";
+      x: number;
+      y: number;
+      keys?: Keys;
+    }
   | { type: "double_click"; x: number; y: number; keys: Keys }
   | { type: "drag"; path: { x: number; y: number }[]; keys?: Keys }
   | { type: "keypress"; keys: string[] }
@@ -93,7 +99,9 @@ const ComputerCall = Type.Object({
   call_id: Type.String(),
   /** Later models list `actions` in its place. */
   action: Type.Optional(Type.Unsafe<ComputerAction>(anObject)),
-  pending_safety_checks: Type.Array(Type.Unsafe<SafetyCheck>(anObject), { maxItems: maxItemPieces }),
+  pending_safety_checks: Type.Array(Type.Unsafe<SafetyCheck>(anObject), {
+    maxItems: maxItemPieces,
+  }),
   status,
 });
 
@@ -110,7 +118,9 @@ const FileSearchCall = Type.Object({
   id: Type.String(),
   queries: Type.Array(Type.String(), { maxItems: maxItemPieces }),
   status: Type.Enum(["in_progress", "searching", "completed", "incomplete", "failed"]),
-  results: Type.Optional(Type.Unsafe<FoundText[] | null>(nullable(Type.Array(anObject, { maxItems: maxItemPieces })))),
+  results: Type.Optional(
+    Type.Unsafe<FoundText[] | null>(nullable(Type.Array(anObject, { maxItems: maxItemPieces }))),
+  ),
 });
 
 type WebAction =
@@ -142,7 +152,9 @@ const CodeInterpreterCall = Type.Object({
   id: Type.String(),
   code: Type.Unsafe<string | null>(nullable(Type.String())),
   container_id: Type.String(),
-  outputs: Type.Unsafe<CodeOutput[] | null>(nullable(Type.Array(anObject, { maxItems: maxItemPieces }))),
+  outputs: Type.Unsafe<CodeOutput[] | null>(
+    nullable(Type.Array(anObject, { maxItems: maxItemPieces })),
+  ),
   status: Type.Enum(["in_progress", "completed", "incomplete", "interpreting", "failed"]),
 });
 
@@ -191,7 +203,9 @@ interface Summary {
 export const Reasoning = Type.Object({
   type: Type.Literal("reasoning"),
   id: Type.String(),
-  summary: Type.Array(Type.Unsafe<Summary>(Type.Object({ text: Type.String() })), { maxItems: maxItemPieces }),
+  summary: Type.Array(Type.Unsafe<Summary>(Type.Object({ text: Type.String() })), {
+    maxItems: maxItemPieces,
+  }),
   encrypted_content: optionalText,
   status: optionalStatus,
 });
@@ -208,7 +222,9 @@ const McpListTools = Type.Object({
   type: Type.Literal("mcp_list_tools"),
   id: Type.String(),
   server_label: Type.String(),
-  tools: Type.Array(Type.Unsafe<ListedTool>(Type.Object({ name: Type.String() })), { maxItems: maxItemPieces }),
+  tools: Type.Array(Type.Unsafe<ListedTool>(Type.Object({ name: Type.String() })), {
+    maxItems: maxItemPieces,
+  }),
   error: optionalText,
 });
 
@@ -255,7 +271,11 @@ const LocalShellCallOutput = Type.Object({
   output: Type.String(),
 });
 
-export const ToolOutputRaw = Type.Union([FunctionCallOutput, ComputerCallOutput, LocalShellCallOutput]);
+export const ToolOutputRaw = Type.Union([
+  FunctionCallOutput,
+  ComputerCallOutput,
+  LocalShellCallOutput,
+]);
 export type ToolOutputRaw = Static<typeof ToolOutputRaw>;
 
 /** What a model has produced. Other types of the vendor are kept as they are. */
@@ -278,20 +298,35 @@ const InputImage = Type.Object({
 /** A message of a person, or in short form one of a model. */
 export const EasyMessage = Type.Object({
   role: Type.Enum(["user", "assistant"]),
-  content: Type.Union([Type.String(), Type.Array(Type.Union([InputText, InputImage]), { maxItems: maxItemPieces })]),
+  content: Type.Union([
+    Type.String(),
+    Type.Array(Type.Union([InputText, InputImage]), { maxItems: maxItemPieces }),
+  ]),
   type: Type.Optional(Type.Literal("message")),
 });
 export type EasyMessage = Static<typeof EasyMessage>;
 
 /** What is sent to a model. */
-export type InputItem = OutputItem | EasyMessage | ToolOutputRaw | Static<typeof McpApprovalResponse>;
+export type InputItem =
+  | OutputItem
+  | EasyMessage
+  | ToolOutputRaw
+  | Static<typeof McpApprovalResponse>;
 
 /** The name of the agent whose run produced the item. */
 const agent = Type.String();
 
 export const itemSchemas = {
-  message_output_item: Type.Object({ type: Type.Literal("message_output_item"), agent, rawItem: OutputMessage }),
-  handoff_call_item: Type.Object({ type: Type.Literal("handoff_call_item"), agent, rawItem: FunctionCall }),
+  message_output_item: Type.Object({
+    type: Type.Literal("message_output_item"),
+    agent,
+    rawItem: OutputMessage,
+  }),
+  handoff_call_item: Type.Object({
+    type: Type.Literal("handoff_call_item"),
+    agent,
+    rawItem: FunctionCall,
+  }),
   handoff_output_item: Type.Object({
     type: Type.Literal("handoff_output_item"),
     agent,
@@ -300,7 +335,11 @@ export const itemSchemas = {
     sourceAgent: Type.String(),
     targetAgent: Type.String(),
   }),
-  tool_call_item: Type.Object({ type: Type.Literal("tool_call_item"), agent, rawItem: ToolCallRaw }),
+  tool_call_item: Type.Object({
+    type: Type.Literal("tool_call_item"),
+    agent,
+    rawItem: ToolCallRaw,
+  }),
   tool_call_output_item: Type.Object({
     type: Type.Literal("tool_call_output_item"),
     agent,
@@ -309,7 +348,11 @@ export const itemSchemas = {
     output: Type.Unknown(),
   }),
   reasoning_item: Type.Object({ type: Type.Literal("reasoning_item"), agent, rawItem: Reasoning }),
-  mcp_list_tools_item: Type.Object({ type: Type.Literal("mcp_list_tools_item"), agent, rawItem: McpListTools }),
+  mcp_list_tools_item: Type.Object({
+    type: Type.Literal("mcp_list_tools_item"),
+    agent,
+    rawItem: McpListTools,
+  }),
   mcp_approval_request_item: Type.Object({
     type: Type.Literal("mcp_approval_request_item"),
     agent,
@@ -352,13 +395,21 @@ export const ModelResponse = Type.Object({
 });
 export type ModelResponse = Static<typeof ModelResponse>;
 
-const parsers = Object.fromEntries(Object.entries(itemSchemas).map(([type, schema]) => [type, parserOf(schema)]));
+const parsers = Object.fromEntries(
+  Object.entries(itemSchemas).map(([type, schema]) => [type, parserOf(schema)]),
+);
 
 /** Reads an item. An unknown type is an error that names it. */
 export function parseRunItem(data: unknown): ParseResult<RunItem> {
   const type = typeof data === "object" && data !== null && "type" in data ? data.type : undefined;
-  const parse = typeof type === "string" && Object.hasOwn(parsers, type) ? parsers[type] : undefined;
-  return parse?.(data) ?? { ok: false, error: `there is no item of type ${JSON.stringify(type ?? null)}` };
+  const parse =
+    typeof type === "string" && Object.hasOwn(parsers, type) ? parsers[type] : undefined;
+  return (
+    parse?.(data) ?? {
+      ok: false,
+      error: `there is no item of type ${JSON.stringify(type ?? null)}`,
+    }
+  );
 }
 
 export const parseModelResponse = parserOf(ModelResponse);

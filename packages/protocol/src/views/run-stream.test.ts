@@ -5,13 +5,29 @@ import { runMessages } from "./chat-view.ts";
 import { engineRecords } from "./engine-view.ts";
 import { runItems } from "./item-view.ts";
 import { plannedRun, recordsOf } from "./run.fixture.ts";
-import { parsePosition, RunStream, runViews, type Emission, type Position, type RunViewName } from "./run-stream.ts";
+import {
+  parsePosition,
+  RunStream,
+  runViews,
+  type Emission,
+  type Position,
+  type RunViewName,
+} from "./run-stream.ts";
 
 const person: PersonMessage = { source: "Ann", parts: [{ type: "text", text: "hello" }], atMs: 0 };
 
-function emissionsOf(view: RunViewName, records: readonly EventRecord[], after?: Position): Emission[] {
+function emissionsOf(
+  view: RunViewName,
+  records: readonly EventRecord[],
+  after?: Position,
+): Emission[] {
   const [first] = records.slice(1); // the one before is of another run
-  const run = { runId: first?.runId ?? "", sessionId: "s1", agent: "default", startedAtMs: 1_700_000_000_000 };
+  const run = {
+    runId: first?.runId ?? "",
+    sessionId: "s1",
+    agent: "default",
+    startedAtMs: 1_700_000_000_000,
+  };
   const stream = new RunStream(view, run, after);
   return records.flatMap((record) => stream.push(record));
 }

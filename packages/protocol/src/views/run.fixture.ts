@@ -58,7 +58,11 @@ const call = fc.record({
 
 const step = fc.record({
   broken: fc.array(
-    fc.record({ blocks, whole: fc.nat(3), reason: fc.constantFrom("crash", "stream_truncated", "api_overloaded") }),
+    fc.record({
+      blocks,
+      whole: fc.nat(3),
+      reason: fc.constantFrom("crash", "stream_truncated", "api_overloaded"),
+    }),
     { maxLength: 2 },
   ),
   blocks,
@@ -77,7 +81,16 @@ const names = {
 export const plannedRun: fc.Arbitrary<PlannedRun> = fc
   .record({
     steps: fc.array(step, { minLength: 1, maxLength: 4 }),
-    ending: fc.constantFrom<Ending>("", "", "", "max_tokens", "refusal", "cancelled", "error", "max_turns_reached"),
+    ending: fc.constantFrom<Ending>(
+      "",
+      "",
+      "",
+      "max_tokens",
+      "refusal",
+      "cancelled",
+      "error",
+      "max_turns_reached",
+    ),
     blocksAtOnce: fc.boolean(),
     former: fc.boolean(),
     child: fc.boolean(),
@@ -114,7 +127,10 @@ function told(
   const joined = blocksAtOnce ? said : joinedText(said);
   const ends: EngineEvent[] = joined.map(({ type, pieces }) => ({ type, text: pieces.join("") }));
   if (!blocksAtOnce) return [...said.flatMap(deltasOf), ...(whole >= said.length ? ends : [])];
-  return said.flatMap((one, index) => [...deltasOf(one), ...(index < whole ? ends.slice(index, index + 1) : [])]);
+  return said.flatMap((one, index) => [
+    ...deltasOf(one),
+    ...(index < whole ? ends.slice(index, index + 1) : []),
+  ]);
 }
 
 function deltasOf({ type, pieces }: Block): EngineEvent[] {
@@ -151,19 +167,36 @@ function eventsOf(run: PlannedRun): EngineEvent[] {
     const turnNumber = index + 1;
     events.push({ type: "turn_start", turnNumber, model: "m1", contextWindowTokens: 200_000 });
     for (const broken of planned.broken) {
-      events.push(...told(broken.blocks, { ...run, whole: Math.min(broken.whole, broken.blocks.length - 1) }));
+      events.push(
+        ...told(broken.blocks, { ...run, whole: Math.min(broken.whole, broken.blocks.length - 1) }),
+      );
       events.push({ type: "step_restarted", turnNumber, model: "m2", reason: broken.reason });
     }
     const isLast = turnNumber === steps.length;
     const isBrokenOff = isLast && (ending === "cancelled" || ending === "error");
-    events.push(...told(planned.blocks, { ...run, whole: isBrokenOff ? 0 : planned.blocks.length }));
+    events.push(
+      ...told(planned.blocks, { ...run, whole: isBrokenOff ? 0 : planned.blocks.length }),
+    );
     events.push(...callEvents(planned));
     const attempts = planned.broken.length + 1;
-    const end = { turnNumber, ...usage, costUsd: 0.01, maxTokens: 1_000, model: "m2", responseId: `resp_${index}` };
+    const end = {
+      turnNumber,
+      ...usage,
+      costUsd: 0.01,
+      maxTokens: 1_000,
+      model: "m2",
+      responseId: `resp_${index}`,
+    };
     events.push({ type: "turn_end", ...end, attempts, estimated: false });
     for (const { id, kind, isError } of planned.calls) {
       if (kind !== "handoff" || isError || agent === "writer") continue;
-      events.push({ type: "agent_changed", from: agent, to: "writer", reason: "handoff", callId: id });
+      events.push({
+        type: "agent_changed",
+        from: agent,
+        to: "writer",
+        reason: "handoff",
+        callId: id,
+      });
       agent = "writer";
     }
   }
@@ -203,7 +236,18 @@ function callEvents({ calls }: PlannedStep): EngineEvent[] {
     };
   });
   const asked = calls.flatMap(({ id, toolName, input, approval }): EngineEvent[] =>
-    approval ? [{ type: "permission_request", id: `p_${id}`, toolName, input, message: "may I?", toolCallId: id }] : [],
+    approval
+      ? [
+          {
+            type: "permission_request",
+            id: `p_${id}`,
+            toolName,
+            input,
+            message: "may I?",
+            toolCallId: id,
+          },
+        ]
+      : [],
   );
   const results = calls.map(({ id, toolName, output, isError }): EngineEvent => ({
     type: "tool_result",
@@ -256,12 +300,21 @@ export function recordsOf(run: PlannedRun): EventRecord[] {
     if (former) return { runId: facts.runId, event: withoutLaterFields(event) };
     return { runId: facts.runId, event, agent: speaker, atMs: facts.startedAtMs + 1_000 };
   });
-  const other = { runId: "api.s1-2", event: { type: "text_delta", text: "of another run" } } as const;
-  return [other, ...own.slice(0, 3), other, ...own.slice(3)].map((record, index) => ({ seq: index + 5, ...record }));
+  const other = {
+    runId: "api.s1-2",
+    event: { type: "text_delta", text: "of another run" },
+  } as const;
+  return [other, ...own.slice(0, 3), other, ...own.slice(3)].map((record, index) => ({
+    seq: index + 5,
+    ...record,
+  }));
 }
 
 /** Someone who reads is cut off at these positions, and reads again from a bit before: each record comes at least once. */
 export function cutAt(records: readonly EventRecord[], cuts: readonly number[]): EventRecord[] {
-  const ends = [...cuts.map((cut) => cut % (records.length + 1)).sort((left, right) => left - right), records.length];
+  const ends = [
+    ...cuts.map((cut) => cut % (records.length + 1)).sort((left, right) => left - right),
+    records.length,
+  ];
   return ends.flatMap((end, index) => records.slice(Math.max(0, (ends[index - 1] ?? 0) - 2), end));
 }

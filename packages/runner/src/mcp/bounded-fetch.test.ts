@@ -12,7 +12,10 @@ afterEach(() => {
 });
 
 /** Asks a server that gives a set answer, and reads all of it. */
-async function bytesOf(contentType: string, answer: (response: ServerResponse) => void): Promise<number> {
+async function bytesOf(
+  contentType: string,
+  answer: (response: ServerResponse) => void,
+): Promise<number> {
   const server = createServer((_, response) => {
     response.writeHead(200, { "content-type": contentType });
     answer(response);
@@ -36,14 +39,19 @@ function endless(response: ServerResponse): void {
 }
 
 describe("an answer of a server over HTTP", () => {
-  it.each(["application/json", "text/event-stream"])("of %s without end is broken off", async (type) => {
-    await expect(bytesOf(type, endless)).rejects.toThrow("exceeds");
-  });
+  it.each(["application/json", "text/event-stream"])(
+    "of %s without end is broken off",
+    async (type) => {
+      await expect(bytesOf(type, endless)).rejects.toThrow("exceeds");
+    },
+  );
 
   it("of many events may be as long as it likes: each has the bound for itself", async () => {
     const events = pieces * 2;
     const total = await bytesOf("text/event-stream", (response) => {
-      for (let i = 0; i < events; i += 1) response.write(Buffer.concat([piece, Buffer.from("\n\n")]));
+      for (let i = 0; i < events; i += 1) {
+        response.write(Buffer.concat([piece, Buffer.from("\n\n")]));
+      }
       response.end();
     });
     expect(total).toBe(events * (piece.length + 2));

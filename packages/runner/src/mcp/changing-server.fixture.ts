@@ -50,7 +50,9 @@ function call(id: Request["id"], name: string | undefined): void {
     const content = Array.from({ length: 205 }, (_, at) => ({ type: "text", text: `part ${at}` }));
     return send({ id, result: { content } });
   }
-  if (name === "flood") for (let i = 0; i < 5_000; i += 1) send({ id: `flood-${i}`, method: "ping" });
+  if (name === "flood") {
+    for (let i = 0; i < 5_000; i += 1) send({ id: `flood-${i}`, method: "ping" });
+  }
   const structuredContent = { text: `${"a".repeat(40)}!` };
   send({ id, result: { content: [{ type: "text", text: `did ${name}` }], structuredContent } });
 }
@@ -62,7 +64,11 @@ createInterface({ input: process.stdin }).on("line", (line) => {
     const capabilities = { tools: { listChanged: true } };
     send({
       id,
-      result: { protocolVersion: params.protocolVersion, capabilities, serverInfo: { name: "x", version: "1" } },
+      result: {
+        protocolVersion: params.protocolVersion,
+        capabilities,
+        serverInfo: { name: "x", version: "1" },
+      },
     });
   } else if (method === "tools/list") send({ id, result: { tools } });
   else if (method === "tools/call") call(id, params.name);

@@ -173,7 +173,9 @@ class ReconnectingConnection implements McpConnection {
       versionNegotiation: { mode: "auto" },
       jsonSchemaValidator: uncheckedResults,
       listMaxPages: maxListPages,
-      listChanged: { tools: { onChanged: (error, tools) => this.#listed(client, { error, tools }) } },
+      listChanged: {
+        tools: { onChanged: (error, tools) => this.#listed(client, { error, tools }) },
+      },
       ...(server.elicitation ? { capabilities: formsAlone } : {}),
     });
     // Of the calls that share this connection it is not known which one asks.
@@ -211,7 +213,10 @@ class ReconnectingConnection implements McpConnection {
     }
   }
 
-  #listed(client: Client, { error, tools }: { error: Error | null; tools: readonly Tool[] | null }): void {
+  #listed(
+    client: Client,
+    { error, tools }: { error: Error | null; tools: readonly Tool[] | null },
+  ): void {
     if (error !== null || tools === null) return;
     const { server, onEvent, onTools } = this.#options;
     const [more] = tools.slice(maxTools);
@@ -229,7 +234,8 @@ const ourName = { name: "larkline", version: "1" };
 const formsAlone = { elicitation: { form: {} } };
 
 const texts = {
-  mayNotAsk: "nobody was asked: people are asked only inside calls that may be repeated (effect pure or idempotent)",
+  mayNotAsk:
+    "nobody was asked: people are asked only inside calls that may be repeated (effect pure or idempotent)",
 };
 
 /** A connection for one call of a server of an older revision: whatever the server asks on it belongs to this call. */
@@ -238,7 +244,10 @@ export async function connectForCall(
   { ask, signal, clock = systemClock }: CallConnectionOptions,
 ): Promise<CallConnection> {
   const sdk = await loadSdk();
-  const client = new sdk.Client(ourName, { capabilities: formsAlone, jsonSchemaValidator: uncheckedResults });
+  const client = new sdk.Client(ourName, {
+    capabilities: formsAlone,
+    jsonSchemaValidator: uncheckedResults,
+  });
   client.setRequestHandler("elicitation/create", ask);
   const transport = await transportOf(server, sdk, clock);
   const close = async (): Promise<void> => {
@@ -355,7 +364,9 @@ class ChannelTransport implements Transport {
     const text = this.#sdk.serializeMessage(message);
     const bytes = Buffer.byteLength(text);
     this.#unreadBytes += bytes;
-    if (this.#unreadBytes > maxUnreadBytes) this.#giveUp(new Error("the server does not read what it is sent"));
+    if (this.#unreadBytes > maxUnreadBytes) {
+      this.#giveUp(new Error("the server does not read what it is sent"));
+    }
     await new Promise<void>((resolve, reject) => {
       this.#channel.stdin.write(text, (error) => (error ? reject(error) : resolve()));
     });
@@ -382,7 +393,9 @@ class ChannelTransport implements Transport {
     }
     for (const line of lines) {
       if (this.#closed) return;
-      if (this.#isFlood()) return this.#giveUp(new Error(`more than ${maxMessagesPerSecond} messages in a second`));
+      if (this.#isFlood()) {
+        return this.#giveUp(new Error(`more than ${maxMessagesPerSecond} messages in a second`));
+      }
       try {
         this.onmessage?.(this.#sdk.deserializeMessage(line));
       } catch (error) {
@@ -426,7 +439,9 @@ class LineBuffer {
     }
     if (rest.length > 0) this.#chunks.push(rest);
     this.#bytes += rest.length;
-    if (this.#bytes > maxMessageBytes) throw new Error(`a message exceeds ${maxMessageBytes} bytes`);
+    if (this.#bytes > maxMessageBytes) {
+      throw new Error(`a message exceeds ${maxMessageBytes} bytes`);
+    }
     return lines.filter((line) => line.trim() !== "");
   }
 }
@@ -448,8 +463,9 @@ function bounded(isStream: boolean): TransformStream<Uint8Array, Uint8Array> {
   return new TransformStream({
     transform: (chunk, controller) => {
       bytes = isStream ? openBytes(Buffer.from(chunk), bytes) : bytes + chunk.byteLength;
-      if (bytes > maxMessageBytes) controller.error(new Error(`a message exceeds ${maxMessageBytes} bytes`));
-      else controller.enqueue(chunk);
+      if (bytes > maxMessageBytes) {
+        controller.error(new Error(`a message exceeds ${maxMessageBytes} bytes`));
+      } else controller.enqueue(chunk);
     },
   });
 }

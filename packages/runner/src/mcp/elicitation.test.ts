@@ -4,7 +4,9 @@ import { describe, expect, it } from "vitest";
 import { Elicitations } from "./elicitation.ts";
 
 function question(message: string, requestedSchema: object = { type: "object", properties: {} }) {
-  return { params: { mode: "form", message, requestedSchema } } as Parameters<Elicitations["answer"]>[0];
+  return { params: { mode: "form", message, requestedSchema } } as Parameters<
+    Elicitations["answer"]
+  >[0];
 }
 
 /** What is asked where an attempt ends. */
@@ -27,13 +29,19 @@ describe("what a server asks inside a call", () => {
     const first = new Elicitations("s", undefined);
     expect(first.answer(question("Where?"))).toEqual(cancelled);
     const second = new Elicitations("s", answered(first, { city: "Rome" }));
-    expect(second.answer(question("Where?"))).toEqual({ action: "accept", content: { city: "Rome" } });
+    expect(second.answer(question("Where?"))).toEqual({
+      action: "accept",
+      content: { city: "Rome" },
+    });
     expect(second.open).toBeUndefined();
   });
 
   it("is answered one question after the other; earlier answers stay known, in any order", () => {
     const first = new Elicitations("s", undefined);
-    expect([first.answer(question("A?")), first.answer(question("B?"))]).toEqual([cancelled, cancelled]);
+    expect([first.answer(question("A?")), first.answer(question("B?"))]).toEqual([
+      cancelled,
+      cancelled,
+    ]);
     expect(openIn(first).requests).toMatchObject([{ message: "A?" }]);
     const second = new Elicitations("s", answered(first, { a: "1" }));
     second.answer(question("A?"));
@@ -67,8 +75,12 @@ describe("what a server asks inside a call", () => {
 
   it("fails the call where its form is too large, and aborts a server that asks without end", () => {
     const large = new Elicitations("s", undefined);
-    large.answer(question("A?", { type: "object", properties: { a: { description: "x".repeat(17_000) } } }));
-    expect(large.open?.message).toBe("the server asked for input that it cannot have: its form is too large");
+    large.answer(
+      question("A?", { type: "object", properties: { a: { description: "x".repeat(17_000) } } }),
+    );
+    expect(large.open?.message).toBe(
+      "the server asked for input that it cannot have: its form is too large",
+    );
     const endless = new Elicitations("s", undefined);
     for (let i = 0; i < 20; i += 1) endless.answer(question("Again?"));
     expect(endless.signal.aborted).toBe(false);

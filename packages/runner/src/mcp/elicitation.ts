@@ -10,7 +10,11 @@ import {
   type ParseResult,
 } from "@larkline/protocol";
 import { InputRequiredError } from "@larkline/tool-kit";
-import type { ElicitRequest, ElicitResult, InputRequiredResult } from "@modelcontextprotocol/client";
+import type {
+  ElicitRequest,
+  ElicitResult,
+  InputRequiredResult,
+} from "@modelcontextprotocol/client";
 
 /*
  * What a server asks people in the middle of a call. A server of the stateless revision ends its answer with its requests,
@@ -30,13 +34,21 @@ export function askedBy(
   { inputRequests = {}, requestState: state }: Asked,
 ): ParseResult<InputRequired> {
   const asked = Object.entries(inputRequests);
-  if (asked.length === 0 || asked.length > maxRequests) return refused(`${asked.length} requests at once`);
-  if (state !== undefined && Buffer.byteLength(state) > maxInputStateLength) return refused("its state is too long");
+  if (asked.length === 0 || asked.length > maxRequests) {
+    return refused(`${asked.length} requests at once`);
+  }
+  if (state !== undefined && Buffer.byteLength(state) > maxInputStateLength) {
+    return refused("its state is too long");
+  }
   const requests: InputRequired["requests"] = [];
   for (const [key, { method, params }] of asked) {
-    if (method !== "elicitation/create" || params.mode === "url") return refused("only forms are shown to people");
+    if (method !== "elicitation/create" || params.mode === "url") {
+      return refused("only forms are shown to people");
+    }
     const { message, requestedSchema: schema } = params;
-    if (key.length > 200 || JSON.stringify(schema).length > maxSchema) return refused("its form is too large");
+    if (key.length > 200 || JSON.stringify(schema).length > maxSchema) {
+      return refused("its form is too large");
+    }
     requests.push({ key, message: message.slice(0, maxMessage).toWellFormed(), schema });
   }
   return { ok: true, value: { server, requests, ...(state === undefined ? {} : { state }) } };

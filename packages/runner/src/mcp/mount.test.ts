@@ -25,7 +25,11 @@ afterEach(async () => {
   for (const close of closers.splice(0)) close();
 });
 
-function mounted(transport: McpTransport, options: Partial<McpServer> = {}, clock: Clock = systemClock): Mounted {
+function mounted(
+  transport: McpTransport,
+  options: Partial<McpServer> = {},
+  clock: Clock = systemClock,
+): Mounted {
   const events: McpEvent[] = [];
   const hints: McpToolHints[] = [];
   const server: McpServer = {
@@ -36,7 +40,13 @@ function mounted(transport: McpTransport, options: Partial<McpServer> = {}, cloc
     policyOf: (given) => {
       hints.push(given);
       const effect = given.readOnly ? "pure" : "once";
-      return { effect, requiresApproval: !given.readOnly, timeoutMs: 120_000, risk: "medium", hidden: false };
+      return {
+        effect,
+        requiresApproval: !given.readOnly,
+        timeoutMs: 120_000,
+        risk: "medium",
+        hidden: false,
+      };
     },
     ...options,
   };
@@ -49,7 +59,10 @@ function mounted(transport: McpTransport, options: Partial<McpServer> = {}, cloc
     hints,
     tool: async (name) =>
       await vi.waitUntil(
-        () => mount.tools().find((tool): tool is HandlerTool => tool.kind === "handler" && tool.name === name),
+        () =>
+          mount
+            .tools()
+            .find((tool): tool is HandlerTool => tool.kind === "handler" && tool.name === name),
         { timeout: 60_000, interval: 10 },
       ),
   };
@@ -93,7 +106,9 @@ function textOf(outcome: ToolOutcome): string {
 
 describe.each(["stdio", "http"] as const)("the reference server over %s", (kind) => {
   const start = async (options: Partial<McpServer> = {}): Promise<Mounted> => {
-    if (kind === "stdio") return mounted({ kind, open: openChannel("everything", children) }, options);
+    if (kind === "stdio") {
+      return mounted({ kind, open: openChannel("everything", children) }, options);
+    }
     const { url, child } = await startHttpServer();
     children.push(child);
     return mounted({ kind, url, headers: { "x-test": "1" }, fetch }, options);
@@ -107,7 +122,9 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     expect(await call(sum, { input: { a: 2, b: 40 } })).toMatchObject({ ok: true });
     expect(textOf(await call(sum, { input: { a: 2, b: 40 } }))).toContain("42");
     expect(textOf(await call(sum, { input: { a: "two" } }))).toMatch(/invalid arguments/i);
-    expect(hints.find(({ name }) => name === "trigger-long-running-operation")).toMatchObject({ readOnly: true });
+    expect(hints.find(({ name }) => name === "trigger-long-running-operation")).toMatchObject({
+      readOnly: true,
+    });
   });
 
   it("returns progress, images, resources and links", async () => {
@@ -122,11 +139,15 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     await call(long, { input: { duration: 60, steps: 600 }, signal: enough.signal, onProgress });
     expect(fractions).toEqual([1 / 600, 2 / 600, 3 / 600]);
     const saved: string[] = [];
-    expect(textOf(await call(await tool("srv_get-tiny-image"), { saved }))).toContain("![image](blob:blob_x)");
+    expect(textOf(await call(await tool("srv_get-tiny-image"), { saved }))).toContain(
+      "![image](blob:blob_x)",
+    );
     expect(saved).toEqual(["image/png"]);
     const links = textOf(await call(await tool("srv_get-resource-links"), { input: { count: 1 } }));
     const uri = /\[resource (\S+):/.exec(links)?.[1];
-    expect(textOf(await call(await tool("srv_read_resource"), { input: { uri } }))).toContain(`[resource ${uri}]`);
+    expect(textOf(await call(await tool("srv_read_resource"), { input: { uri } }))).toContain(
+      `[resource ${uri}]`,
+    );
   });
 
   it("gets a cancel when the call is cancelled, and keeps serving others", async () => {
@@ -139,11 +160,19 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
       onProgress: () => stop.abort(new Error("cancelled by the person")),
     });
     expect(textOf(await outcome)).toBe("failed: cancelled by the person");
-    expect(textOf(await call(await tool("srv_echo"), { input: { message: "still here" } }))).toContain("still here");
+    expect(
+      textOf(await call(await tool("srv_echo"), { input: { message: "still here" } })),
+    ).toContain("still here");
   });
 
   const policyWith = (effect: "idempotent" | "once"): McpServer["policyOf"] => {
-    return () => ({ effect, requiresApproval: false, timeoutMs: 120_000, risk: "low", hidden: false });
+    return () => ({
+      effect,
+      requiresApproval: false,
+      timeoutMs: 120_000,
+      risk: "low",
+      hidden: false,
+    });
   };
 
   it("ends a call in which it asks, and has the answer when the call is repeated", async () => {
@@ -153,18 +182,27 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
     if (first.ok || first.input === undefined) throw new Error(textOf(first));
     const { server, requests, state } = first.input;
     expect({ server, state }).toEqual({ server: "srv", state: undefined });
-    expect(requests).toMatchObject([{ message: "Please provide inputs for the following fields:" }]);
+    expect(requests).toMatchObject([
+      { message: "Please provide inputs for the following fields:" },
+    ]);
     const key = requests[0]?.key ?? "";
     const accepted = await call(asking, {
       answers: { responses: { [key]: { action: "accept", content: { name: "Ann" } } } },
     });
     expect(textOf(accepted)).toContain("- Name: Ann");
-    const declined = await call(asking, { answers: { responses: { [key]: { action: "decline" } } } });
+    const declined = await call(asking, {
+      answers: { responses: { [key]: { action: "decline" } } },
+    });
     expect(textOf(declined)).toContain("User declined");
     if (kind === "stdio") {
       const [listing, ...ofCalls] = children;
       await vi.waitFor(
-        () => expect(ofCalls.map(({ signalCode }) => signalCode)).toEqual(["SIGKILL", "SIGKILL", "SIGKILL"]),
+        () =>
+          expect(ofCalls.map(({ signalCode }) => signalCode)).toEqual([
+            "SIGKILL",
+            "SIGKILL",
+            "SIGKILL",
+          ]),
         { timeout: 60_000 },
       );
       expect(listing?.signalCode).toBeNull();
@@ -174,7 +212,9 @@ describe.each(["stdio", "http"] as const)("the reference server over %s", (kind)
   it("learns that it cannot ask in a call that may not be repeated", async () => {
     const { tool } = await start({ elicitation: true, policyOf: policyWith("once") });
     const outcome = await call(await tool("srv_trigger-elicitation-request"));
-    expect(textOf(outcome)).toContain("nobody was asked: people are asked only inside calls that may be repeated");
+    expect(textOf(outcome)).toContain(
+      "nobody was asked: people are asked only inside calls that may be repeated",
+    );
     expect(outcome).not.toHaveProperty("input");
   });
 });
@@ -196,23 +236,36 @@ describe("a server that misbehaves", () => {
 
   it("does not hold this process up with a schema: only the server checks against it", async () => {
     const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
-    expect(textOf(await call(await tool("srv_trap"), { input: { text: `${"a".repeat(40)}!` } }))).toBe("did trap");
+    expect(
+      textOf(await call(await tool("srv_trap"), { input: { text: `${"a".repeat(40)}!` } })),
+    ).toBe("did trap");
   });
 
   it("has no tool whose schema is too long", async () => {
-    const { mount, events, tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    const { mount, events, tool } = mounted({
+      kind: "stdio",
+      open: openChannel("changing", children),
+    });
     await tool("srv_grow");
     expect(mount.tools().some(({ name }) => name === "srv_huge")).toBe(false);
     expect(events).toContainEqual(expect.objectContaining({ type: "tool_refused", tool: "huge" }));
   });
 
   it("has 1,000 tools at most, and says which is the first that is left out", async () => {
-    const { mount, events, tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    const { mount, events, tool } = mounted({
+      kind: "stdio",
+      open: openChannel("changing", children),
+    });
     expect(textOf(await call(await tool("srv_grow_much")))).toBe("did grow_much");
     await tool("srv_more_990");
     expect(mount.tools().at(-1)?.name).toBe("srv_more_990");
     const reason = expect.stringContaining("the server has 1009 tools");
-    expect(events).toContainEqual({ type: "tool_refused", server: "srv", tool: "more_991", reason });
+    expect(events).toContainEqual({
+      type: "tool_refused",
+      server: "srv",
+      tool: "more_991",
+      reason,
+    });
   });
 
   it("gives 200 parts of a result, and says how many were left out", async () => {
@@ -224,9 +277,15 @@ describe("a server that misbehaves", () => {
   it("loses its connection when it floods this process", async () => {
     // No second passes here: a slow machine sends and reads fewer messages in one.
     const clock = { ...systemClock, monotonic: () => 5_000 };
-    const { tool, events } = mounted({ kind: "stdio", open: openChannel("changing", children) }, {}, clock);
+    const { tool, events } = mounted(
+      { kind: "stdio", open: openChannel("changing", children) },
+      {},
+      clock,
+    );
     expect(await call(await tool("srv_flood"))).toMatchObject({ ok: false, unknown: true });
-    const lost = await vi.waitUntil(() => events.find(({ type }) => type === "disconnected"), { timeout: 60_000 });
+    const lost = await vi.waitUntil(() => events.find(({ type }) => type === "disconnected"), {
+      timeout: 60_000,
+    });
     expect(lost).toMatchObject({ reason: "more than 2000 messages in a second" });
   });
 
@@ -246,7 +305,10 @@ describe("a server that misbehaves", () => {
       risk: "low",
       hidden: false,
     });
-    const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) }, { policyOf });
+    const { tool } = mounted(
+      { kind: "stdio", open: openChannel("changing", children) },
+      { policyOf },
+    );
     expect(textOf(await call(await tool("srv_hang")))).toMatch(/^failed: /);
   });
 
@@ -265,7 +327,10 @@ describe("a server that misbehaves", () => {
     const [child] = children;
     await mount.close();
     await mount.close();
-    await vi.waitUntil(() => child?.exitCode !== null || child.signalCode !== null, { timeout: 60_000, interval: 10 });
+    await vi.waitUntil(() => child?.exitCode !== null || child.signalCode !== null, {
+      timeout: 60_000,
+      interval: 10,
+    });
   });
 });
 
@@ -282,7 +347,11 @@ describe("a server that has forgotten its sessions", () => {
       },
       "tools/list": {
         tools: ["look", "pay"].map((name) => {
-          return { name, inputSchema: { type: "object" }, annotations: { readOnlyHint: name === "look" } };
+          return {
+            name,
+            inputSchema: { type: "object" },
+            annotations: { readOnlyHint: name === "look" },
+          };
         }),
       },
     };
@@ -291,15 +360,25 @@ describe("a server that has forgotten its sessions", () => {
       request.on("data", (piece: Buffer) => (text += piece.toString()));
       request.on("end", () => {
         if (request.method !== "POST") return void response.writeHead(405).end();
-        const { id, method, params } = JSON.parse(text) as { id?: number; method: string; params?: { name?: string } };
+        const { id, method, params } = JSON.parse(text) as {
+          id?: number;
+          method: string;
+          params?: { name?: string };
+        };
         const isNew = method === "initialize" || method === "server/discover";
-        if (!isNew && request.headers["mcp-session-id"] !== `s${session}`) return void response.writeHead(404).end();
+        if (!isNew && request.headers["mcp-session-id"] !== `s${session}`) {
+          return void response.writeHead(404).end();
+        }
         if (id === undefined) return void response.writeHead(202).end();
         response.setHeader("content-type", "application/json");
         if (method === "initialize") response.setHeader("mcp-session-id", `s${session}`);
         if (method === "tools/call") done.push(params?.name ?? "");
-        const result = method === "tools/call" ? { content: [{ type: "text", text: "done" }] } : results[method];
-        const answer = result === undefined ? { error: { code: -32_601, message: "Method not found" } } : { result };
+        const result =
+          method === "tools/call" ? { content: [{ type: "text", text: "done" }] } : results[method];
+        const answer =
+          result === undefined
+            ? { error: { code: -32_601, message: "Method not found" } }
+            : { result };
         response.end(JSON.stringify({ jsonrpc: "2.0", id, ...answer }));
       });
     });
@@ -321,7 +400,10 @@ describe("a server that has forgotten its sessions", () => {
     expect(textOf(await call(look))).toBe("done");
     forget();
     const refused = await call(pay);
-    expect(refused).toMatchObject({ ok: false, error: expect.stringContaining("the call was not made") });
+    expect(refused).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("the call was not made"),
+    });
     expect(refused).not.toHaveProperty("unknown");
     expect(textOf(await call(pay))).toBe("done");
     expect(done).toEqual(["look", "look", "pay"]);

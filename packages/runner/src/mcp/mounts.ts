@@ -1,8 +1,21 @@
 import { createHash } from "node:crypto";
-import { deadline, systemClock, systemRandom, type Clock, type Random, type ToolEffect } from "@larkline/protocol";
+import {
+  deadline,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+  type ToolEffect,
+} from "@larkline/protocol";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
-import { type Tool, defineTool, InputRequiredError, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
+import {
+  type Tool,
+  defineTool,
+  InputRequiredError,
+  OutcomeUnknownError,
+  type ToolContext,
+} from "@larkline/tool-kit";
 import type {
   Client,
   Tool as ListedTool,
@@ -60,7 +73,9 @@ export interface McpMounts {
 export function missingVariables(server: McpServerConfig, environment: Env): string[] {
   return Object.values(variablesOf(server))
     .filter((variable) => (environment[variable] ?? "") === "")
-    .map((variable) => `mcp.servers.${server.name} needs the variable ${variable}, which is not set.`);
+    .map(
+      (variable) => `mcp.servers.${server.name} needs the variable ${variable}, which is not set.`,
+    );
 }
 
 /** Then the other one may be gone, or have followed the same change. */
@@ -112,7 +127,9 @@ class OpenMounts implements McpMounts {
   awaits(name: string): boolean {
     const isListed = (server: string): boolean =>
       this.#mounts.some((mount) => mount.server === server && mount.listed());
-    return this.#options.servers.some((server) => name.startsWith(`${server.name}_`) && !isListed(server.name));
+    return this.#options.servers.some(
+      (server) => name.startsWith(`${server.name}_`) && !isListed(server.name),
+    );
   }
 
   exclude(name: string): boolean {
@@ -134,7 +151,10 @@ class OpenMounts implements McpMounts {
   }
 }
 
-function transportOf(server: McpServerConfig, { environment, openSession }: McpMountsOptions): McpTransport {
+function transportOf(
+  server: McpServerConfig,
+  { environment, openSession }: McpMountsOptions,
+): McpTransport {
   const { access } = server;
   const values = valuesOf(variablesOf(server), environment);
   if (access.kind === "http") {
@@ -155,17 +175,27 @@ function transportOf(server: McpServerConfig, { environment, openSession }: McpM
 }
 
 /** Values of the named variables; {@link missingVariables} has made sure that they are there. */
-function valuesOf(names: Readonly<Record<string, string>>, environment: Env): Record<string, string> {
-  return Object.fromEntries(Object.entries(names).map(([key, variable]) => [key, environment[variable] ?? ""]));
+function valuesOf(
+  names: Readonly<Record<string, string>>,
+  environment: Env,
+): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(names).map(([key, variable]) => [key, environment[variable] ?? ""]),
+  );
 }
 
 /** Variables that a server names, by what they become: names of variables, or of headers. */
 function variablesOf({ access }: McpServerConfig): Readonly<Record<string, string>> {
-  return access.kind === "http" ? access.headers : Object.fromEntries(access.env.map((name) => [name, name]));
+  return access.kind === "http"
+    ? access.headers
+    : Object.fromEntries(access.env.map((name) => [name, name]));
 }
 
 /** Mounts a server: connects in the background, follows its list of tools, comes back after every break. */
-export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, random }: MountOptions): McpMount {
+export function mountMcpServer(
+  server: McpServer,
+  { onChange, onEvent, clock, random }: MountOptions,
+): McpMount {
   let tools: readonly Tool[] = [];
   let isConnected = false;
   let isListed = false;
@@ -177,7 +207,12 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
         const tool = make();
         if (tool !== undefined) mounted.set(tool.name, tool);
       } catch (error) {
-        onEvent({ type: "tool_refused", server: server.name, tool: name, reason: messageOf(error) });
+        onEvent({
+          type: "tool_refused",
+          server: server.name,
+          tool: name,
+          reason: messageOf(error),
+        });
       }
     };
     // First, so that a tool of the server with that name wins.
@@ -189,7 +224,9 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent, clock, ra
       left -= JSON.stringify([tool.description, tool.inputSchema]).length;
       const isTooMuch = left < 0;
       add(tool.name, () => {
-        if (isTooMuch) throw new RangeError(`the list of tools has more than ${maxListCharacters} characters`);
+        if (isTooMuch) {
+          throw new RangeError(`the list of tools has more than ${maxListCharacters} characters`);
+        }
         return mountedTool(server, tool, { clients, clock });
       });
     }
@@ -290,9 +327,11 @@ export function mountedTool(
       const call = { server: server.name, context, timeoutMs };
       const wait = { signal: context.signal, timeoutMs, clock };
       const client = await connected(server, async (signal) => await clients.get(signal), wait);
-      const mayAskInside = server.elicitation && effect !== "once" && client.getProtocolEra() !== "modern";
+      const mayAskInside =
+        server.elicitation && effect !== "once" && client.getProtocolEra() !== "modern";
       if (!mayAskInside) {
-        const run = async (known: Client) => await callListed(listed, given, { ...call, client: known });
+        const run = async (known: Client) =>
+          await callListed(listed, given, { ...call, client: known });
         return await inLivingSession(run, client, { clients, effect, signal: context.signal });
       }
       const asked = new Elicitations(server.name, context.input, clock);
@@ -344,7 +383,9 @@ async function connected<T>(
   } catch (error) {
     signal.throwIfAborted();
     const why = late.aborted ? "it is not connected" : messageOf(error);
-    throw new Error(`mcp_connection_error: the MCP server ${name} was not reached: ${why}`, { cause: error });
+    throw new Error(`mcp_connection_error: the MCP server ${name} was not reached: ${why}`, {
+      cause: error,
+    });
   }
 }
 
@@ -362,7 +403,10 @@ function mountedName(server: string, tool: string): string {
   return `${clean.slice(0, longestName - 9)}_${hash}`;
 }
 
-function policyOf({ policyOf: decide }: McpServer, { name, annotations = {} }: ListedTool): McpToolPolicy {
+function policyOf(
+  { policyOf: decide }: McpServer,
+  { name, annotations = {} }: ListedTool,
+): McpToolPolicy {
   const readOnly = annotations.readOnlyHint === true;
   return decide({ name, readOnly, idempotent: readOnly || annotations.idempotentHint === true });
 }
@@ -400,7 +444,8 @@ async function callListed(
 ): Promise<string> {
   const { input: given } = context;
   const isStateless = client.getProtocolEra() === "modern";
-  const answers = given === undefined ? {} : { inputResponses: given.responses, ...stateOf(given.state) };
+  const answers =
+    given === undefined ? {} : { inputResponses: given.responses, ...stateOf(given.state) };
   const params = { name, arguments: input, ...(isStateless ? { ...answers, _meta: mayAsk } : {}) };
   const options = callOptions(context, timeoutMs);
   if (asked !== undefined) options.signal = AbortSignal.any([options.signal, asked.signal]);
@@ -410,10 +455,14 @@ async function callListed(
   if (asked?.open !== undefined) throw asked.open;
   if (isInputRequired(result)) {
     const needed = askedBy(server, result);
-    throw needed.ok ? new InputRequiredError(needed.value) : new Error(`${needed.error}. It did nothing`);
+    throw needed.ok
+      ? new InputRequiredError(needed.value)
+      : new Error(`${needed.error}. It did nothing`);
   }
   const text = await textOfResult(result, context);
-  if (result.isError === true) throw new Error(text === "" ? "the tool failed without a message" : text);
+  if (result.isError === true) {
+    throw new Error(text === "" ? "the tool failed without a message" : text);
+  }
   return text;
 }
 
@@ -424,7 +473,9 @@ function stateOf(state: string | undefined): { requestState?: string } {
   return state === undefined ? {} : { requestState: state };
 }
 
-function isInputRequired(result: CallToolResult | InputRequiredResult): result is InputRequiredResult {
+function isInputRequired(
+  result: CallToolResult | InputRequiredResult,
+): result is InputRequiredResult {
   return (result as { resultType?: unknown }).resultType === "input_required";
 }
 
@@ -450,7 +501,9 @@ function callOptions(context: ToolContext, timeoutMs: number): CallOptions {
 async function asFailure(error: unknown): Promise<Error> {
   const { ProtocolError, SdkHttpError } = await loadSdk();
   if (SdkHttpError.isInstance(error) && isForgotten(error)) {
-    return new SessionForgottenError(`mcp_connection_error: the server has lost its sessions; the call was not made`);
+    return new SessionForgottenError(
+      `mcp_connection_error: the server has lost its sessions; the call was not made`,
+    );
   }
   if (error instanceof ProtocolError) return new Error(`the server refused: ${error.message}`);
   return new OutcomeUnknownError(`mcp_connection_error: ${messageOf(error)}`);
@@ -483,7 +536,11 @@ function resourceReader(server: McpServer, clients: ClientSource): Tool {
           .readResource({ uri: String(input["uri"]) }, callOptions(context, timeoutMs))
           .catch(async (error: unknown) => await Promise.reject(await asFailure(error)));
       const { signal } = context;
-      const resource = await inLivingSession(read, await clients.get(signal), { clients, effect: "pure", signal });
+      const resource = await inLivingSession(read, await clients.get(signal), {
+        clients,
+        effect: "pure",
+        signal,
+      });
       return await textOfResource(resource, context);
     },
   });
@@ -497,14 +554,20 @@ async function textOfResult(result: CallToolResult, context: ToolContext): Promi
 }
 
 /** The contents of a resource, as the model reads them. */
-async function textOfResource({ contents }: ReadResourceResult, context: ToolContext): Promise<string> {
+async function textOfResource(
+  { contents }: ReadResourceResult,
+  context: ToolContext,
+): Promise<string> {
   return await textOfParts(contents, async (resource) => await resourceText(resource, context));
 }
 
 /** Most parts of one result or resource: each may be a file that is kept. */
 const maxParts = 200;
 
-async function textOfParts<T>(parts: readonly T[], textOf: (part: T) => Promise<string>): Promise<string> {
+async function textOfParts<T>(
+  parts: readonly T[],
+  textOf: (part: T) => Promise<string>,
+): Promise<string> {
   const texts: string[] = [];
   for (const part of parts.slice(0, maxParts)) texts.push(await textOf(part));
   const left = parts.length - texts.length;
@@ -536,7 +599,9 @@ async function resourceText(resource: Resource, context: ToolContext): Promise<s
   if (/^text\/|[/+]json$/.test(mimeType)) {
     return `[resource ${uri}]\n${Buffer.from(resource.blob, "base64").toString("utf8")}`;
   }
-  if (mimeType.startsWith("image/")) return `[resource ${uri}] ${await imageText(resource.blob, mimeType, context)}`;
+  if (mimeType.startsWith("image/")) {
+    return `[resource ${uri}] ${await imageText(resource.blob, mimeType, context)}`;
+  }
   return `[resource ${uri}: ${mimeType}, ${sizeOf(resource.blob)} bytes, not text]`;
 }
 

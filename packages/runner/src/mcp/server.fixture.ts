@@ -10,7 +10,10 @@ const everything = require.resolve("@modelcontextprotocol/server-everything/dist
 const changing = fileURLToPath(new URL("changing-server.fixture.ts", import.meta.url));
 
 /** Starts a reference server, or our own, as a plain process. */
-export function openChannel(which: "everything" | "changing", started?: ChildProcess[]): () => Promise<StdioChannel> {
+export function openChannel(
+  which: "everything" | "changing",
+  started?: ChildProcess[],
+): () => Promise<StdioChannel> {
   return async () => {
     const args = which === "everything" ? [everything, "stdio"] : [changing];
     const child = spawn(process.execPath, args, {

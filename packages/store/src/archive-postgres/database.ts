@@ -22,7 +22,10 @@ export interface Database {
   /** Rows of one statement. */
   rows<Row extends QueryResultRow>(text: string, values: Values): Promise<Row[]>;
   /** Statements that count together, one session at a time: others that lock the same name wait. */
-  locked(name: string, run: (execute: (text: string, values: Values) => Promise<void>) => Promise<void>): Promise<void>;
+  locked(
+    name: string,
+    run: (execute: (text: string, values: Values) => Promise<void>) => Promise<void>,
+  ): Promise<void>;
   /** Waits for a second at most. */
   close(): Promise<void>;
 }
@@ -85,7 +88,9 @@ async function migrate(client: PoolClient, schema: string): Promise<void> {
   await client.query("select pg_advisory_xact_lock($1)", [migrationLock]);
   await client.query(`create schema if not exists ${quoted(schema)}`);
   await client.query("create table if not exists migrations (version integer primary key)");
-  const found = await client.query<{ version: number | null }>("select max(version) as version from migrations");
+  const found = await client.query<{ version: number | null }>(
+    "select max(version) as version from migrations",
+  );
   const version = found.rows[0]?.version ?? 0;
   if (version > migrations.length) {
     throw new Error(
@@ -122,13 +127,17 @@ export function openDatabase(options: DatabaseOptions): Database {
     locked: async (name, run) => {
       await ready();
       await transaction(pool, async (client) => {
-        await client.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [`${schema} ${name}`]);
+        await client.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [
+          `${schema} ${name}`,
+        ]);
         await run(async (text, values) => void (await client.query(text, [...values])));
       });
     },
     close: async () => {
       const late = new AbortController();
-      await Promise.race([pool.end(), pause(clock, closeMs, late.signal)]).finally(() => late.abort());
+      await Promise.race([pool.end(), pause(clock, closeMs, late.signal)]).finally(() =>
+        late.abort(),
+      );
     },
   };
 }

@@ -89,7 +89,9 @@ describe("the tables of the archive", () => {
     await expect(late.ends([batch.session])).rejects.toThrow();
     await postgres.start();
     await expect
-      .poll(async () => await archive.read(batch.session, 0, 10).catch(() => []), { timeout: 60_000 })
+      .poll(async () => await archive.read(batch.session, 0, 10).catch(() => []), {
+        timeout: 60_000,
+      })
       .toHaveLength(1);
     expect(await late.ends([batch.session])).toEqual(new Map());
     await Promise.all([archive.close(), late.close()]);
@@ -104,11 +106,15 @@ describe("the tables of the archive", () => {
     try {
       // `addMessages` takes the session's lock in its transaction: it waits until the operator rolls back.
       await operator.query("begin");
-      await operator.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [`broken ${batch.session}`]);
+      await operator.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [
+        `broken ${batch.session}`,
+      ]);
       const late = { ...batch, first: 1 };
       const added = archive.addMessages(late).catch((error: unknown) => error);
       const waiting = "select from pg_stat_activity where wait_event = 'advisory'";
-      await expect.poll(async () => (await operator.query(waiting)).rowCount, { timeout: 60_000 }).toBe(1);
+      await expect
+        .poll(async () => (await operator.query(waiting)).rowCount, { timeout: 60_000 })
+        .toBe(1);
       line.cut();
       expect(await added).toBeInstanceOf(Error);
       await operator.query("rollback");
@@ -122,7 +128,10 @@ describe("the tables of the archive", () => {
   });
 
   it("say what is wrong with a newer version, and never the password", async () => {
-    const wrong = createPostgresArchive({ url: "postgres://me:geheim@127.0.0.1:1/x", schema: "larkline" });
+    const wrong = createPostgresArchive({
+      url: "postgres://me:geheim@127.0.0.1:1/x",
+      schema: "larkline",
+    });
     const error = await wrong.ends(["x"]).catch((reason: unknown) => reason);
     expect(String(error)).not.toContain("geheim");
     await wrong.close();

@@ -19,7 +19,9 @@ function senderOf(message: Message): string | null {
 const portion = 500;
 
 function* portions<T>(items: readonly T[]): Iterable<{ from: number; items: readonly T[] }> {
-  for (let from = 0; from < items.length; from += portion) yield { from, items: items.slice(from, from + portion) };
+  for (let from = 0; from < items.length; from += portion) {
+    yield { from, items: items.slice(from, from + portion) };
+  }
 }
 
 /** Sessions of an app: their names begin with it and a dot. */
@@ -71,7 +73,12 @@ class PostgresArchive implements Archive {
            from unnest($3::text[], $4::text[]) with ordinality as given(sender, message, at)
            where $2::bigint + at - 1 >= coalesce((select below from erased where session = $1), 0)
            on conflict do nothing`,
-          [session, first + from, items.map(senderOf), items.map((message) => JSON.stringify(message))],
+          [
+            session,
+            first + from,
+            items.map(senderOf),
+            items.map((message) => JSON.stringify(message)),
+          ],
         );
       }
       // Of those who wrote nothing but what was erased, nothing comes back.
@@ -132,7 +139,12 @@ class PostgresArchive implements Archive {
   async *auditOf(app: string, person: string): AsyncIterable<AuditRecord> {
     let after: [number, string, number] = [-1, "", -1];
     for (;;) {
-      const rows = await this.#database.rows<{ part: string; at_ms: string; number: string; record: AuditRecord }>(
+      const rows = await this.#database.rows<{
+        part: string;
+        at_ms: string;
+        number: string;
+        record: AuditRecord;
+      }>(
         `select part, at_ms, number, record from audit
          where person = $1 and app = $2 and (at_ms, part, number) > ($3, $4, $5)
          order by at_ms, part, number limit $6`,
@@ -180,7 +192,10 @@ class PostgresArchive implements Archive {
   }
 
   async forget(session: SessionKey, person: string): Promise<void> {
-    await this.#database.rows("delete from people where session = $1 and person = $2", [session, plain(person)]);
+    await this.#database.rows("delete from people where session = $1 and person = $2", [
+      session,
+      plain(person),
+    ]);
   }
 
   async close(): Promise<void> {

@@ -1,4 +1,15 @@
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, truncate, utimes, writeFile } from "node:fs/promises";
+import {
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describeBlobStore } from "../blob-store.suite.ts";
@@ -26,7 +37,8 @@ describe("files of blobs", () => {
   let nowMs = 0;
   let root: string;
   let directory: string;
-  const open = (sweepIntervalMs = 0) => createFileBlobStore({ directory, ttlMs, sweepIntervalMs, now: () => nowMs });
+  const open = (sweepIntervalMs = 0) =>
+    createFileBlobStore({ directory, ttlMs, sweepIntervalMs, now: () => nowMs });
 
   beforeEach(async () => {
     nowMs = 1_700_000_000_000;
@@ -50,7 +62,10 @@ describe("files of blobs", () => {
   it.each([
     ["cut off", async (path: string) => await truncate(path, 30)],
     ["empty", async (path: string) => await truncate(path, 0)],
-    ["other content", async (path: string) => await writeFile(path, "something else that is long enough")],
+    [
+      "other content",
+      async (path: string) => await writeFile(path, "something else that is long enough"),
+    ],
     [
       "one byte changed",
       async (path: string) => {
@@ -81,7 +96,9 @@ describe("files of blobs", () => {
     await writeFile(join(directory, "partial-being-written"), "half");
     await utimes(join(directory, "partial-being-written"), nowMs / 1_000, nowMs / 1_000);
     const fresh = await store.put(bytesOf("fresh"), facts);
-    expect((await readdir(directory)).sort()).toEqual(["README", fresh, "partial-being-written"].sort());
+    expect((await readdir(directory)).sort()).toEqual(
+      ["README", fresh, "partial-being-written"].sort(),
+    );
     expect(await store.get(old)).toBeUndefined();
   });
 

@@ -149,6 +149,8 @@ class FileBlobStore implements BlobStore {
   async #dropAbandoned(name: string): Promise<void> {
     const path = join(this.#directory, name);
     const seen = await unlessGone(stat(path));
-    if (seen !== undefined && seen.mtimeMs + abandonedMs <= this.#now()) await rm(path, { force: true });
+    if (seen !== undefined && seen.mtimeMs + abandonedMs <= this.#now()) {
+      await rm(path, { force: true });
+    }
   }
 }

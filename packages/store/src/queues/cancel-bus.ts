@@ -26,7 +26,10 @@ export interface CancelBus {
   subscribe(listener: (cancel: Cancellation) => void, signal: AbortSignal): Promise<void>;
 }
 
-export function createCancelBus(options: { connection: RedisConnection; channel: string }): CancelBus {
+export function createCancelBus(options: {
+  connection: RedisConnection;
+  channel: string;
+}): CancelBus {
   const { connection, channel } = options;
   return {
     publish: async (cancel) => {

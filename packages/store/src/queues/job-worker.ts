@@ -92,7 +92,14 @@ export function createToolWorker(
   const { runner, limitedTool } = options;
   const scripts = limitedTool === undefined ? "small" : "bullmq";
   const queue = toolsQueue(runner, limitedTool);
-  return createWorker({ scripts, clock: systemClock, ...options, queue, parse: parserOf(ToolJob), isCall: true });
+  return createWorker({
+    scripts,
+    clock: systemClock,
+    ...options,
+    queue,
+    parse: parserOf(ToolJob),
+    isCall: true,
+  });
 }
 
 interface WorkerSetup<T> extends JobWorkerOptions<T> {
@@ -166,7 +173,9 @@ const fetchPausesMs = [100, 200, 400, 800, 1_600, 3_200, 5_000];
  * not run: its loop would leave nothing of the process to others.
  */
 function pauseAfterRefusals(worker: Worker, closing: AbortSignal, clock: Clock): void {
-  const { _getNextJob: privately } = worker as unknown as { _getNextJob: (...given: unknown[]) => Promise<unknown> };
+  const { _getNextJob: privately } = worker as unknown as {
+    _getNextJob: (...given: unknown[]) => Promise<unknown>;
+  };
   const fetchJob = privately.bind(worker);
   let refused = false;
   let refusals = 0;
@@ -179,7 +188,13 @@ function pauseAfterRefusals(worker: Worker, closing: AbortSignal, clock: Clock):
       refused = !isRedisTrouble(error);
       throw error;
     } finally {
-      if (refused) await pause(clock, fetchPausesMs[Math.min(refusals, fetchPausesMs.length - 1)] ?? 0, closing);
+      if (refused) {
+        await pause(
+          clock,
+          fetchPausesMs[Math.min(refusals, fetchPausesMs.length - 1)] ?? 0,
+          closing,
+        );
+      }
       refusals = refused ? refusals + 1 : 0;
     }
   };
@@ -189,7 +204,11 @@ function pauseAfterRefusals(worker: Worker, closing: AbortSignal, clock: Clock):
 class PatientWorker extends Worker {
   readonly #presence: JobPresence | undefined;
 
-  constructor(setup: KeptJobRules & { scripts: Scripts; queue: string }, process: Processor, options: WorkerOptions) {
+  constructor(
+    setup: KeptJobRules & { scripts: Scripts; queue: string },
+    process: Processor,
+    options: WorkerOptions,
+  ) {
     // The tokens of locks begin with the id of the worker, which has to be set before it takes the first job.
     super(setup.queue, process, { ...options, autorun: false }, workerBackend(setup));
     const { presence } = setup;
@@ -257,8 +276,11 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     const triedAgain = job !== undefined && !job.finishedOn;
     if (triedAgain) return setup.onError?.(error);
     const parsed = setup.parse(job?.data);
-    if (parsed.ok) setup.onFailed(parsed.value, error).catch((cause: unknown) => setup.onError?.(asError(cause)));
-    else setup.onError?.(error);
+    if (parsed.ok) {
+      setup
+        .onFailed(parsed.value, error)
+        .catch((cause: unknown) => setup.onError?.(asError(cause)));
+    } else setup.onError?.(error);
   });
   return {
     close: closer(worker, closing, setup.clock),
@@ -354,7 +376,9 @@ function closer(worker: Worker, closing: AbortController, clock: Clock): JobWork
       const drained = worker.close();
       if (abort) closing.abort("shutdown");
       const over = new AbortController();
-      await Promise.race([drained, pause(clock, deadlineMs, over.signal)]).finally(() => over.abort());
+      await Promise.race([drained, pause(clock, deadlineMs, over.signal)]).finally(() =>
+        over.abort(),
+      );
     })();
     await closed;
   };

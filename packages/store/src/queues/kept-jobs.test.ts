@@ -16,7 +16,12 @@ import {
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./job-worker.ts";
+import {
+  createToolWorker,
+  createTurnWorker,
+  type JobResult,
+  type JobWorker,
+} from "./job-worker.ts";
 import { finishJobScript, kept, timeAt } from "./kept-jobs.ts";
 import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
 import { workerBackend, type Scripts } from "./small-scripts.ts";
@@ -55,7 +60,10 @@ const both: Scripts[] = ["small", "bullmq"];
 
 const redact = (text: string): string => text.replaceAll(/sk-\w+/g, "[secret]");
 
-function serveTurns(handle: (job: TurnJob) => Promise<JobResult>, changes: { postponeMs?: number } = {}): JobWorker {
+function serveTurns(
+  handle: (job: TurnJob) => Promise<JobResult>,
+  changes: { postponeMs?: number } = {},
+): JobWorker {
   const worker = createTurnWorker({
     ...options,
     redact,
@@ -128,7 +136,11 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
     serveTools(async () => "done");
     await vi.waitFor(async () => expect(await toolQueue.getCompletedCount()).toBe(1), patience);
     const [job] = await toolQueue.getCompleted();
-    expect(job).toMatchObject({ id: toolJobId(call.turnId, "c1"), name: "deploy", data: finishedCallOf(call) });
+    expect(job).toMatchObject({
+      id: toolJobId(call.turnId, "c1"),
+      name: "deploy",
+      data: finishedCallOf(call),
+    });
     expect(job?.returnvalue).toBeNull();
     const left = await everything();
     for (const text of [secretText, "Ann", "ou_ann", "signed-by"]) expect(left).not.toContain(text);
@@ -157,7 +169,9 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
   it("that have failed show where, but neither arguments, nor secrets, nor what a parser was given", async () => {
     await tools.dispatch("alpha", [callOf("c1")]);
     serveTools(async () => {
-      throw new SyntaxError(`Unexpected token with sk-12345678, "${secretText}" is not valid JSON\n${secretText}`);
+      throw new SyntaxError(
+        `Unexpected token with sk-12345678, "${secretText}" is not valid JSON\n${secretText}`,
+      );
     });
     await vi.waitFor(async () => {
       await toolQueue.promoteJobs(); // the pauses between tries add up to six seconds
@@ -173,7 +187,9 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
       /^SyntaxError: Unexpected token with \[secret\], …\n\s+at .*kept-jobs\.test/,
     );
     const left = await everything();
-    for (const text of [secretText, "sk-123", "Ann", "ou_ann", "signed-by"]) expect(left).not.toContain(text);
+    for (const text of [secretText, "sk-123", "Ann", "ou_ann", "signed-by"]) {
+      expect(left).not.toContain(text);
+    }
   });
 
   it("show nothing of it while they are tried again either, and keep what the next try needs", async () => {
@@ -198,7 +214,10 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
   });
 
   it("of a runner without BullMQ are kept in the same way, or given up when others have taken them", async () => {
-    const [keys, id] = [(name: string): string => toolQueue.toKey(name), toolJobId(`${session}-1`, "c1")];
+    const [keys, id] = [
+      (name: string): string => toolQueue.toKey(name),
+      toolJobId(`${session}-1`, "c1"),
+    ];
     const finish = async (): Promise<unknown> =>
       await redis.eval(
         finishJobScript.lua,
@@ -214,7 +233,10 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
     await redis.set(keys(`${id}:lock`), "runner");
     expect(await finish()).toBe(1);
     expect(await finish()).toBe(0);
-    expect((await toolQueue.getCompleted())[0]).toMatchObject({ id, data: finishedCallOf(callOf("c1")) });
+    expect((await toolQueue.getCompleted())[0]).toMatchObject({
+      id,
+      data: finishedCallOf(callOf("c1")),
+    });
     expect(await redis.exists(keys(`${id}:lock`))).toBe(0);
     expect(await everything()).not.toContain(secretText);
   });
@@ -224,8 +246,10 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
 const standings: Record<string, (queue: Queue, id: string) => Promise<void>> = {
   none: async () => {},
   waiting: async (queue, id) => void (await queue.add("old", { old: true }, { jobId: id })),
-  prioritized: async (queue, id) => void (await queue.add("old", { old: true }, { jobId: id, priority: 3 })),
-  delayed: async (queue, id) => void (await queue.add("old", { old: true }, { jobId: id, delay: 60_000 })),
+  prioritized: async (queue, id) =>
+    void (await queue.add("old", { old: true }, { jobId: id, priority: 3 })),
+  delayed: async (queue, id) =>
+    void (await queue.add("old", { old: true }, { jobId: id, delay: 60_000 })),
   active: async (queue, id) => {
     await queue.add("old", { old: true }, { jobId: id });
     await redis.lmove(queue.toKey("wait"), queue.toKey("active"), "RIGHT", "LEFT");
@@ -244,18 +268,29 @@ async function ended(queue: Queue, id: string, state: "completed" | "failed"): P
 describe.each(both)("adding a job, by %s scripts", (scripts) => {
   beforeEach(() => void (options = { ...options, scripts }));
 
-  it.each(Object.keys(standings))("finds %s of its id: only one that has ended is replaced", async (standing) => {
-    const isReplaced = ["none", "completed", "failed"].includes(standing);
-    await standings[standing]?.(turnQueue, turnJobId(session, 1));
-    const added = await Promise.all(Array.from({ length: 12 }, async () => await turns.ensure(session, 1)));
-    expect(added.filter(Boolean)).toHaveLength(isReplaced ? 1 : 0);
-    const counts = await turnQueue.getJobCounts();
-    expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(1);
-    const job = await turnQueue.getJob(turnJobId(session, 1));
-    expect(job?.data).toEqual(isReplaced ? { v: 1, session, gen: 1 } : { old: true });
-    expect(await job?.getState()).toBe(isReplaced ? "waiting" : standing);
-    if (isReplaced) expect([job?.attemptsMade, job?.finishedOn, job?.failedReason]).toEqual([0, undefined, undefined]);
-  });
+  it.each(Object.keys(standings))(
+    "finds %s of its id: only one that has ended is replaced",
+    async (standing) => {
+      const isReplaced = ["none", "completed", "failed"].includes(standing);
+      await standings[standing]?.(turnQueue, turnJobId(session, 1));
+      const added = await Promise.all(
+        Array.from({ length: 12 }, async () => await turns.ensure(session, 1)),
+      );
+      expect(added.filter(Boolean)).toHaveLength(isReplaced ? 1 : 0);
+      const counts = await turnQueue.getJobCounts();
+      expect(Object.values(counts).reduce((sum, count) => sum + count)).toBe(1);
+      const job = await turnQueue.getJob(turnJobId(session, 1));
+      expect(job?.data).toEqual(isReplaced ? { v: 1, session, gen: 1 } : { old: true });
+      expect(await job?.getState()).toBe(isReplaced ? "waiting" : standing);
+      if (isReplaced) {
+        expect([job?.attemptsMade, job?.finishedOn, job?.failedReason]).toEqual([
+          0,
+          undefined,
+          undefined,
+        ]);
+      }
+    },
+  );
 
   it.each(Object.keys(standings))(
     "finds %s of a call: what the ledger wants run is run with its arguments",
@@ -370,33 +405,36 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
   it.each([
     ["an hour ahead", hourMs],
     ["an hour behind", -hourMs],
-  ])("%s postpones jobs, tries them again and finishes them by the shared clock", async (_name, aheadMs) => {
-    const sharedMs = (): number => Date.now() - aheadMs;
-    followClock(sharedMs(), performance.now());
-    const seen: number[] = [];
-    const handle = async ({ gen }: TurnJob): Promise<JobResult> => {
-      seen.push(gen);
-      if (seen.length === 1) {
-        // It takes no other job, so that the postponed one is still there when this test reads its time.
-        void first.close();
-        return "postpone";
+  ])(
+    "%s postpones jobs, tries them again and finishes them by the shared clock",
+    async (_name, aheadMs) => {
+      const sharedMs = (): number => Date.now() - aheadMs;
+      followClock(sharedMs(), performance.now());
+      const seen: number[] = [];
+      const handle = async ({ gen }: TurnJob): Promise<JobResult> => {
+        seen.push(gen);
+        if (seen.length === 1) {
+          // It takes no other job, so that the postponed one is still there when this test reads its time.
+          void first.close();
+          return "postpone";
+        }
+        if (seen.length === 2) throw new Error("once more");
+        return "done";
+      };
+      const first = serveTurns(handle, { postponeMs: 300 });
+      await turns.wake(session, 1);
+      await vi.waitFor(async () => expect(await turnQueue.getDelayedCount()).toBe(1), patience);
+      const [, score] = await redis.zrange(turnQueue.toKey("delayed"), "0", "0", "WITHSCORES");
+      expect(Math.abs(Number(score) / 0x1000 - sharedMs())).toBeLessThan(60_000);
+      serveTurns(handle);
+      await vi.waitFor(async () => expect(await turnQueue.getCompletedCount()).toBe(1), patience);
+      expect(seen).toEqual([1, 1, 1]);
+      const [job] = await turnQueue.getCompleted();
+      for (const time of [job?.timestamp, job?.processedOn, job?.finishedOn]) {
+        expect(Math.abs(Number(time) - sharedMs())).toBeLessThan(60_000);
       }
-      if (seen.length === 2) throw new Error("once more");
-      return "done";
-    };
-    const first = serveTurns(handle, { postponeMs: 300 });
-    await turns.wake(session, 1);
-    await vi.waitFor(async () => expect(await turnQueue.getDelayedCount()).toBe(1), patience);
-    const [, score] = await redis.zrange(turnQueue.toKey("delayed"), "0", "0", "WITHSCORES");
-    expect(Math.abs(Number(score) / 0x1000 - sharedMs())).toBeLessThan(60_000);
-    serveTurns(handle);
-    await vi.waitFor(async () => expect(await turnQueue.getCompletedCount()).toBe(1), patience);
-    expect(seen).toEqual([1, 1, 1]);
-    const [job] = await turnQueue.getCompleted();
-    for (const time of [job?.timestamp, job?.processedOn, job?.finishedOn]) {
-      expect(Math.abs(Number(time) - sharedMs())).toBeLessThan(60_000);
-    }
-  });
+    },
+  );
 
   it("computes by its own time when the next delayed job is due, and neither asks all the time nor sleeps on", async () => {
     followClock(Date.now() - hourMs, performance.now());
@@ -411,9 +449,13 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
     await turns.wake(session, 1);
     await vi.waitFor(async () => expect(await turnQueue.getDelayedCount()).toBe(1), patience);
     await first.close();
-    const backend = workerBackend({ isCall: false, redact, scripts, clock: systemClock })("turns", options, {
-      withBlockingConnection: true,
-    });
+    const backend = workerBackend({ isCall: false, redact, scripts, clock: systemClock })(
+      "turns",
+      options,
+      {
+        withBlockingConnection: true,
+      },
+    );
     const found = await backend.moveToActive("token");
     expect(Math.abs(Number(found[3]) - Date.now() - 60_000)).toBeLessThan(30_000);
     await redis.zadd(turnQueue.toKey("marker"), sharedNow() + 60_000, "1");
@@ -423,7 +465,12 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
     expect(runs).toBe(1);
   });
 
-  const folder = join(dirname(createRequire(import.meta.url).resolve("bullmq")), "..", "esm", "commands");
+  const folder = join(
+    dirname(createRequire(import.meta.url).resolve("bullmq")),
+    "..",
+    "esm",
+    "commands",
+  );
 
   it.each([
     ["moveToActive", "moveToActive-11", "timestamp"],

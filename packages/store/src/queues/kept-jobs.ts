@@ -57,7 +57,10 @@ function shownReason(text: string, redact: Redact): string {
 /** Where a failure came from: the reason, and the calls without anything that they were given. */
 function shownStack(stack: string, redact: Redact): string {
   const frames = stack.split("\n").filter((line) => /^\s+at \S/.test(line));
-  return [shownReason(stack, redact), ...frames.slice(0, maxFrames).map((line) => redact(line))].join("\n");
+  return [
+    shownReason(stack, redact),
+    ...frames.slice(0, maxFrames).map((line) => redact(line)),
+  ].join("\n");
 }
 
 function shownStacks(json: unknown, redact: Redact): string {
@@ -67,14 +70,18 @@ function shownStacks(json: unknown, redact: Redact): string {
 }
 
 /** The place of the time among the keys and arguments of the scripts to which BullMQ passes it. */
-export const timeAt: Readonly<Record<string, number>> = { moveToActive: 12, moveStalledJobsToWait: 11, retryJob: 12 };
+export const timeAt: Readonly<Record<string, number>> = {
+  moveToActive: 12,
+  moveStalledJobsToWait: 11,
+  retryJob: 12,
+};
 
 type ScriptArguments = (string | number | boolean | Buffer)[];
 
 /** What BullMQ gives a method of its backend. */
-type Given<Method extends "execCommand" | "moveToCompletedArgs" | "moveToDelayed" | "moveToFailedArgs"> = Parameters<
-  RedisQueueBackend[Method]
->;
+type Given<
+  Method extends "execCommand" | "moveToCompletedArgs" | "moveToDelayed" | "moveToFailedArgs",
+> = Parameters<RedisQueueBackend[Method]>;
 
 /**
  * BullMQ on Redis, with two differences: it decides what of finished jobs is kept and what they may show, whatever the
@@ -88,7 +95,14 @@ export class KeepingBackend extends RedisQueueBackend {
   constructor([name, opts, ...others]: Parameters<BackendFactory>, rules: KeptJobRules) {
     const base = createRedisBackend(name, opts, ...others);
     base.on("error", () => undefined); // this one has the same connections, and reports their errors
-    super(base.connection, name, base.keys, (type) => base.toKey(type), opts, base.blockingConnection);
+    super(
+      base.connection,
+      name,
+      base.keys,
+      (type) => base.toKey(type),
+      opts,
+      base.blockingConnection,
+    );
     this.rules = rules;
     this.#redact = rules.redact;
   }
@@ -115,13 +129,28 @@ export class KeepingBackend extends RedisQueueBackend {
     const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules) };
     const text = shownReason(reason, this.#redact);
     const now = this.rules.clock.now();
-    return this.moveToFinishedArgs(job, text, "failedReason", kept.failed, "failed", token, now, fetchNext, shown);
+    return this.moveToFinishedArgs(
+      job,
+      text,
+      "failedReason",
+      kept.failed,
+      "failed",
+      token,
+      now,
+      fetchNext,
+      shown,
+    );
   }
 
   override async moveToDelayed(...given: Given<"moveToDelayed">): Promise<void | unknown[]> {
     const [jobId, , delay, token, { fieldsToUpdate, ...others } = {}] = given;
-    const shown = fieldsToUpdate === undefined ? others : { ...others, fieldsToUpdate: this.#shown(fieldsToUpdate) };
-    return this.#inMachineTime(await super.moveToDelayed(jobId, this.rules.clock.now(), delay, token, shown));
+    const shown =
+      fieldsToUpdate === undefined
+        ? others
+        : { ...others, fieldsToUpdate: this.#shown(fieldsToUpdate) };
+    return this.#inMachineTime(
+      await super.moveToDelayed(jobId, this.rules.clock.now(), delay, token, shown),
+    );
   }
 
   override async moveToFinished(jobId: string, args: ScriptArguments): Promise<unknown[]> {
@@ -144,7 +173,12 @@ export class KeepingBackend extends RedisQueueBackend {
   }
 
   async #unlockJobsOfTheDead(presence: JobPresence): Promise<number> {
-    const { active = "", stalled = "", "stalled-check": stalledCheck = "", "": queue = "" } = this.keys;
+    const {
+      active = "",
+      stalled = "",
+      "stalled-check": stalledCheck = "",
+      "": queue = "",
+    } = this.keys;
     const client = await this.client;
     const asked = { queue, own: presence.id };
     const holders = (await runScript(client, jobHolders, { active }, asked)) as string[]; // as the script has it
@@ -153,17 +187,25 @@ export class KeepingBackend extends RedisQueueBackend {
     // Of runners in other languages nothing is known: their locks run out.
     const dead = holders.filter((id) => !["alive", "unknown"].includes(fates.get(id) ?? "unknown"));
     if (dead.length === 0) return 0;
-    return Number(await runScript(client, unlockJobs, { active, stalled, stalledCheck }, { queue, dead }));
+    return Number(
+      await runScript(client, unlockJobs, { active, stalled, stalledCheck }, { queue, dead }),
+    );
   }
 
-  override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
+  override async waitForJob(
+    blockTimeout: number,
+  ): Promise<{ member: string; score: number } | null> {
     const found = await super.waitForJob(blockTimeout);
     return found === null ? null : { ...found, score: this.machineTimeOf(found.score) };
   }
 
   override execCommand(...[client, command, args]: Given<"execCommand">): unknown {
     const at = timeAt[command];
-    return super.execCommand(client, command, at === undefined ? args : args.with(at, this.rules.clock.now()));
+    return super.execCommand(
+      client,
+      command,
+      at === undefined ? args : args.with(at, this.rules.clock.now()),
+    );
   }
 
   /** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
@@ -182,7 +224,9 @@ export class KeepingBackend extends RedisQueueBackend {
     const { failedReason, stacktrace, ...others } = fields;
     return {
       ...others,
-      ...(typeof failedReason === "string" && { failedReason: shownReason(failedReason, this.#redact) }),
+      ...(typeof failedReason === "string" && {
+        failedReason: shownReason(failedReason, this.#redact),
+      }),
       ...(stacktrace !== undefined && { stacktrace: shownStacks(stacktrace, this.#redact) }),
     };
   }

@@ -57,7 +57,8 @@ it("tells how many jobs wait, those of background turns included, and since when
   await tools.dispatch("local", [callOf("c2"), callOf("c3")]);
   const depth = await catalog.depth("tools-local");
   expect(depth).toMatchObject({ waiting: 3, active: 0, delayed: 0, failed: 0, isPaused: false });
-  const { timestamp } = (await catalog.open("tools-local").getJob(toolJobId("app.oc_1-1", "c1"))) ?? {};
+  const { timestamp } =
+    (await catalog.open("tools-local").getJob(toolJobId("app.oc_1-1", "c1"))) ?? {};
   expect(depth.oldestAtMs).toBe(timestamp);
   expect(timestamp).toBeGreaterThanOrEqual(beforeMs);
 });
@@ -83,17 +84,25 @@ it("shows one job with its data", async () => {
 
 it("lists jobs that failed for good, and each is retried or discarded once", async () => {
   await tools.dispatch("local", [callOf("c1"), callOf("c2")]);
-  const worker = new Worker("tools-local", () => Promise.reject(new UnrecoverableError("no such tool")), {
-    connection: redis,
-    prefix,
-  });
-  await expect.poll(async () => (await catalog.depth("tools-local")).failed, { timeout: 60_000 }).toBe(2);
+  const worker = new Worker(
+    "tools-local",
+    () => Promise.reject(new UnrecoverableError("no such tool")),
+    {
+      connection: redis,
+      prefix,
+    },
+  );
+  await expect
+    .poll(async () => (await catalog.depth("tools-local")).failed, { timeout: 60_000 })
+    .toBe(2);
   await worker.close();
   const [first, second] = await catalog.failed("tools-local", 10);
   if (first === undefined || second === undefined) throw new Error("two jobs have failed");
   expect([first, second]).toMatchObject([{ reason: "no such tool" }, { reason: "no such tool" }]);
   expect(await catalog.failed("tools-local", 1)).toHaveLength(1);
-  const retried = await Promise.all([1, 2].map(async () => await catalog.retryFailed("tools-local", first.id)));
+  const retried = await Promise.all(
+    [1, 2].map(async () => await catalog.retryFailed("tools-local", first.id)),
+  );
   expect(retried.filter(Boolean)).toHaveLength(1);
   expect(await catalog.discardFailed("tools-local", first.id)).toBe(false);
   expect(await catalog.discardFailed("tools-local", second.id)).toBe(true);

@@ -64,13 +64,18 @@ export interface QueueCatalog {
 
 const eraseJobs = script("erase-jobs");
 
-async function eraseIn(queue: Queue, of: { session: SessionKey } | { person: string }): Promise<number> {
+async function eraseIn(
+  queue: Queue,
+  of: { session: SessionKey } | { person: string },
+): Promise<number> {
   const client = await queue.getBackend().client;
   const [session, named] =
     "session" in of
       ? [of.session, `"session":${JSON.stringify(of.session)}`]
       : ["", `"userId":${JSON.stringify(of.person)}`];
-  return Number(await runScript(client, eraseJobs, queue.keys, { queue: queue.toKey(""), session, named }));
+  return Number(
+    await runScript(client, eraseJobs, queue.keys, { queue: queue.toKey(""), session, named }),
+  );
 }
 
 const pageSize = 1_000;
@@ -87,7 +92,9 @@ async function depthOf(queue: Queue): Promise<QueueDepth> {
   ]);
   const { waiting = 0, prioritized = 0, active = 0, delayed = 0, failed = 0 } = counts;
   // A job that a worker has taken meanwhile is missing.
-  const added = oldest.flatMap((job: { timestamp: number } | undefined) => (job === undefined ? [] : [job.timestamp]));
+  const added = oldest.flatMap((job: { timestamp: number } | undefined) =>
+    job === undefined ? [] : [job.timestamp],
+  );
   const oldestAtMs = added.length === 0 ? {} : { oldestAtMs: Math.min(...added) };
   return { waiting: waiting + prioritized, active, delayed, failed, isPaused, ...oldestAtMs };
 }
@@ -113,7 +120,13 @@ async function failedJobsOf(queue: Queue, limit: number): Promise<FailedJob[]> {
   return jobs.flatMap((job) => {
     if (job?.id === undefined) return [];
     const { id, timestamp, finishedOn = timestamp, attemptsMade, failedReason = "" } = job;
-    const facts = { id, addedAtMs: timestamp, failedAtMs: finishedOn, tries: attemptsMade, reason: failedReason };
+    const facts = {
+      id,
+      addedAtMs: timestamp,
+      failedAtMs: finishedOn,
+      tries: attemptsMade,
+      reason: failedReason,
+    };
     return [{ ...facts, isRepeatable: isRepeatable(job) }];
   });
 }
@@ -126,7 +139,11 @@ function isRepeatable({ data }: Job): boolean {
 }
 
 /** Applies `work` to a failed job; false when the job has not failed, or another process was faster. */
-async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promise<boolean>): Promise<boolean> {
+async function withFailed(
+  queue: Queue,
+  jobId: string,
+  act: (job: Job) => Promise<boolean>,
+): Promise<boolean> {
   const job: Job | undefined = await queue.getJob(jobId);
   if (job === undefined || !(await job.isFailed())) return false;
   try {
@@ -150,7 +167,9 @@ export function createQueueCatalog(options: QueueOptions): QueueCatalog {
     return queue;
   };
   const namesOf = (keys: readonly string[]): string[] =>
-    keys.map((key) => key.slice(prefix.length + 1, -metaSuffix.length)).filter((name) => !name.includes(":"));
+    keys
+      .map((key) => key.slice(prefix.length + 1, -metaSuffix.length))
+      .filter((name) => !name.includes(":"));
 
   const find = async (signal: AbortSignal): Promise<string[]> => {
     const names = new Set<string>();
@@ -158,7 +177,13 @@ export function createQueueCatalog(options: QueueOptions): QueueCatalog {
       let cursor = "0";
       do {
         signal.throwIfAborted();
-        const [next, keys] = await master.scan(cursor, "MATCH", `${prefix}:*${metaSuffix}`, "COUNT", pageSize);
+        const [next, keys] = await master.scan(
+          cursor,
+          "MATCH",
+          `${prefix}:*${metaSuffix}`,
+          "COUNT",
+          pageSize,
+        );
         for (const name of namesOf(keys)) names.add(name);
         cursor = next;
       } while (cursor !== "0");
@@ -184,7 +209,9 @@ export function createQueueCatalog(options: QueueOptions): QueueCatalog {
         return true;
       }),
     erase: async (of, signal) => {
-      const running = await Promise.all((await find(signal)).map(async (name) => await eraseIn(open(name), of)));
+      const running = await Promise.all(
+        (await find(signal)).map(async (name) => await eraseIn(open(name), of)),
+      );
       return running.reduce((sum, count) => sum + count, 0);
     },
     close: async () => {

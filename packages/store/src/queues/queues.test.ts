@@ -4,7 +4,12 @@ import { startRedis } from "@larkline/testkit";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
-import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./job-worker.ts";
+import {
+  createToolWorker,
+  createTurnWorker,
+  type JobResult,
+  type JobWorker,
+} from "./job-worker.ts";
 import type { JobPresence } from "./kept-jobs.ts";
 import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
 import type { Scripts } from "./small-scripts.ts";
@@ -39,7 +44,13 @@ afterEach(async () => {
 });
 
 function turnWorker(handle: (job: TurnJob, signal: AbortSignal) => Promise<JobResult>): JobWorker {
-  const worker = createTurnWorker({ ...options, redact, concurrency: 4, handle, onFailed: async () => {} });
+  const worker = createTurnWorker({
+    ...options,
+    redact,
+    concurrency: 4,
+    handle,
+    onFailed: async () => {},
+  });
   workers.push(worker);
   return worker;
 }
@@ -296,7 +307,8 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
     lockMs: 30_000,
     hold: () => () => undefined,
     isSteady: () => isSteady,
-    fatesOf: async (ids) => await Promise.resolve(new Map(ids.map((id) => [id, fates[id] ?? "unknown"]))),
+    fatesOf: async (ids) =>
+      await Promise.resolve(new Map(ids.map((id) => [id, fates[id] ?? "unknown"]))),
   });
 
   /** A job that a process has taken. */
@@ -324,7 +336,9 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
   }
 
   it("of dead processes come back at once, and those of the living and of strangers stay", async () => {
-    for (const [at, holder] of ["dead", "alive", "stranger", "left"].entries()) await takenBy(holder, at + 1);
+    for (const [at, holder] of ["dead", "alive", "stranger", "left"].entries()) {
+      await takenBy(holder, at + 1);
+    }
     const fates: Record<string, Fate> = { dead: "alive", alive: "alive", left: "alive" };
     const seen: number[] = [];
     const worker = startWorker(presenceOf(fates), seen);
@@ -365,7 +379,9 @@ describe.each(both)("closing a worker, by %s scripts", (scripts) => {
     let started = false;
     const first = turnWorker(async (_job, signal) => {
       started = true;
-      return await new Promise<JobResult>((resolve) => signal.addEventListener("abort", () => resolve("requeue")));
+      return await new Promise<JobResult>((resolve) =>
+        signal.addEventListener("abort", () => resolve("requeue")),
+      );
     });
     await turns.wake("app.oc_1", 1);
     await vi.waitFor(() => expect(started).toBe(true), patience);
@@ -459,10 +475,14 @@ describe.each(both)("tool calls, by %s scripts", (scripts) => {
 
   it("with as many arguments as workers send, all of them quotes, fit into a job", async () => {
     const seen: string[] = [];
-    await tools.dispatch("alpha", [toolJob("c1", { arguments: '"'.repeat(200_000), envelope: "x".repeat(16_384) })]);
+    await tools.dispatch("alpha", [
+      toolJob("c1", { arguments: '"'.repeat(200_000), envelope: "x".repeat(16_384) }),
+    ]);
     toolWorker(seen);
     await vi.waitFor(() => expect(seen).toEqual(["c1"]), patience);
-    await expect(tools.dispatch("alpha", [toolJob("c2", { arguments: '"'.repeat(300_000) })])).rejects.toThrow(/size/);
+    await expect(
+      tools.dispatch("alpha", [toolJob("c2", { arguments: '"'.repeat(300_000) })]),
+    ).rejects.toThrow(/size/);
   });
 });
 
@@ -473,7 +493,9 @@ describe.each(both)("a tool with limits, by %s scripts", (scripts) => {
 
   it("has a queue of its own, which does not hold up the others of its runner", async () => {
     const seen: string[] = [];
-    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2", { name: "other" })], { limitedTools });
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2", { name: "other" })], {
+      limitedTools,
+    });
     toolWorker(seen);
     await vi.waitFor(() => expect(seen).toEqual(["c2"]), patience);
     toolWorker(seen, { limitedTool: "echo" });
@@ -556,7 +578,10 @@ describe.each(both)("a tool with limits, by %s scripts", (scripts) => {
     await vi.waitFor(() => expect(log).toEqual(["frozen begins c1", "other begins c1"]), patience);
     gates.get("frozen c1")?.();
     // It has lost the job: the call still counts as the other one's, and nothing else starts.
-    await vi.waitFor(() => expect(refusals.join(" ")).toMatch(/frozen: .*(?:lock|owned)/i), patience);
+    await vi.waitFor(
+      () => expect(refusals.join(" ")).toMatch(/frozen: .*(?:lock|owned)/i),
+      patience,
+    );
     expect(await redis.lrange(`${queue}:active`, 0, -1)).toEqual([c1]);
     expect(await redis.lrange(`${queue}:wait`, 0, -1)).toEqual([c2]);
     gates.get("other c1")?.();

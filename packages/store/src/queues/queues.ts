@@ -43,13 +43,22 @@ export class TurnQueue {
   /** The same. True if it had to be added. */
   async ensure(session: SessionKey, gen: number): Promise<boolean> {
     const job = parseTurnJob({ v: 1, session, gen });
-    if (!job.ok) throw newEngineError("internal_error", `refusing to queue a wake-up: ${job.error}`);
-    return await this.#jobs.add({ id: turnJobId(session, gen), name: "turn", data: job.value, maxBytes: maxTurnBytes });
+    if (!job.ok) {
+      throw newEngineError("internal_error", `refusing to queue a wake-up: ${job.error}`);
+    }
+    return await this.#jobs.add({
+      id: turnJobId(session, gen),
+      name: "turn",
+      data: job.value,
+      maxBytes: maxTurnBytes,
+    });
   }
 
   /** Whether it is waiting, delayed or active. */
   async alive(session: SessionKey, gen: number): Promise<boolean> {
-    return !["unknown", "failed", "completed"].includes(await this.#queue.getJobState(turnJobId(session, gen)));
+    return !["unknown", "failed", "completed"].includes(
+      await this.#queue.getJobState(turnJobId(session, gen)),
+    );
   }
 
   async close(): Promise<void> {
@@ -82,8 +91,12 @@ export class ToolQueues {
     jobs: readonly ToolJob[],
     { background = false, limitedTools }: DispatchOptions = {},
   ): Promise<void> {
-    const limited = (job: ToolJob): string | undefined => (limitedTools?.has(job.name) ? job.name : undefined);
-    const added = jobs.map((job) => ({ to: toolsQueue(runner, limited(job)), job: newJobOf(job, background) }));
+    const limited = (job: ToolJob): string | undefined =>
+      limitedTools?.has(job.name) ? job.name : undefined;
+    const added = jobs.map((job) => ({
+      to: toolsQueue(runner, limited(job)),
+      job: newJobOf(job, background),
+    }));
     await Promise.all(added.map(async ({ to, job }) => await this.#open(to).jobs.add(job)));
   }
 
@@ -124,7 +137,9 @@ const answeredMs = 10_000;
 
 function checked(data: ToolJob): ToolJob {
   const job = parseToolJob(data);
-  if (!job.ok) throw newEngineError("internal_error", `refusing to queue a tool call: ${job.error}`);
+  if (!job.ok) {
+    throw newEngineError("internal_error", `refusing to queue a tool call: ${job.error}`);
+  }
   return job.value;
 }
 
@@ -164,7 +179,11 @@ const retries = { attempts: 7, backoff: { type: "exponential", delay: 100 } };
 
 // Workers of this version decide by themselves what they keep (see `keptDataOf` of kept-jobs.ts); those of the version before do what
 // the job says, and must keep no arguments.
-const storedOptions = JSON.stringify({ ...retries, removeOnComplete: true, removeOnFail: { count: 500 } });
+const storedOptions = JSON.stringify({
+  ...retries,
+  removeOnComplete: true,
+  removeOnFail: { count: 500 },
+});
 
 /** Adds jobs to one queue. No other way of adding them replaces finished ones. */
 export class JobAdder {
@@ -191,7 +210,16 @@ export class JobAdder {
       await this.#queue.getBackend().client,
       addJob,
       { ...keys, priorityCounter: keys["pc"] ?? "", job: this.#queue.toKey(id) },
-      { id, name, data: text, options: storedOptions, nowMs: this.#clock.now(), priority, maxEvents, recentMs },
+      {
+        id,
+        name,
+        data: text,
+        options: storedOptions,
+        nowMs: this.#clock.now(),
+        priority,
+        maxEvents,
+        recentMs,
+      },
     );
     return added === 1;
   }
@@ -217,7 +245,10 @@ export interface QueueOptions {
 export const maxEvents = 200;
 
 /** Opens a queue to add jobs to it. */
-export function openQueue(name: string, { connection, prefix = defaultQueuePrefix, onError }: QueueOptions): Queue {
+export function openQueue(
+  name: string,
+  { connection, prefix = defaultQueuePrefix, onError }: QueueOptions,
+): Queue {
   const queue = new Queue(name, { connection, prefix, streams: { events: { maxLen: maxEvents } } });
   queue.on("error", (error) => onError?.(error));
   return queue;

@@ -25,7 +25,18 @@ it.each([
   "a worker whose Redis user lacks %s waits longer and longer, and says which command it is",
   { timeout: 60_000 },
   async (command, named) => {
-    await admin.call("ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all", `-${command}`);
+    await admin.call(
+      "ACL",
+      "SETUSER",
+      "worker",
+      "reset",
+      "on",
+      ">secret",
+      "~*",
+      "&*",
+      "+@all",
+      `-${command}`,
+    );
     const url = `redis://worker:secret@127.0.0.1:${server.port}`;
     const waited = Promise.withResolvers<void>();
     const errorsMs: number[] = [];

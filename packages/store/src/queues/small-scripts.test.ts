@@ -65,17 +65,32 @@ class Bench {
       new Worker(
         "tools-alpha",
         null,
-        { ...options, lockDuration: 600_000, stalledInterval: 600_000, maxStalledCount: 2, autorun: false },
+        {
+          ...options,
+          lockDuration: 600_000,
+          stalledInterval: 600_000,
+          maxStalledCount: 2,
+          autorun: false,
+        },
         workerBackend({ isCall: true, redact, scripts, clock: systemClock }),
       );
     this.#workers = { small: workerOf("small"), bullmq: workerOf("bullmq") };
     const workers = Object.values(this.#workers);
     for (const worker of workers) worker.on("error", () => undefined); // the caller gets the error
-    closing.push(async () => await Promise.all([this.queue.close(), ...workers.map((worker) => worker.close(true))]));
+    closing.push(
+      async () =>
+        await Promise.all([this.queue.close(), ...workers.map((worker) => worker.close(true))]),
+    );
   }
 
   async add(id: string, priority = 0): Promise<unknown> {
-    return await this.#adder.add({ id, name: "deploy", data: callOf(id), maxBytes: 10_000, priority });
+    return await this.#adder.add({
+      id,
+      name: "deploy",
+      data: callOf(id),
+      maxBytes: 10_000,
+      priority,
+    });
   }
 
   /** As a worker does that was woken: what the marker held is gone when it asks. */
@@ -85,17 +100,24 @@ class Bench {
     const worker = this.#workers[this.#pick()];
     // The first answer may say that the last script has seen no other job; a worker asks again when it is woken.
     const job =
-      (await worker.getNextJob(token, { block: false })) ?? (await worker.getNextJob(token, { block: false }));
+      (await worker.getNextJob(token, { block: false })) ??
+      (await worker.getNextJob(token, { block: false }));
     return this.#hold(job, token);
   }
 
   async finish(index: number, fetchNext: boolean): Promise<unknown> {
-    return await this.#end(index, async (job, token) => await job.moveToCompleted(undefined, token, fetchNext));
+    return await this.#end(
+      index,
+      async (job, token) => await job.moveToCompleted(undefined, token, fetchNext),
+    );
   }
 
   async fail(index: number, fetchNext: boolean): Promise<unknown> {
     const error = Object.assign(new Error("no way"), { stack: "Error: no way\n    at somewhere" });
-    return await this.#end(index, async (job, token) => await job.moveToFailed(error, token, fetchNext));
+    return await this.#end(
+      index,
+      async (job, token) => await job.moveToFailed(error, token, fetchNext),
+    );
   }
 
   async giveBack(index: number): Promise<unknown> {
@@ -103,13 +125,18 @@ class Bench {
   }
 
   async postpone(index: number): Promise<unknown> {
-    return await this.#end(index, async (job, token) => void (await job.moveToDelayed(Date.now() + 5_000, token)));
+    return await this.#end(
+      index,
+      async (job, token) => void (await job.moveToDelayed(Date.now() + 5_000, token)),
+    );
   }
 
   /** Its lock runs out, its worker lives on. */
   async loseLock(at: number): Promise<unknown> {
     const held = this.held[at % Math.max(1, this.held.length)];
-    return held === undefined ? undefined : await redis.del(this.queue.toKey(`${held.job.id}:lock`));
+    return held === undefined
+      ? undefined
+      : await redis.del(this.queue.toKey(`${held.job.id}:lock`));
   }
 
   async findStalled(): Promise<unknown> {
@@ -127,7 +154,11 @@ class Bench {
     if (held === undefined) return undefined;
     const worker = this.#workers[this.#pick()];
     // A job belongs to the worker that made it; here another one may finish it, as after an upgrade.
-    const job = Job.fromJSON(worker, { ...held.job.asJSON(), opts: held.job.opts } as never, held.job.id);
+    const job = Job.fromJSON(
+      worker,
+      { ...held.job.asJSON(), opts: held.job.opts } as never,
+      held.job.id,
+    );
     const next: unknown = await end(job, held.token);
     if (!Array.isArray(next) || !next[0]) return next === undefined ? undefined : "no other";
     return this.#hold(Job.fromJSON(worker, next[0], next[1]), held.token);
@@ -193,18 +224,42 @@ const fail = (at: number, next = false): Step => [
   `fail ${at}${next ? " and take" : ""}`,
   async (bench) => await bench.fail(at, next),
 ];
-const giveBack = (at: number): Step => [`give ${at} back`, async (bench) => await bench.giveBack(at)];
-const postpone = (at: number): Step => [`postpone ${at}`, async (bench) => await bench.postpone(at)];
-const loseLock = (at: number): Step => [`lose the lock of ${at}`, async (bench) => await bench.loseLock(at)];
+const giveBack = (at: number): Step => [
+  `give ${at} back`,
+  async (bench) => await bench.giveBack(at),
+];
+const postpone = (at: number): Step => [
+  `postpone ${at}`,
+  async (bench) => await bench.postpone(at),
+];
+const loseLock = (at: number): Step => [
+  `lose the lock of ${at}`,
+  async (bench) => await bench.loseLock(at),
+];
 const findStalled: Step = ["find stalled jobs", async (bench) => await bench.findStalled()];
 const pause: Step = ["pause", async ({ queue }) => await queue.pause()];
 const resume: Step = ["resume", async ({ queue }) => await queue.resume()];
-const limit: Step = ["allow one at once", async ({ queue }) => void (await queue.setGlobalConcurrency(1))];
-const unlimit: Step = ["allow any number", async ({ queue }) => void (await queue.removeGlobalConcurrency())];
+const limit: Step = [
+  "allow one at once",
+  async ({ queue }) => void (await queue.setGlobalConcurrency(1)),
+];
+const unlimit: Step = [
+  "allow any number",
+  async ({ queue }) => void (await queue.removeGlobalConcurrency()),
+];
 const drain: Step = ["drain", async ({ queue }) => await queue.drain(true)];
-const obliterate: Step = ["obliterate", async ({ queue }) => await queue.obliterate({ force: true })];
-const remove = (number: number): Step => [`remove ${number}`, async ({ queue }) => await queue.remove(idOf(number))];
-const retryFailed: Step = ["retry failed", async ({ queue }) => await queue.retryJobs({ state: "failed" })];
+const obliterate: Step = [
+  "obliterate",
+  async ({ queue }) => await queue.obliterate({ force: true }),
+];
+const remove = (number: number): Step => [
+  `remove ${number}`,
+  async ({ queue }) => await queue.remove(idOf(number)),
+];
+const retryFailed: Step = [
+  "retry failed",
+  async ({ queue }) => await queue.retryJobs({ state: "failed" }),
+];
 const promote: Step = ["promote", async ({ queue }) => await queue.promoteJobs()];
 const clean: Step = ["clean", async ({ queue }) => await queue.clean(60_000, 100, "completed")];
 /** Once for all queues, which have one clock. */
@@ -215,24 +270,79 @@ const anyStep: fc.Arbitrary<Step> = fc.oneof(
   { weight: 8, arbitrary: fc.integer({ min: 1, max: 5 }).map((number) => add(number)) },
   { weight: 1, arbitrary: fc.integer({ min: 1, max: 5 }).map((number) => add(number, 10)) },
   { weight: 9, arbitrary: fc.constantFrom(take, takeWoken) },
-  { weight: 9, arbitrary: fc.tuple(fc.nat({ max: 3 }), fc.boolean()).map(([at, next]) => finish(at, next)) },
-  { weight: 2, arbitrary: fc.tuple(fc.nat({ max: 3 }), fc.boolean()).map(([at, next]) => fail(at, next)) },
+  {
+    weight: 9,
+    arbitrary: fc.tuple(fc.nat({ max: 3 }), fc.boolean()).map(([at, next]) => finish(at, next)),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.tuple(fc.nat({ max: 3 }), fc.boolean()).map(([at, next]) => fail(at, next)),
+  },
   {
     weight: 4,
-    arbitrary: fc.tuple(fc.constantFrom(giveBack, postpone, loseLock), fc.nat(3)).map(([of, at]) => of(at)),
+    arbitrary: fc
+      .tuple(fc.constantFrom(giveBack, postpone, loseLock), fc.nat(3))
+      .map(([of, at]) => of(at)),
   },
-  { weight: 9, arbitrary: fc.constantFrom(findStalled, findStalled, pause, resume, resume, retryFailed, promote) },
-  { weight: 3, arbitrary: fc.constantFrom(drain, obliterate, clean, limit, unlimit, remove(1), remove(2)) },
-  { weight: 2, arbitrary: fc.constantFrom(pass(1), pass(100), pass(4_000), pass(60_000), pass(15 * 86_400_000)) },
+  {
+    weight: 9,
+    arbitrary: fc.constantFrom(
+      findStalled,
+      findStalled,
+      pause,
+      resume,
+      resume,
+      retryFailed,
+      promote,
+    ),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.constantFrom(drain, obliterate, clean, limit, unlimit, remove(1), remove(2)),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.constantFrom(
+      pass(1),
+      pass(100),
+      pass(4_000),
+      pass(60_000),
+      pass(15 * 86_400_000),
+    ),
+  },
 );
 
 const stall = [loseLock(0), findStalled, findStalled];
 
 /** What must not be left to chance. */
 const stories: Record<string, Step[]> = {
-  "jobs come in order, those for later last": [add(1), add(2, 10), add(3), take, finish(0, true), finish(0, true)],
-  "a job comes again after it has finished": [add(1), take, add(1), finish(0), add(1), takeWoken, finish(0, true)],
-  "the lock has run out": [add(1), take, loseLock(0), finish(0), findStalled, findStalled, takeWoken, finish(0)],
+  "jobs come in order, those for later last": [
+    add(1),
+    add(2, 10),
+    add(3),
+    take,
+    finish(0, true),
+    finish(0, true),
+  ],
+  "a job comes again after it has finished": [
+    add(1),
+    take,
+    add(1),
+    finish(0),
+    add(1),
+    takeWoken,
+    finish(0, true),
+  ],
+  "the lock has run out": [
+    add(1),
+    take,
+    loseLock(0),
+    finish(0),
+    findStalled,
+    findStalled,
+    takeWoken,
+    finish(0),
+  ],
   "another worker has the job": [add(1), take, ...stall, take, finish(0), finish(0, true)],
   "the job is gone": [add(1), add(2), take, obliterate, finish(0, true), add(1), take, finish(0)],
   "the job is in no list": [
@@ -276,10 +386,50 @@ const stories: Record<string, Step[]> = {
     add(2),
     takeWoken,
   ],
-  "a job is delayed while others are taken": [add(1), add(2), take, postpone(0), takeWoken, finish(0, true), promote],
-  "it pauses": [add(1), add(2), take, pause, takeWoken, finish(0, true), add(3), take, resume, takeWoken],
-  "one job at once": [limit, add(1), add(2), add(3), take, take, finish(0, true), take, unlimit, takeWoken],
-  "nothing is left": [add(1), take, finish(0, true), take, drain, add(2), takeWoken, giveBack(0), takeWoken],
+  "a job is delayed while others are taken": [
+    add(1),
+    add(2),
+    take,
+    postpone(0),
+    takeWoken,
+    finish(0, true),
+    promote,
+  ],
+  "it pauses": [
+    add(1),
+    add(2),
+    take,
+    pause,
+    takeWoken,
+    finish(0, true),
+    add(3),
+    take,
+    resume,
+    takeWoken,
+  ],
+  "one job at once": [
+    limit,
+    add(1),
+    add(2),
+    add(3),
+    take,
+    take,
+    finish(0, true),
+    take,
+    unlimit,
+    takeWoken,
+  ],
+  "nothing is left": [
+    add(1),
+    take,
+    finish(0, true),
+    take,
+    drain,
+    add(2),
+    takeWoken,
+    giveBack(0),
+    takeWoken,
+  ],
 };
 
 async function outcomeOf(act: Promise<unknown>): Promise<unknown> {
@@ -299,13 +449,19 @@ describe("small scripts and BullMQ's", () => {
     const benches = [new Bench(() => "bullmq"), new Bench(() => "small"), new Bench(mixed)];
     let wasLimited = false;
     for (const [name, act] of acts) {
-      const [expected, ...others] = await Promise.all(benches.map(async (bench) => await outcomeOf(act(bench))));
+      const [expected, ...others] = await Promise.all(
+        benches.map(async (bench) => await outcomeOf(act(bench))),
+      );
       for (const outcome of others) expect(outcome, name).toEqual(expected);
       if (name.endsWith(" ms pass")) vi.setSystemTime(Date.now() + Number(expected));
-      const [left, ...otherLeft] = await Promise.all(benches.map(async (bench) => await bench.everything()));
+      const [left, ...otherLeft] = await Promise.all(
+        benches.map(async (bench) => await bench.everything()),
+      );
       for (const each of otherLeft) expect(each, name).toEqual(left);
       const isTaken = typeof expected === "object" && name.includes("take");
-      const [isHeard, ...otherHeard] = await Promise.all(benches.map(async (bench) => await bench.isHeard(isTaken)));
+      const [isHeard, ...otherHeard] = await Promise.all(
+        benches.map(async (bench) => await bench.isHeard(isTaken)),
+      );
       // BullMQ itself wakes no worker for a job with priority that is given back, or when a limit falls away.
       wasLimited ||= name === limit[0];
       if (isHeard === true && !wasLimited) expect(otherHeard, name).not.toContain(false);
@@ -322,9 +478,13 @@ describe("small scripts and BullMQ's", () => {
   it("answer and leave the same, whatever happens to a queue", async () => {
     const picks = fc.infiniteStream(fc.constantFrom<Scripts>("small", "bullmq"));
     await fc.assert(
-      fc.asyncProperty(fc.array(anyStep, { minLength: 5, maxLength: 40 }), picks, async (acts, stream) => {
-        await compare(acts, () => stream.next().value);
-      }),
+      fc.asyncProperty(
+        fc.array(anyStep, { minLength: 5, maxLength: 40 }),
+        picks,
+        async (acts, stream) => {
+          await compare(acts, () => stream.next().value);
+        },
+      ),
       { numRuns: 60 },
     );
   });
@@ -357,7 +517,9 @@ describe("a job that was taken and finished by small scripts", () => {
   /** What Redis does for one queue, scripts' own commands included, while something happens. */
   async function commandsOf(bench: Bench, act: () => Promise<unknown>): Promise<string[]> {
     // The client that the workers have cannot monitor.
-    const monitor = spawn("redis-cli", ["-u", inject("redisUrl"), "monitor"], { stdio: ["ignore", "pipe", "inherit"] });
+    const monitor = spawn("redis-cli", ["-u", inject("redisUrl"), "monitor"], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     closing.push(async () => await kill(monitor));
     const lines: string[] = [];
     createInterface({ input: monitor.stdout }).on("line", (line) => lines.push(line));
@@ -388,7 +550,9 @@ describe("a job that was taken and finished by small scripts", () => {
         worker.on("error", () => undefined);
         closing.push(async () => await worker.close(true));
         await bench.add(idOf(0));
-        await (await worker.getNextJob("0", { block: false }))?.moveToCompleted(undefined, "0", true); // loads scripts
+        await (
+          await worker.getNextJob("0", { block: false })
+        )?.moveToCompleted(undefined, "0", true); // loads scripts
         await bench.add(idOf(1));
         return await commandsOf(bench, async () => {
           const job = await worker.getNextJob("1", { block: false });
@@ -424,13 +588,21 @@ createTurnWorker({
 });
 `;
 
-function startWorker(prefix: string, scripts: Scripts, hangs = false): { child: ChildProcess; seen: number[] } {
+function startWorker(
+  prefix: string,
+  scripts: Scripts,
+  hangs = false,
+): { child: ChildProcess; seen: number[] } {
   const modules = new URL("./", import.meta.url).href;
   const given = [modules, inject("redisUrl"), prefix, scripts, ...(hangs ? ["hangs"] : [])];
-  const child = spawn(process.execPath, ["--input-type=module", "--eval", workerProgram, "--", ...given], {
-    cwd: new URL(".", import.meta.url),
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+  const child = spawn(
+    process.execPath,
+    ["--input-type=module", "--eval", workerProgram, "--", ...given],
+    {
+      cwd: new URL(".", import.meta.url),
+      stdio: ["ignore", "pipe", "inherit"],
+    },
+  );
   const seen: number[] = [];
   createInterface({ input: child.stdout }).on("line", (line) => seen.push(Number(line)));
   closing.push(async () => await kill(child));
@@ -450,37 +622,43 @@ const pairs = (["small", "bullmq"] as const).flatMap((one) => [
 ]);
 
 describe("workers that are killed", () => {
-  it.each(pairs)("with $one scripts leave their jobs to workers with $other ones", async ({ one, other }) => {
-    const prefix = `{test-${randomUUID()}}`;
-    const turns = new TurnQueue({ connection: redis, prefix });
-    closing.push(async () => await turns.close());
-    const dying = startWorker(prefix, one, true);
-    for (const gen of [1, 2, 3]) await turns.wake("app.oc_1", gen);
-    // One of them may have come twice: it stood still for longer than its locks are good for.
-    await vi.waitFor(() => expect(new Set(dying.seen)).toEqual(new Set([1, 2, 3])), patience);
-    await kill(dying.child);
-    await turns.wake("app.oc_1", 4);
-    const done: number[] = [];
-    const handle = async ({ gen }: { gen: number }): Promise<JobResult> => {
-      done.push(gen);
-      return "done";
-    };
-    const timing = { lockDurationMs: 60_000, stalledIntervalMs: 300, concurrency: 4 };
-    const worker = createTurnWorker({
-      connection: redis,
-      prefix,
-      scripts: other,
-      redact,
-      ...timing,
-      handle,
-      onFailed: async () => {},
-    });
-    closing.push(async () => await worker.close());
-    await vi.waitFor(() => expect(done.toSorted()).toEqual([1, 2, 3, 4]), patience);
-    for (const gen of done) {
-      await vi.waitFor(async () => expect(await turns.alive("app.oc_1", gen)).toBe(false), patience);
-    }
-  });
+  it.each(pairs)(
+    "with $one scripts leave their jobs to workers with $other ones",
+    async ({ one, other }) => {
+      const prefix = `{test-${randomUUID()}}`;
+      const turns = new TurnQueue({ connection: redis, prefix });
+      closing.push(async () => await turns.close());
+      const dying = startWorker(prefix, one, true);
+      for (const gen of [1, 2, 3]) await turns.wake("app.oc_1", gen);
+      // One of them may have come twice: it stood still for longer than its locks are good for.
+      await vi.waitFor(() => expect(new Set(dying.seen)).toEqual(new Set([1, 2, 3])), patience);
+      await kill(dying.child);
+      await turns.wake("app.oc_1", 4);
+      const done: number[] = [];
+      const handle = async ({ gen }: { gen: number }): Promise<JobResult> => {
+        done.push(gen);
+        return "done";
+      };
+      const timing = { lockDurationMs: 60_000, stalledIntervalMs: 300, concurrency: 4 };
+      const worker = createTurnWorker({
+        connection: redis,
+        prefix,
+        scripts: other,
+        redact,
+        ...timing,
+        handle,
+        onFailed: async () => {},
+      });
+      closing.push(async () => await worker.close());
+      await vi.waitFor(() => expect(done.toSorted()).toEqual([1, 2, 3, 4]), patience);
+      for (const gen of done) {
+        await vi.waitFor(
+          async () => expect(await turns.alive("app.oc_1", gen)).toBe(false),
+          patience,
+        );
+      }
+    },
+  );
 
   it("one by one, while both kinds work on one queue, lose no job and leave none behind", async () => {
     const prefix = `{test-${randomUUID()}}`;
@@ -499,9 +677,15 @@ describe("workers that are killed", () => {
       if (oldest !== undefined) await kill(oldest.child);
       workers.push(startWorker(prefix, kinds[(gen / 50) % 2] ?? "small"));
     }
-    await vi.waitFor(async () => expect(await queue.getCompletedCount()).toBe(all.length), patience);
+    await vi.waitFor(
+      async () => expect(await queue.getCompletedCount()).toBe(all.length),
+      patience,
+    );
     // The lines that workers wrote before a job was finished may not have been read yet.
-    await vi.waitFor(() => expect([...seen()].toSorted((left, right) => left - right)).toEqual(all), patience);
+    await vi.waitFor(
+      () => expect([...seen()].toSorted((left, right) => left - right)).toEqual(all),
+      patience,
+    );
     const { completed, ...others } = await queue.getJobCounts();
     expect([completed, ...new Set(Object.values(others))]).toEqual([all.length, 0]);
     expect((await redis.keys(`${prefix.replaceAll(/[{}]/g, "?")}:*:lock`)).length).toBe(0);

@@ -47,7 +47,9 @@ class SmallScriptsBackend extends KeepingBackend {
     return taken === undefined ? await super.moveToActive(token, name) : this.#nextOf(taken);
   }
 
-  override async moveToCompleted(...given: Completion): ReturnType<KeepingBackend["moveToCompleted"]> {
+  override async moveToCompleted(
+    ...given: Completion
+  ): ReturnType<KeepingBackend["moveToCompleted"]> {
     const [job, , , token, fetchNext] = given;
     const isPlain = job.parentKey === undefined && job.opts.deduplication === undefined;
     if (!isPlain) return await super.moveToCompleted(...given);
@@ -90,7 +92,10 @@ class SmallScriptsBackend extends KeepingBackend {
     return raw2NextJobData([next.fields, next.id, 0, 0]);
   }
 
-  async #run<Reply>(moving: Script<Reply>, given: Readonly<Record<string, string | number>>): Promise<Reply> {
+  async #run<Reply>(
+    moving: Script<Reply>,
+    given: Readonly<Record<string, string | number>>,
+  ): Promise<Reply> {
     this.#onlyDueMs = undefined;
     const { keys } = this;
     const job = given["id"] === undefined ? "" : this.toKey(String(given["id"]));
@@ -109,7 +114,9 @@ function optionsOf([, options]: Parameters<BackendFactory>): WorkerOptions {
 }
 
 /** The connections and scripts that a worker uses for its queue. */
-export function workerBackend(rules: KeptJobRules & { scripts: Scripts }): BackendFactory<KeepingBackend> {
+export function workerBackend(
+  rules: KeptJobRules & { scripts: Scripts },
+): BackendFactory<KeepingBackend> {
   return (...given) => {
     const { name, limiter, metrics } = optionsOf(given);
     const isPlain = name === undefined && limiter === undefined && metrics === undefined;

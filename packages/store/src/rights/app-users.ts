@@ -70,11 +70,21 @@ export function appUsers(namespace: string, runners: readonly string[]): RedisUs
 }
 
 /** Commands that take several keys or channels: Redis allows one where a single rule allows it with all of them. */
-const ofMany: ReadonlySet<string> = new Set(["del", "exists", "mget", "unlink", "subscribe", "unsubscribe"]);
+const ofMany: ReadonlySet<string> = new Set([
+  "del",
+  "exists",
+  "mget",
+  "unlink",
+  "subscribe",
+  "unsubscribe",
+]);
 
 function grantsOf(app: App, place: Place): Grant[] {
   const rights = keyRows().flatMap((row) => rightsIn(row, app, place));
-  const grants = new Map<string, { on: Grant["on"]; patterns: readonly string[]; commands: Set<string> }>();
+  const grants = new Map<
+    string,
+    { on: Grant["on"]; patterns: readonly string[]; commands: Set<string> }
+  >();
   const add = (on: Grant["on"], patterns: readonly string[], command: string): void => {
     const grant = grants.get(patterns.join(" ")) ?? { on, patterns, commands: new Set<string>() };
     grant.commands.add(command);
@@ -88,15 +98,20 @@ function grantsOf(app: App, place: Place): Grant[] {
     const patterns = new Set(allowing.flatMap((each) => each.patterns));
     if (allowing[0] !== undefined) add(allowing[0].on, [...patterns], command);
   }
-  return [...grants.values()].map(({ commands, ...grant }) => ({ ...grant, commands: [...commands].join(" ") }));
+  return [...grants.values()].map(({ commands, ...grant }) => ({
+    ...grant,
+    commands: [...commands].join(" "),
+  }));
 }
 
 function rightsIn({ key, type, rights = {}, some = {} }: KeyRow, app: App, place: Place) {
-  return [[key, rights] as const, ...Object.entries(some)].flatMap(([form, { [app]: commands }]) => {
-    if (commands === undefined) return [];
-    const on: Grant["on"] = type === "channel" ? "channels" : "keys";
-    return [{ on, patterns: patternsOf(form, place), commands: commands.split(" ") }];
-  });
+  return [[key, rights] as const, ...Object.entries(some)].flatMap(
+    ([form, { [app]: commands }]) => {
+      if (commands === undefined) return [];
+      const on: Grant["on"] = type === "channel" ? "channels" : "keys";
+      return [{ on, patterns: patternsOf(form, place), commands: commands.split(" ") }];
+    },
+  );
 }
 
 /**

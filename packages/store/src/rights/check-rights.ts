@@ -24,7 +24,9 @@ export async function rightsProblem(
 ): Promise<string | undefined> {
   const { namespace, runner } = place;
   const name = runner === undefined ? app : runnerUserName(runner);
-  const user = appUsers(namespace, runner === undefined ? [] : [runner]).find((each) => each.name === name);
+  const user = appUsers(namespace, runner === undefined ? [] : [runner]).find(
+    (each) => each.name === name,
+  );
   if (user === undefined) throw new RangeError(`no app ${app}`);
   const missing = await missingRights(connection, user).catch((error: unknown) => {
     if (isRedisTrouble(error)) return [];
@@ -37,7 +39,10 @@ export async function rightsProblem(
 }
 
 /** Commands that the user should be let run and is not on some server, each once, with a key where it has some. */
-export async function missingRights(connection: RedisConnection, user: RedisUser): Promise<string[]> {
+export async function missingRights(
+  connection: RedisConnection,
+  user: RedisUser,
+): Promise<string[]> {
   const asked = samplesOf(user);
   const commands = JSON.stringify(asked.map(({ words }) => words));
   const answers = await Promise.all(
@@ -45,7 +50,9 @@ export async function missingRights(connection: RedisConnection, user: RedisUser
       try {
         return (await server.eval(checkLua, 0, commands)) as number[]; // what the script returns
       } catch (error) {
-        if (error instanceof Error && error.message.startsWith("NOPERM")) return "no scripts" as const;
+        if (error instanceof Error && error.message.startsWith("NOPERM")) {
+          return "no scripts" as const;
+        }
         throw error;
       }
     }),
@@ -54,7 +61,9 @@ export async function missingRights(connection: RedisConnection, user: RedisUser
   const refused = new Set(answers.flatMap((one) => (one === "no scripts" ? [] : one)));
   const found = new Map<string, string>();
   for (const [at, { name, on }] of asked.entries()) {
-    if (refused.has(at + 1) && !found.has(name)) found.set(name, on === undefined ? `'${name}'` : `'${name}' on ${on}`);
+    if (refused.has(at + 1) && !found.has(name)) {
+      found.set(name, on === undefined ? `'${name}'` : `'${name}' on ${on}`);
+    }
   }
   return [...found.values()];
 }
@@ -91,12 +100,18 @@ function literal(pattern: string): string {
 }
 
 /** All of whose words are keys or channels. */
-const ofKeysOnly: ReadonlySet<string> = new Set("del exists mget unlink ssubscribe subscribe unsubscribe".split(" "));
+const ofKeysOnly: ReadonlySet<string> = new Set(
+  "del exists mget unlink ssubscribe subscribe unsubscribe".split(" "),
+);
 const ofTwoKeys: ReadonlySet<string> = new Set(["blmove", "lmove", "rename", "rpoplpush"]);
 
 /** A command with words where its keys are; of others Redis asks nothing. */
 function sampleOf(name: string, on: string): Sample {
   if (ofKeysOnly.has(name)) return { name, on, words: [name, on] };
   if (name === "bzpopmin") return { name, on, words: [name, on, "0"] };
-  return { name, on, words: ofTwoKeys.has(name) ? [name, on, on, "left", "left"] : [name, on, "0", "0"] };
+  return {
+    name,
+    on,
+    words: ofTwoKeys.has(name) ? [name, on, on, "left", "left"] : [name, on, "0", "0"],
+  };
 }

@@ -31,7 +31,8 @@ function App(): VNode | null {
       return undefined;
     }
   };
-  const act = async (path: string, body?: object): Promise<boolean> => (await ask(path, body)) !== undefined;
+  const act = async (path: string, body?: object): Promise<boolean> =>
+    (await ask(path, body)) !== undefined;
   /** Makes a chat and shows it. One that the bot opens, to ask a person, leaves the reader where they are. */
   const makeChat = async (path: string, body?: object): Promise<boolean> => {
     const made = await ask(path, body);
@@ -47,7 +48,9 @@ function App(): VNode | null {
     if (said !== undefined) toast(said.type, said.i18n?.[words.locale] ?? said.content);
   };
   useStore((event) => {
-    if (event?.type === "refusal") toast("warning", `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`);
+    if (event?.type === "refusal") {
+      toast("warning", `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`);
+    }
     const file = event?.type === "state" ? event.state.setAside : undefined;
     if (file !== undefined) notice("warning", words.setAside.replace("{file}", file));
   });
@@ -73,7 +76,11 @@ function App(): VNode | null {
         <ChatList {...{ store, words }} chosen={current} onChoose={choose} />
         <main class="chats" aria-label={words.chats}>
           {chats.map((chat) => (
-            <Chat key={chat.chatId} {...{ chat, ...common, toast, click }} hidden={chat.chatId !== current} />
+            <Chat
+              key={chat.chatId}
+              {...{ chat, ...common, toast, click }}
+              hidden={chat.chatId !== current}
+            />
           ))}
         </main>
         <Inspector {...common} usage={usage} />
@@ -113,7 +120,8 @@ function useToasts(): ToastUse {
       const surplus = all.filter((one) => one.close === undefined).slice(0, -mostToasts);
       return all.filter((one) => !surplus.includes(one));
     });
-  const remove = (removed: Toast): void => setToasts((shown) => shown.filter((one) => one !== removed));
+  const remove = (removed: Toast): void =>
+    setToasts((shown) => shown.filter((one) => one !== removed));
   const toast = (kind: ToastKind, text: string): void => {
     const added: Toast = { kind, text, close: undefined };
     add(added);
@@ -197,7 +205,8 @@ function connectionIn(words: Words): [state: "good" | "bad", text: string] {
   if (app !== undefined && app.transport !== "webhook" && app.connections > 0) {
     return ["good", `${words.byWebsocket}${app.connections > 1 ? ` ×${app.connections}` : ""}`];
   }
-  const hasWebhook = app !== undefined && app.transport !== "websocket" && app.webhookUrl !== undefined;
+  const hasWebhook =
+    app !== undefined && app.transport !== "websocket" && app.webhookUrl !== undefined;
   if (hasWebhook) return ["good", words.byWebhook];
   return ["bad", store.hasConnected ? words.reconnects : words.notConnected];
 }

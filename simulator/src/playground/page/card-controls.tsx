@@ -56,7 +56,9 @@ function useOf(part: CardPart, more: CardUse = {}): CardUse {
 }
 
 const buttonTypes = new Set(
-  "default primary danger text primary_text danger_text primary_filled danger_filled laser".split(" "),
+  "default primary danger text primary_text danger_text primary_filled danger_filled laser".split(
+    " ",
+  ),
 );
 
 function buttonView(part: CardPart, context: CardContext): VNode {
@@ -66,11 +68,15 @@ function buttonView(part: CardPart, context: CardContext): VNode {
   const submits = part.form_action_type === "submit";
   const resets = part.form_action_type === "reset";
   const link = partsOf(part.behaviors).find((behavior) => behavior.type === "open_url");
-  const calls = partsOf(part.behaviors).some((behavior) => behavior.type === "callback") || part.value !== undefined;
+  const calls =
+    partsOf(part.behaviors).some((behavior) => behavior.type === "callback") ||
+    part.value !== undefined;
   const onClick = (event: Event): void => {
     if (!confirmed(part)) return event.preventDefault();
     if (submits || resets) return;
-    if (link !== undefined) openLink(textOf(link.pc_url) || textOf(link.default_url) || textOf(link.url));
+    if (link !== undefined) {
+      openLink(textOf(link.pc_url) || textOf(link.default_url) || textOf(link.url));
+    }
     if (calls) context.use(useOf(part));
   };
   return (
@@ -118,7 +124,8 @@ function fieldAttributes(part: CardPart, kind = "") {
   return {
     "data-name": textOf(part.name) || undefined,
     "data-kind": kind,
-    "aria-label": contentOf(part.label) || contentOf(part.placeholder) || textOf(part.name) || undefined,
+    "aria-label":
+      contentOf(part.label) || contentOf(part.placeholder) || textOf(part.name) || undefined,
     required: part.required === true,
     disabled: part.disabled === true,
   };
@@ -185,8 +192,15 @@ function selectView(part: CardPart, context: CardContext): VNode {
   );
 }
 
-function pickerView(part: CardPart, context: CardContext, type: "date" | "time" | "datetime-local"): VNode {
-  const initial = textOf(part.initial_date ?? part.initial_time ?? part.initial_datetime).replace(" ", "T");
+function pickerView(
+  part: CardPart,
+  context: CardContext,
+  type: "date" | "time" | "datetime-local",
+): VNode {
+  const initial = textOf(part.initial_date ?? part.initial_time ?? part.initial_datetime).replace(
+    " ",
+    "T",
+  );
   const onChange = (event: TargetedEvent<Field>): void => {
     const field = alone(event);
     const option = field === undefined ? undefined : fieldValue(field, type);
@@ -194,7 +208,12 @@ function pickerView(part: CardPart, context: CardContext, type: "date" | "time" 
   };
   return labelled(
     part,
-    <input {...fieldAttributes(part, type)} type={type} defaultValue={initial} onChange={onChange} />,
+    <input
+      {...fieldAttributes(part, type)}
+      type={type}
+      defaultValue={initial}
+      onChange={onChange}
+    />,
   );
 }
 
@@ -256,7 +275,10 @@ export function formView(part: CardPart, context: CardContext, children: Compone
   const onSubmit = (event: SubmitEvent & { readonly currentTarget: HTMLFormElement }): void => {
     event.preventDefault();
     const elementId = event.submitter?.dataset.use;
-    const use = { ...(elementId === undefined ? {} : { elementId }), formValue: formValues(event.currentTarget) };
+    const use = {
+      ...(elementId === undefined ? {} : { elementId }),
+      formValue: formValues(event.currentTarget),
+    };
     if (confirmed(part)) context.use(use);
   };
   return (
@@ -270,7 +292,9 @@ export function formView(part: CardPart, context: CardContext, children: Compone
 function confirmed(part: CardPart): boolean {
   if (part.confirm === undefined) return true;
   const { title, text } = partOf(part.confirm);
-  const lines = [partOf(title).content, partOf(text).content].map(textOf).filter((line) => line !== "");
+  const lines = [partOf(title).content, partOf(text).content]
+    .map(textOf)
+    .filter((line) => line !== "");
   return globalThis.confirm(lines.join("\n\n"));
 }
 
@@ -288,7 +312,9 @@ function formValues(form: HTMLFormElement): Record<string, unknown> {
 /** The value of one field; undefined while nothing is chosen. */
 function fieldValue(field: Field, kind: string): string | string[] | boolean | undefined {
   if (field instanceof HTMLSelectElement) {
-    const chosen = [...field.selectedOptions].map(({ value }) => value).filter((value) => value !== "");
+    const chosen = [...field.selectedOptions]
+      .map(({ value }) => value)
+      .filter((value) => value !== "");
     return field.multiple ? chosen : chosen[0];
   }
   if (field instanceof HTMLTextAreaElement) return field.value;

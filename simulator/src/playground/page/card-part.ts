@@ -39,7 +39,11 @@ function localesOf(card: CardPart): readonly unknown[] | undefined {
   return Array.isArray(locales) ? locales : undefined;
 }
 
-function localised(value: unknown, locale: string, allowed: readonly unknown[] | undefined): unknown {
+function localised(
+  value: unknown,
+  locale: string,
+  allowed: readonly unknown[] | undefined,
+): unknown {
   if (Array.isArray(value)) return value.map((item: unknown) => localised(item, locale, allowed));
   if (!isPart(value)) return value;
   const { i18n_content: texts, ...rest } = value;
@@ -47,7 +51,8 @@ function localised(value: unknown, locale: string, allowed: readonly unknown[] |
     ([name, item]) => [name, opaque.has(name) ? item : localised(item, locale, allowed)] as const,
   );
   const known = [locale, "en_us"].find(
-    (each) => textOf(partOf(texts)[each]) !== "" && (allowed === undefined || allowed.includes(each)),
+    (each) =>
+      textOf(partOf(texts)[each]) !== "" && (allowed === undefined || allowed.includes(each)),
   );
   const content = known === undefined ? {} : { content: textOf(partOf(texts)[known]) };
   return { ...Object.fromEntries(members), ...content };

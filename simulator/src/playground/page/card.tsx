@@ -24,7 +24,9 @@ export function cardView(card: CardPart, context: CardContext): VNode {
 function headerView(header: CardPart, context: CardContext): VNode {
   const subtitle = contentOf(header.subtitle);
   const tags = partsOf(header.text_tag_list).slice(0, 3);
-  const template = /^[a-z]{1,20}$/.test(textOf(header.template)) ? textOf(header.template) : "default";
+  const template = /^[a-z]{1,20}$/.test(textOf(header.template))
+    ? textOf(header.template)
+    : "default";
   return (
     <header class={`card-head template-${template}`}>
       <div class="card-title">
@@ -44,7 +46,11 @@ function partViews(parts: readonly CardPart[], context: CardContext): VNode[] {
     const tag = textOf(part.tag);
     const show = Object.hasOwn(shows, tag) ? shows[tag] : undefined;
     const view = show === undefined ? missing(`‹${tag === "" ? "?" : tag}›`) : show(part, context);
-    return typeof part.element_id === "string" ? <Fragment key={part.element_id}>{view}</Fragment> : view;
+    return typeof part.element_id === "string" ? (
+      <Fragment key={part.element_id}>{view}</Fragment>
+    ) : (
+      view
+    );
   });
 }
 
@@ -71,11 +77,16 @@ const shows: Readonly<Record<string, ShowPart>> = {
   table: cardTable,
   person: (part, context) => personView(textOf(part.user_id), context),
   person_list: (part, context) => (
-    <div class="row wrap">{partsOf(part.persons).map((person) => personView(textOf(person.id), context))}</div>
+    <div class="row wrap">
+      {partsOf(part.persons).map((person) => personView(textOf(person.id), context))}
+    </div>
   ),
   note: (part, context) => <div class="note">{partViews(partsOf(part.elements), context)}</div>,
-  action: (part, context) => <div class="row wrap">{partViews(partsOf(part.actions), context)}</div>,
-  chart: (part, context) => missing(`${context.words.chart} ${textOf(partOf(part.chart_spec).type)}`),
+  action: (part, context) => (
+    <div class="row wrap">{partViews(partsOf(part.actions), context)}</div>
+  ),
+  chart: (part, context) =>
+    missing(`${context.words.chart} ${textOf(partOf(part.chart_spec).type)}`),
   audio: (_part, context) => missing(context.words.audio),
   ...cardControls,
 };
@@ -103,7 +114,15 @@ function textClass(part: CardPart): string {
   return `plain ${sizeClass(part)}${color === "" || color === "default" ? "" : ` ${inkClass(color)}`}`;
 }
 
-const sizes = new Set(["heading-0", "heading-1", "heading-2", "heading-3", "heading-4", "heading", "notation"]);
+const sizes = new Set([
+  "heading-0",
+  "heading-1",
+  "heading-2",
+  "heading-3",
+  "heading-4",
+  "heading",
+  "notation",
+]);
 
 function sizeClass(part: CardPart): string {
   const size = textOf(part.text_size);
@@ -199,7 +218,8 @@ function cardTable(part: CardPart, context: CardContext): VNode {
   const rows = partsOf(part.rows).map((row) =>
     columns.map((column) => cellView(row[textOf(column.name)], textOf(column.data_type), context)),
   );
-  const size = typeof part.page_size === "number" ? Math.min(largestPage, Math.max(1, part.page_size)) : 5;
+  const size =
+    typeof part.page_size === "number" ? Math.min(largestPage, Math.max(1, part.page_size)) : 5;
   const rest = rows.slice(size);
   if (rest.length === 0) return tableView(header, rows);
   return (

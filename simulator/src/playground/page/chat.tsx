@@ -32,7 +32,9 @@ export function Chat(props: ChatProps): VNode {
   const list = useRef<HTMLDivElement>(null);
   const titleId = `title-${chat.chatId}`;
   const messages = store.state.messages.filter(({ chatId }) => chatId === chat.chatId);
-  const actions = actionsOf(props, person, (parent, inThread) => setDraft({ ...draft, parent, inThread }));
+  const actions = actionsOf(props, person, (parent, inThread) =>
+    setDraft({ ...draft, parent, inThread }),
+  );
   useLayoutEffect(() => {
     if (list.current !== null) return followEnd(list.current);
   }, []);
@@ -133,7 +135,12 @@ function idsOf({ chat, store, words, toast }: ChatProps): VNode {
     <li key={id}>
       <span>{name}</span>
       <code>{id}</code>
-      <button type="button" class="quiet" aria-label={`${words.copy} ${name}`} onClick={() => void copy(id)}>
+      <button
+        type="button"
+        class="quiet"
+        aria-label={`${words.copy} ${name}`}
+        onClick={() => void copy(id)}
+      >
         {words.copy}
       </button>
     </li>
@@ -163,10 +170,18 @@ function actionsOf(
       if (changed !== "" && changed !== text) void act("edit", { messageId, text: changed });
     },
     react: ({ messageId, reactions }, emojiType) => {
-      const given = reactions.some((one) => one.emojiType === emojiType && !store.isBot(one.operatorId));
+      const given = reactions.some(
+        (one) => one.emojiType === emojiType && !store.isBot(one.operatorId),
+      );
       if (!given) void act("react", { messageId, from: person, emojiType });
     },
-    say: (text) => void act("messages", { chatId: chat.chatId, from: person, text, mention: chat.type === "group" }),
+    say: (text) =>
+      void act("messages", {
+        chatId: chat.chatId,
+        from: person,
+        text,
+        mention: chat.type === "group",
+      }),
   };
 }
 
@@ -201,7 +216,9 @@ export function ChatList({ store, words, chosen, onChoose }: ChatListProps): VNo
             <span class="chat-entry-text">
               <span class="chat-entry-title">{title}</span>
               <span class="chat-entry-brief">
-                {withSigns(last === undefined ? words.noMessages : briefOf(last, words).slice(0, 80))}
+                {withSigns(
+                  last === undefined ? words.noMessages : briefOf(last, words).slice(0, 80),
+                )}
               </span>
             </span>
             {unread > 0 && (
@@ -264,7 +281,12 @@ function Composer(props: ComposerProps): VNode {
   };
   const sendText = async (): Promise<void> => {
     const text = input.current?.value.trim() ?? "";
-    if (text === "" || !(await send({ text, mention: group && mention.current?.checked === true }))) return;
+    if (
+      text === "" ||
+      !(await send({ text, mention: group && mention.current?.checked === true }))
+    ) {
+      return;
+    }
     if (input.current !== null) input.current.value = "";
   };
   const sendFile = async (file: File): Promise<void> => {
@@ -306,8 +328,12 @@ function Composer(props: ComposerProps): VNode {
           </button>
         </div>
       </form>
-      {dialog === "forward" && <ForwardDialog {...props} send={send} onClose={() => openDialog(undefined)} />}
-      {dialog === "key" && <KeyDialog {...props} send={send} onClose={() => openDialog(undefined)} />}
+      {dialog === "forward" && (
+        <ForwardDialog {...props} send={send} onClose={() => openDialog(undefined)} />
+      )}
+      {dialog === "key" && (
+        <KeyDialog {...props} send={send} onClose={() => openDialog(undefined)} />
+      )}
     </div>
   );
 }
@@ -350,7 +376,12 @@ function DraftChips({ store, words, draft, setDraft }: ComposerProps): VNode {
   const chip = (text: string, label: string, without: Partial<Draft>): VNode => (
     <span class="draft-chip">
       <span>{text}</span>
-      <button type="button" aria-label={label} class="quiet" onClick={() => setDraft({ ...draft, ...without })}>
+      <button
+        type="button"
+        aria-label={label}
+        class="quiet"
+        onClick={() => setDraft({ ...draft, ...without })}
+      >
         ×
       </button>
     </span>
@@ -359,10 +390,14 @@ function DraftChips({ store, words, draft, setDraft }: ComposerProps): VNode {
   return (
     <div class="chips" hidden={parent === undefined && !late}>
       {parent !== undefined &&
-        chip(`${how} ${store.nameOf(parent.senderId)}: ${briefOf(parent, words).slice(0, 60)}`, words.stopReply, {
-          parent: undefined,
-          inThread: false,
-        })}
+        chip(
+          `${how} ${store.nameOf(parent.senderId)}: ${briefOf(parent, words).slice(0, 60)}`,
+          words.stopReply,
+          {
+            parent: undefined,
+            inThread: false,
+          },
+        )}
       {late && chip(words.late, words.notLate, { late: false })}
     </div>
   );
@@ -417,7 +452,8 @@ function SendMenu(props: SendMenuProps): VNode {
           {item("forward", words.forward, () => openDialog("forward"))}
           <hr />
           {item("clock", words.late, () => setDraft({ ...draft, late: true }))}
-          {chat.type === "p2p" && item("enter", words.enter, () => void act("enter", { openId: person }))}
+          {chat.type === "p2p" &&
+            item("enter", words.enter, () => void act("enter", { openId: person }))}
           {chat.type === "p2p" && item("menu", words.pressMenu, () => openDialog("key"))}
         </div>
       </details>
@@ -443,8 +479,13 @@ function moveInMenu(event: TargetedEvent<HTMLDetailsElement, KeyboardEvent>): vo
 }
 
 /** It closes when the focus goes elsewhere. */
-function closeMenu({ currentTarget, relatedTarget }: TargetedEvent<HTMLDetailsElement, FocusEvent>): void {
-  if (relatedTarget instanceof Node && !currentTarget.contains(relatedTarget)) currentTarget.removeAttribute("open");
+function closeMenu({
+  currentTarget,
+  relatedTarget,
+}: TargetedEvent<HTMLDetailsElement, FocusEvent>): void {
+  if (relatedTarget instanceof Node && !currentTarget.contains(relatedTarget)) {
+    currentTarget.removeAttribute("open");
+  }
 }
 
 interface MenuDialogProps extends ComposerProps {

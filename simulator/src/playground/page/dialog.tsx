@@ -42,7 +42,13 @@ export function Dialog({ title, done, words, onDone, onClose, children }: Dialog
 }
 
 /** Boxes to choose from. */
-export function Choices({ legend, children }: { legend: string; children: readonly [value: string, label: string][] }) {
+export function Choices({
+  legend,
+  children,
+}: {
+  legend: string;
+  children: readonly [value: string, label: string][];
+}) {
   return (
     <fieldset class="members">
       <legend>{legend}</legend>
@@ -65,7 +71,8 @@ interface CreateProps {
 
 /** Asks for the name of a new person. */
 export function PersonDialog({ words, act, onClose }: CreateProps): VNode {
-  const onDone = async (fields: FormData): Promise<boolean> => await act("people", { name: fields.get("name") });
+  const onDone = async (fields: FormData): Promise<boolean> =>
+    await act("people", { name: fields.get("name") });
   return (
     <Dialog title={words.addPerson} done={words.create} {...{ words, onDone, onClose }}>
       <label>
@@ -102,7 +109,9 @@ export function ChatDialog({ words, act, store, onClose }: CreateProps): VNode {
         {words.chatName}
         <input name="name" maxLength={60} autocomplete="off" />
       </label>
-      <Choices legend={words.members}>{store.state.people.map(({ openId, name }) => [openId, name])}</Choices>
+      <Choices legend={words.members}>
+        {store.state.people.map(({ openId, name }) => [openId, name])}
+      </Choices>
     </Dialog>
   );
 }

@@ -1,6 +1,13 @@
 import type { ComponentChildren, TargetedEvent, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { ApiCall, CardFacts, DeliveryRecord, LimitRefusal, SimCardView, SimMessage } from "../routes.ts";
+import type {
+  ApiCall,
+  CardFacts,
+  DeliveryRecord,
+  LimitRefusal,
+  SimCardView,
+  SimMessage,
+} from "../routes.ts";
 import { cardSize, isPart } from "./card-part.ts";
 import { byTime, get, type Store, type Usage } from "./store.ts";
 import type { Words } from "./words.ts";
@@ -24,7 +31,9 @@ const panels: Readonly<Record<TabId, { shape: string; show: (props: InspectorPro
 /** What the platform received and delivered, how near the bot is to each limit, and the switches for faults. */
 export function Inspector(props: InspectorProps): VNode {
   const { words } = props;
-  const [tab, setTab] = useState<TabId>(() => tabIds.find((id) => id === sessionStorage.getItem("tab")) ?? "activity");
+  const [tab, setTab] = useState<TabId>(
+    () => tabIds.find((id) => id === sessionStorage.getItem("tab")) ?? "activity",
+  );
   const open = (id: TabId): void => {
     setTab(id);
     // Kept for the next visit.
@@ -35,7 +44,12 @@ export function Inspector(props: InspectorProps): VNode {
       <h2>{words.inspector}</h2>
       <div class="strip">
         <Strip {...props} />
-        <button type="button" class="strip-open" aria-label={words.limits} onClick={() => open("limits")}>
+        <button
+          type="button"
+          class="strip-open"
+          aria-label={words.limits}
+          onClick={() => open("limits")}
+        >
           {words.limits}
         </button>
       </div>
@@ -106,7 +120,15 @@ function latest<Entry>(entries: readonly Entry[], count: number): Entry[] {
   return entries.slice(-count).toReversed();
 }
 
-function Log({ title, empty, children }: { title: string; empty: string; children: readonly VNode[] }): VNode {
+function Log({
+  title,
+  empty,
+  children,
+}: {
+  title: string;
+  empty: string;
+  children: readonly VNode[];
+}): VNode {
   return (
     <section class="box">
       <h3>{title}</h3>
@@ -128,7 +150,10 @@ function keyOf(entry: object): number {
   return key;
 }
 
-function logRow(good: boolean, { key, title, facts }: { key: number; title: string; facts: ComponentChildren }): VNode {
+function logRow(
+  good: boolean,
+  { key, title, facts }: { key: number; title: string; facts: ComponentChildren },
+): VNode {
   return (
     <li class={good ? "good" : "bad"} key={key}>
       <span class="dot" aria-hidden="true" />
@@ -157,24 +182,35 @@ function callRow(call: ApiCall, words: Words): VNode {
   return logRow(good, { key: keyOf(call), title: `${call.method} ${short}`, facts });
 }
 
-function deliveryRow(delivery: DeliveryRecord, { store, words }: Pick<InspectorProps, "store" | "words">): VNode {
+function deliveryRow(
+  delivery: DeliveryRecord,
+  { store, words }: Pick<InspectorProps, "store" | "words">,
+): VNode {
   const written = store.message(delivery.messageId);
   const about = written === undefined ? "" : `“${written.text.slice(0, 40)}”`;
   const facts = (
     <>
       <span>{words[delivery.transport]}</span>
       <span>{words.attempt.replace("{n}", String(delivery.attempt))}</span>
-      <span>{delivery.acknowledged ? words.acknowledged : `${words.failed}: ${delivery.error ?? ""}`}</span>
+      <span>
+        {delivery.acknowledged ? words.acknowledged : `${words.failed}: ${delivery.error ?? ""}`}
+      </span>
       <span>{`${delivery.durationMs} ms`}</span>
       {clock(delivery.at)}
     </>
   );
-  return logRow(delivery.acknowledged, { key: keyOf(delivery), title: `${delivery.eventType} ${about}`, facts });
+  return logRow(delivery.acknowledged, {
+    key: keyOf(delivery),
+    title: `${delivery.eventType} ${about}`,
+    facts,
+  });
 }
 
 function clock(at: number): VNode {
   const time = new Date(at);
-  return <time dateTime={time.toISOString()}>{time.toLocaleTimeString([], { hour12: false })}</time>;
+  return (
+    <time dateTime={time.toISOString()}>{time.toLocaleTimeString([], { hour12: false })}</time>
+  );
 }
 
 /* ---- Limits ---- */
@@ -204,7 +240,11 @@ function Strip({ store, words, usage }: InspectorProps): VNode {
     <dl class="strip-facts">
       {fact(words.perSecond, `${second}/${limits.perSecond}`, second >= limits.perSecond * 0.8)}
       {fact(words.perMinute, `${minute}/${limits.perMinute}`, minute >= limits.perMinute * 0.8)}
-      {fact(words.thisMonth, String(store.state.monthCalls), store.state.monthCalls >= limits.month * 0.8)}
+      {fact(
+        words.thisMonth,
+        String(store.state.monthCalls),
+        store.state.monthCalls >= limits.month * 0.8,
+      )}
       {fact(words.refused, String(refused), refused > 0)}
     </dl>
   );
@@ -214,7 +254,10 @@ function Strip({ store, words, usage }: InspectorProps): VNode {
 function useTicks(onTick: () => Promise<void> = async () => undefined): void {
   const [, draw] = useState(0);
   useEffect(() => {
-    const timer = setInterval(() => void onTick().then(() => draw((ticks) => ticks + 1)), drawEveryMs);
+    const timer = setInterval(
+      () => void onTick().then(() => draw((ticks) => ticks + 1)),
+      drawEveryMs,
+    );
     return () => clearInterval(timer);
   }, []);
 }
@@ -285,7 +328,9 @@ async function readFacts(store: Store, facts: Map<string, CardFacts>): Promise<v
 type CardMessage = SimMessage & { card: SimCardView & { cardId: string } };
 
 function latestCards(store: Store): CardMessage[] {
-  const cards = store.state.messages.filter((message): message is CardMessage => message.card?.cardId !== undefined);
+  const cards = store.state.messages.filter(
+    (message): message is CardMessage => message.card?.cardId !== undefined,
+  );
   return latest(cards.toSorted(byTime), shownCards);
 }
 
@@ -319,14 +364,19 @@ interface CardFactsParts {
   facts: ReadonlyMap<string, CardFacts>;
 }
 
-function cardFacts({ messageId, card }: CardMessage, { words, usage, facts }: CardFactsParts): VNode {
+function cardFacts(
+  { messageId, card }: CardMessage,
+  { words, usage, facts }: CardFactsParts,
+): VNode {
   const { bytes, elements } = cardSize(card.json);
   const known = facts.get(card.cardId);
   return (
     <div class="card-facts" key={messageId}>
       <div class="row">
         <code>{`…${card.cardId.slice(-6)}`}</code>
-        <span class={card.streaming ? "tag live" : "tag"}>{card.streaming ? words.streaming : words.still}</span>
+        <span class={card.streaming ? "tag live" : "tag"}>
+          {card.streaming ? words.streaming : words.still}
+        </span>
       </div>
       <p class="facts">{known !== undefined && countsOf(known, words)}</p>
       {meter(words.cardPerSecond, usage.onCard(card.cardId, Date.now()), limits.cardPerSecond)}
@@ -336,7 +386,10 @@ function cardFacts({ messageId, card }: CardMessage, { words, usage, facts }: Ca
   );
 }
 
-function countsOf({ sequence, frames, operations, latest: last }: CardFacts, words: Words): VNode[] {
+function countsOf(
+  { sequence, frames, operations, latest: last }: CardFacts,
+  words: Words,
+): VNode[] {
   const refused = last.filter(({ code }) => code !== 0).length;
   const counts: [string, number][] = [
     [words.sequence, sequence],
@@ -389,7 +442,12 @@ function Faults({ store, words, act }: InspectorProps): VNode {
     <>
       <h3>{words.faults}</h3>
       <div class="buttons">
-        {button(words.redeliverLast, "redeliver", { messageId: last?.messageId }, last === undefined)}
+        {button(
+          words.redeliverLast,
+          "redeliver",
+          { messageId: last?.messageId },
+          last === undefined,
+        )}
         {button(words.dropConnection, "drop-connections")}
         {button(words.expireToken, "expire-tokens")}
       </div>
@@ -417,7 +475,9 @@ function Faults({ store, words, act }: InspectorProps): VNode {
         {words.transport}
         <select
           value={apps[0]?.transport ?? "auto"}
-          onChange={({ currentTarget }) => void act("transport", { transport: currentTarget.value })}
+          onChange={({ currentTarget }) =>
+            void act("transport", { transport: currentTarget.value })
+          }
         >
           {transports.map((name) => (
             <option value={name}>{words[name]}</option>

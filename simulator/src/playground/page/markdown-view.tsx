@@ -28,7 +28,11 @@ function blockView(block: Block, context: BlockContext): VNode {
   switch (block.kind) {
     case "heading": {
       const Heading = context.headingOf(block.level);
-      return <Heading class={`size-${Math.min(block.level, 4)}`}>{inlineViews(block.inlines, context)}</Heading>;
+      return (
+        <Heading class={`size-${Math.min(block.level, 4)}`}>
+          {inlineViews(block.inlines, context)}
+        </Heading>
+      );
     }
     case "paragraph":
       return <p class="plain">{inlineViews(block.inlines, context)}</p>;
@@ -85,7 +89,8 @@ export function tableView(
   rows: readonly ComponentChildren[][],
   aligns: readonly Align[] = [],
 ): VNode {
-  const classOf = (column: number): string | undefined => aligns[column] && `align-${aligns[column]}`;
+  const classOf = (column: number): string | undefined =>
+    aligns[column] && `align-${aligns[column]}`;
   return (
     <div class="table" tabIndex={0}>
       <table>
@@ -113,7 +118,9 @@ export function tableView(
 }
 
 function inlineViews(inlines: readonly Inline[], context: MarkdownContext): ComponentChildren[] {
-  return inlines.flatMap((inline) => (inline.kind === "text" ? withSigns(inline.text) : [inlineView(inline, context)]));
+  return inlines.flatMap((inline) =>
+    inline.kind === "text" ? withSigns(inline.text) : [inlineView(inline, context)],
+  );
 }
 
 function inlineView(inline: Exclude<Inline, { kind: "text" }>, context: MarkdownContext): VNode {
@@ -145,9 +152,14 @@ function inlineView(inline: Exclude<Inline, { kind: "text" }>, context: Markdown
 
 /** In the reader's own time zone and way of writing. */
 function timeView(atMs: number, shows: "date" | "time"): VNode {
-  const style = shows === "date" ? ({ dateStyle: "medium" } as const) : ({ timeStyle: "short" } as const);
+  const style =
+    shows === "date" ? ({ dateStyle: "medium" } as const) : ({ timeStyle: "short" } as const);
   const moment = new Date(Math.min(atMs, latestMs));
-  return <time dateTime={moment.toISOString()}>{new Intl.DateTimeFormat(undefined, style).format(moment)}</time>;
+  return (
+    <time dateTime={moment.toISOString()}>
+      {new Intl.DateTimeFormat(undefined, style).format(moment)}
+    </time>
+  );
 }
 
 /** The last moment that a Date can hold. */
@@ -169,7 +181,9 @@ export function linkedText(text: string): ComponentChildren[] {
 }
 
 function mentionView({ id, name }: { id: string; name: string }, context: MarkdownContext): VNode {
-  const names = id.split(",").map((one) => (one === "all" ? "所有人" : name === "" ? context.nameOf(one) : name));
+  const names = id
+    .split(",")
+    .map((one) => (one === "all" ? "所有人" : name === "" ? context.nameOf(one) : name));
   return <span class="mention">{names.map((one) => `@${one}`).join(" ")}</span>;
 }
 
@@ -180,7 +194,9 @@ export function imageView({ key, alt }: { key: string; alt: string }): VNode {
 }
 
 const inks = new Set(
-  "blue wathet turquoise lime green yellow orange red carmine violet purple indigo grey neutral".split(" "),
+  "blue wathet turquoise lime green yellow orange red carmine violet purple indigo grey neutral".split(
+    " ",
+  ),
 );
 
 /** The class of a colour by its name in cards; names with a shade (`red-600`) count as the colour. */
@@ -231,8 +247,11 @@ export function withSigns(text: string): ComponentChildren[] {
     .split(/([\u2705\u274C\u23F3\u{1F44D}\u{1F44E}]|[\u23F9\u26A0]\uFE0F?)/u)
     .filter((part) => part !== "")
     .flatMap((part): ComponentChildren[] => {
-      const sign = part.length <= 2 ? signs[String.fromCodePoint(part.codePointAt(0) ?? 0)] : undefined;
-      return sign === undefined ? inPieces(part) : [<span class={`sign icon-${sign}`}>{part}</span>];
+      const sign =
+        part.length <= 2 ? signs[String.fromCodePoint(part.codePointAt(0) ?? 0)] : undefined;
+      return sign === undefined
+        ? inPieces(part)
+        : [<span class={`sign icon-${sign}`}>{part}</span>];
     });
 }
 

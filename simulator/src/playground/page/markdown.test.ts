@@ -2,10 +2,15 @@ import { expect, test } from "vitest";
 import { parseInline, parseMarkdown } from "./markdown.ts";
 
 const text = (value: string) => ({ kind: "text", text: value });
-const item = (depth: number, ordered: boolean, value: string) => ({ depth, ordered, inlines: [text(value)] });
+const item = (depth: number, ordered: boolean, value: string) => ({
+  depth,
+  ordered,
+  inlines: [text(value)],
+});
 
 test("headings, paragraphs, lists, code and rules become blocks", () => {
-  const source = "# Title\nfirst\nline\n\n- a\n  1. b\n\n3. c\n4. d\n\n```ts\nconst x = **1**;\n```\n---\n> quoted";
+  const source =
+    "# Title\nfirst\nline\n\n- a\n  1. b\n\n3. c\n4. d\n\n```ts\nconst x = **1**;\n```\n---\n> quoted";
   expect(parseMarkdown(source)).toEqual([
     { kind: "heading", level: 1, inlines: [text("Title")] },
     { kind: "paragraph", inlines: [text("first\nline")] },
@@ -26,7 +31,9 @@ test("a table has a header, rows, and columns that stand where they should", () 
       aligns: [undefined, "center"],
     },
   ]);
-  expect(parseMarkdown("a | b\n:-- | --:\n1 | 2")).toMatchObject([{ kind: "table", aligns: ["left", "right"] }]);
+  expect(parseMarkdown("a | b\n:-- | --:\n1 | 2")).toMatchObject([
+    { kind: "table", aligns: ["left", "right"] },
+  ]);
 });
 
 test("an unclosed fence runs to the end", () => {
@@ -69,17 +76,23 @@ test("deep nesting and long runs end quickly", () => {
 });
 
 test("tags of cards become colour, labels, mentions, images and line breaks", () => {
-  expect(parseInline("<font color='red'>a</font><text_tag color='blue'>b</text_tag><at id=ou_1></at>")).toEqual([
+  expect(
+    parseInline("<font color='red'>a</font><text_tag color='blue'>b</text_tag><at id=ou_1></at>"),
+  ).toEqual([
     { kind: "font", color: "red", children: [text("a")] },
     { kind: "label", color: "blue", text: "b" },
     { kind: "at", id: "ou_1", name: "" },
   ]);
-  const moment = "<local_datetime millisecond='1795277364939' format_type='date_num'></local_datetime>";
+  const moment =
+    "<local_datetime millisecond='1795277364939' format_type='date_num'></local_datetime>";
   expect(parseInline(`until ${moment}`)).toEqual([
     text("until "),
     { kind: "time", atMs: 1_795_277_364_939, shows: "date" },
   ]);
-  expect(parseInline("![x](img_v3_1)<br/>")).toEqual([{ kind: "image", key: "img_v3_1", alt: "x" }, { kind: "break" }]);
+  expect(parseInline("![x](img_v3_1)<br/>")).toEqual([
+    { kind: "image", key: "img_v3_1", alt: "x" },
+    { kind: "break" },
+  ]);
 });
 
 test("escapes and entities stand for their characters, and never begin a tag", () => {

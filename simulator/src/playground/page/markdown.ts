@@ -65,7 +65,10 @@ function readBlock(lines: readonly string[], at: number, depth: number): ReadBlo
   const heading = headingPattern.exec(line);
   if (heading !== null) {
     const [, marks = "#", text = ""] = heading;
-    return { block: { kind: "heading", level: marks.length, inlines: parseInline(text) }, next: at + 1 };
+    return {
+      block: { kind: "heading", level: marks.length, inlines: parseInline(text) },
+      next: at + 1,
+    };
   }
   if (fencePattern.test(line)) return readFence(lines, at);
   if (rulePattern.test(line)) return { block: { kind: "rule" }, next: at + 1 };
@@ -79,14 +82,20 @@ function readFence(lines: readonly string[], at: number): ReadBlock {
   const [, fence = "```", language = ""] = fencePattern.exec(lines[at] ?? "") ?? [];
   let end = at + 1;
   while (end < lines.length && !(lines[end] ?? "").trimStart().startsWith(fence)) end += 1;
-  return { block: { kind: "code", language, text: lines.slice(at + 1, end).join("\n") }, next: end + 1 };
+  return {
+    block: { kind: "code", language, text: lines.slice(at + 1, end).join("\n") },
+    next: end + 1,
+  };
 }
 
 function readQuote(lines: readonly string[], at: number, depth: number): ReadBlock {
   let end = at;
   while (end < lines.length && (lines[end] ?? "").startsWith(">")) end += 1;
   const inner = lines.slice(at, end).map((line) => line.replace(/^>\s?/, ""));
-  return { block: { kind: "quote", blocks: parseMarkdown(inner.join("\n"), depth + 1) }, next: end };
+  return {
+    block: { kind: "quote", blocks: parseMarkdown(inner.join("\n"), depth + 1) },
+    next: end,
+  };
 }
 
 function readList(lines: readonly string[], at: number): ReadBlock {
@@ -105,7 +114,10 @@ function readList(lines: readonly string[], at: number): ReadBlock {
 }
 
 function isTable(lines: readonly string[], at: number): boolean {
-  return (lines[at] ?? "").includes("|") && /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/.test(lines[at + 1] ?? "");
+  return (
+    (lines[at] ?? "").includes("|") &&
+    /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/.test(lines[at + 1] ?? "")
+  );
 }
 
 function readTable(lines: readonly string[], at: number): ReadBlock {
@@ -113,7 +125,10 @@ function readTable(lines: readonly string[], at: number): ReadBlock {
   while (end < lines.length && (lines[end] ?? "").includes("|")) end += 1;
   const rows = lines.slice(at + 2, end).map(cells);
   const header = cells(lines[at] ?? "");
-  return { block: { kind: "table", header, rows, aligns: alignsOf(lines[at + 1] ?? "") }, next: end };
+  return {
+    block: { kind: "table", header, rows, aligns: alignsOf(lines[at + 1] ?? "") },
+    next: end,
+  };
 }
 
 function alignsOf(delimiter: string): Align[] {
@@ -133,13 +148,18 @@ function cells(line: string): Inline[][] {
 function readParagraph(lines: readonly string[], at: number): ReadBlock {
   let end = at + 1;
   while (end < lines.length && !startsBlock(lines, end)) end += 1;
-  return { block: { kind: "paragraph", inlines: parseInline(lines.slice(at, end).join("\n")) }, next: end };
+  return {
+    block: { kind: "paragraph", inlines: parseInline(lines.slice(at, end).join("\n")) },
+    next: end,
+  };
 }
 
 function startsBlock(lines: readonly string[], at: number): boolean {
   const line = lines[at] ?? "";
   if (line.trim() === "" || line.startsWith(">")) return true;
-  return [headingPattern, fencePattern, rulePattern, itemPattern].some((pattern) => pattern.test(line));
+  return [headingPattern, fencePattern, rulePattern, itemPattern].some((pattern) =>
+    pattern.test(line),
+  );
 }
 
 /** The inline marks of Markdown, and those of Feishu's cards ("Rich text (Markdown)"). */
@@ -179,7 +199,11 @@ export function parseInline(source: string, depth = 0): Inline[] {
   return parts;
 }
 
-type Read = (groups: Readonly<Record<string, string | undefined>>, text: string, depth: number) => Inline | undefined;
+type Read = (
+  groups: Readonly<Record<string, string | undefined>>,
+  text: string,
+  depth: number,
+) => Inline | undefined;
 
 /** By the group that stands for the mark; the first one that matched decides. */
 const readers: Readonly<Record<string, Read>> = {
@@ -189,10 +213,18 @@ const readers: Readonly<Record<string, Read>> = {
   strong: (_, text, depth) => ({ kind: "strong", children: parseInline(text, depth) }),
   strike: (_, text, depth) => ({ kind: "strike", children: parseInline(text, depth) }),
   emphasis: (_, text, depth) => ({ kind: "emphasis", children: parseInline(text, depth) }),
-  ink: ({ inked = "" }, color, depth) => ({ kind: "font", color, children: parseInline(inked, depth) }),
+  ink: ({ inked = "" }, color, depth) => ({
+    kind: "font",
+    color,
+    children: parseInline(inked, depth),
+  }),
   tint: ({ tinted = "" }, color) => ({ kind: "label", color, text: decoded(tinted) }),
   at: ({ name = "" }, id) => ({ kind: "at", id, name: decoded(name) }),
-  moment: ({ shows = "" }, text) => ({ kind: "time", atMs: Number(text), shows: /date/.test(shows) ? "date" : "time" }),
+  moment: ({ shows = "" }, text) => ({
+    kind: "time",
+    atMs: Number(text),
+    shows: /date/.test(shows) ? "date" : "time",
+  }),
   anchor: ({ anchored = "" }, target, depth) => linkOf(target, anchored, depth),
   break: () => ({ kind: "break" }),
   escaped: (_, text) => ({ kind: "text", text }),
@@ -214,15 +246,24 @@ function linkOf(target: string, label: string, depth: number): Inline | undefine
   return safe ? { kind: "link", href: target, children: parseInline(label, depth) } : undefined;
 }
 
-const entities: Readonly<Record<string, string>> = { lt: "<", gt: ">", amp: "&", quot: '"', nbsp: "\u00A0" };
+const entities: Readonly<Record<string, string>> = {
+  lt: "<",
+  gt: ">",
+  amp: "&",
+  quot: '"',
+  nbsp: "\u00A0",
+};
 
 /** Entities of HTML as the characters that they stand for; they only ever become text. */
 function decoded(text: string): string {
-  return text.replaceAll(/&(?:#(\d{1,7})|([a-z]{2,4}));/g, (whole, code: string | undefined, name: string) => {
-    if (code === undefined) return entities[name] ?? whole;
-    const point = Number(code);
-    return point > 0 && point <= 0x10ffff ? String.fromCodePoint(point) : whole;
-  });
+  return text.replaceAll(
+    /&(?:#(\d{1,7})|([a-z]{2,4}));/g,
+    (whole, code: string | undefined, name: string) => {
+      if (code === undefined) return entities[name] ?? whole;
+      const point = Number(code);
+      return point > 0 && point <= 0x10ffff ? String.fromCodePoint(point) : whole;
+    },
+  );
 }
 
 function plain(text: string): Inline {

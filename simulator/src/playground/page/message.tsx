@@ -3,7 +3,14 @@ import type { SimCardView, SimMessage } from "../routes.ts";
 import { cardView } from "./card.tsx";
 import type { CardContext, CardUse } from "./card-controls.tsx";
 import { type CardPart, eachTagged, inLocale, partOf, textOf } from "./card-part.ts";
-import { imageView, linkedText, markdownView, offeredReactions, reactionView, withSigns } from "./markdown-view.tsx";
+import {
+  imageView,
+  linkedText,
+  markdownView,
+  offeredReactions,
+  reactionView,
+  withSigns,
+} from "./markdown-view.tsx";
 import type { Store } from "./store.ts";
 import type { Words } from "./words.ts";
 
@@ -34,7 +41,8 @@ export class Message extends Component<MessageProps> {
   readonly #still = matchMedia("(prefers-reduced-motion: reduce)");
   readonly #typing = createCardTyping({
     onType: () => this.forceUpdate(),
-    instant: () => this.#still.matches || document.hidden || this.#root.current?.checkVisibility() !== true,
+    instant: () =>
+      this.#still.matches || document.hidden || this.#root.current?.checkVisibility() !== true,
   });
 
   override componentWillMount(): void {
@@ -81,14 +89,22 @@ export class Message extends Component<MessageProps> {
     };
     const bot = store.isBot(message.senderId);
     return (
-      <li class={bot ? "message from-bot" : "message"} data-message-id={message.messageId} ref={this.#root}>
+      <li
+        class={bot ? "message from-bot" : "message"}
+        data-message-id={message.messageId}
+        ref={this.#root}
+      >
         <Avatar name={store.nameOf(message.senderId)} bot={bot} />
         <div class="said">
           {headView(this.props)}
           <div class={message.card === undefined || message.recalled ? "bubble" : "bubble bare"}>
             {quoteView(this.props)}
             <div class="content">
-              {message.recalled ? <p class="faint">{words.recalled}</p> : contentView(message, context)}
+              {message.recalled ? (
+                <p class="faint">{words.recalled}</p>
+              ) : (
+                contentView(message, context)
+              )}
             </div>
           </div>
           {message.reactions.length > 0 && (
@@ -110,13 +126,19 @@ export class Message extends Component<MessageProps> {
 function headView({ message, store, words, actions }: MessageProps): VNode {
   const time = new Date(message.createdAt);
   const today = time.toDateString() === new Date().toDateString();
-  const clock = time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const clock = time.toLocaleTimeString([], {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+  });
   return (
     <header>
       <strong>{store.nameOf(message.senderId)}</strong>
       {store.isBot(message.senderId) && <span class="tag">{words.bot}</span>}
       {message.threadId !== undefined && <span class="tag">{words.inThread}</span>}
-      <time dateTime={time.toISOString()}>{today ? clock : `${time.toLocaleDateString()} ${clock}`}</time>
+      <time dateTime={time.toISOString()}>
+        {today ? clock : `${time.toLocaleDateString()} ${clock}`}
+      </time>
       {message.edits > 0 && <span class="faint">{words.edited}</span>}
       {!message.recalled && actionsView(message, { words, store, actions })}
     </header>
@@ -138,7 +160,9 @@ function quoteView({ message, store, words }: MessageProps): VNode | undefined {
   const parent = store.message(message.parentId);
   if (parent === undefined) return undefined;
   const text = parent.recalled ? words.recalled : briefOf(parent, words).slice(0, 120);
-  return <blockquote class="quote">{withSigns(`${store.nameOf(parent.senderId)}: ${text}`)}</blockquote>;
+  return (
+    <blockquote class="quote">{withSigns(`${store.nameOf(parent.senderId)}: ${text}`)}</blockquote>
+  );
 }
 
 /** A message in one line, as the list of chats shows it: cards by their summary. */
@@ -172,7 +196,11 @@ function actionsView(
   return (
     <div class="actions">
       {offeredReactions.map((emojiType, at) =>
-        action(at === 0 ? words.react : "👎", () => actions.react(message, emojiType), `${words.react} ${emojiType}`),
+        action(
+          at === 0 ? words.react : "👎",
+          () => actions.react(message, emojiType),
+          `${words.react} ${emojiType}`,
+        ),
       )}
       {action(words.replyTo, () => actions.reply(message, false))}
       {action(words.replyInThread, () => actions.reply(message, true))}
@@ -195,7 +223,9 @@ type Show = (content: CardPart, context: CardContext, message: SimMessage) => Co
 
 /** What a message says, by its kind; kinds without a form of their own are named. */
 function contentView(message: SimMessage, context: CardContext): ComponentChildren {
-  if (message.card !== undefined) return cardView(inLocale(message.card.json, context.words.locale), context);
+  if (message.card !== undefined) {
+    return cardView(inLocale(message.card.json, context.words.locale), context);
+  }
   const show = Object.hasOwn(shows, message.messageType) ? shows[message.messageType] : undefined;
   if (show === undefined) return box("file", message.text, message.messageType);
   return show(contentOf(message), context, message);
@@ -224,14 +254,16 @@ function box(icon: string, title: string, detail: string): VNode {
 const shows: Readonly<Record<string, Show>> = {
   text: (_content, _context, { text }) => <p class="plain">{linkedText(text)}</p>,
   post: (_content, context, { text }) => markdownView(text, context),
-  image: ({ image_key }, context) => imageView({ key: textOf(image_key), alt: context.words.image }),
+  image: ({ image_key }, context) =>
+    imageView({ key: textOf(image_key), alt: context.words.image }),
   file: ({ file_name }, { words }) => box("file", textOf(file_name), words.file),
   folder: ({ file_name }, { words }) => box("folder", textOf(file_name), words.folder),
   audio: ({ duration }, { words }) => box("audio", words.audio, seconds(duration)),
   media: ({ file_name, duration }) => box("video", textOf(file_name), seconds(duration)),
   sticker: (_content, { words }) => box("sticker", words.sticker, ""),
   location: ({ name }, { words }) => box("location", textOf(name), words.location),
-  share_user: ({ user_id }, context) => box("contact", context.nameOf(textOf(user_id)), context.words.contact),
+  share_user: ({ user_id }, context) =>
+    box("contact", context.nameOf(textOf(user_id)), context.words.contact),
   share_chat: (_content, { words }) => box("chat", words.sharedChat, ""),
   merge_forward: (_content, { words }) => box("forward", words.forwarded, ""),
   todo: ({ summary }, { words }) => box("todo", words.todo, textOf(partOf(summary).title)),
@@ -276,7 +308,8 @@ function createCardTyping({ onType, instant }: CardTypingParts): CardTyping {
   let growing: string | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let lastAt = 0;
-  const pending = (): TypedText[] => [...texts.values()].filter(({ text, shown }) => shown < text.length);
+  const pending = (): TypedText[] =>
+    [...texts.values()].filter(({ text, shown }) => shown < text.length);
   const schedule = (): void => {
     if (timer !== undefined || pending().length === 0) return;
     lastAt = performance.now();
@@ -299,7 +332,10 @@ function createCardTyping({ onType, instant }: CardTypingParts): CardTyping {
         const before = texts.get(id);
         if (before?.text === text && streaming) continue;
         if (before !== undefined && before.text !== text) growing = id;
-        texts.set(id, { text, shown: streaming && !instant() ? startOf(before, text, pace.delays) : text.length });
+        texts.set(id, {
+          text,
+          shown: streaming && !instant() ? startOf(before, text, pace.delays) : text.length,
+        });
       }
       if (!streaming) growing = undefined;
       schedule();

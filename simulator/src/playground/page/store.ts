@@ -43,7 +43,12 @@ export class Store {
   #apply(event: PlaygroundEvent): void {
     if (event.type === "state") this.#messages.clear();
     this.state = reduce(this.state, event);
-    const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
+    const changed =
+      event.type === "state"
+        ? event.state.messages
+        : event.type === "message"
+          ? [event.message]
+          : [];
     for (const message of changed) this.#messages.set(message.messageId, message);
     this.hasConnected ||= this.state.apps.some(({ connections }) => connections > 0);
     this.#tell(event);
@@ -188,7 +193,10 @@ export async function post(path: string, body: object = {}): Promise<unknown> {
   });
   const answer: unknown = await response.json().catch(() => undefined);
   if (response.ok) return answer;
-  const reason = typeof answer === "object" && answer !== null && "error" in answer ? answer.error : response.status;
+  const reason =
+    typeof answer === "object" && answer !== null && "error" in answer
+      ? answer.error
+      : response.status;
   throw new Error(String(reason));
 }
 
@@ -207,7 +215,9 @@ export async function base64Of(file: Blob): Promise<string> {
   const url = await new Promise<string>((resolve, reject) => {
     const reader = new FileReader();
     reader.addEventListener("load", () => resolve(String(reader.result)));
-    reader.addEventListener("error", () => reject(reader.error ?? new Error("The file cannot be read")));
+    reader.addEventListener("error", () =>
+      reject(reader.error ?? new Error("The file cannot be read")),
+    );
     reader.readAsDataURL(file);
   });
   return url.slice(url.indexOf(",") + 1);

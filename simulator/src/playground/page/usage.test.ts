@@ -16,7 +16,9 @@ test("calls are counted by API, whatever ids they carry, and forgotten after a m
   usage.count(call("POST", "/open-apis/im/v1/messages/om_0a1b/reply", 1000));
   usage.count(call("POST", "/open-apis/im/v1/messages/om_ffff/reply", 60_500));
   usage.count(call("DELETE", "/open-apis/im/v1/messages/om_1/reactions/ZCaC-1", 60_600));
-  usage.count(call("PUT", "/open-apis/cardkit/v1/cards/7312345678901234567/elements/answer/content", 60_700));
+  usage.count(
+    call("PUT", "/open-apis/cardkit/v1/cards/7312345678901234567/elements/answer/content", 60_700),
+  );
   expect(usage.rows(60_900)).toEqual([
     { api: "POST /im/v1/messages/:id/reply", lastSecond: 1, lastMinute: 2 },
     { api: "DELETE /im/v1/messages/:id/reactions/:id", lastSecond: 1, lastMinute: 1 },

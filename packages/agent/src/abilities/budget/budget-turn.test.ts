@@ -4,7 +4,15 @@ import { describe, expect, it } from "vitest";
 import { stepUse } from "../../turn/context.ts";
 import type { StepResult } from "../../turn/facts.ts";
 import { createAccumulator } from "../../turn/step.ts";
-import { call, environment, eventsOf, outcome, queued, startRun, step } from "../../turn/turn.fixture.ts";
+import {
+  call,
+  environment,
+  eventsOf,
+  outcome,
+  queued,
+  startRun,
+  step,
+} from "../../turn/turn.fixture.ts";
 import { afterControl, afterStep } from "../../turn/turn.ts";
 import { finalView } from "../../turn/view.ts";
 import { endOverBudget, usageText, warnNearBudget } from "./budget-turn.ts";
@@ -58,7 +66,15 @@ describe("a spent budget", () => {
       "你今天的额度已用完（200,000 token），2026-11-23 00:00（Asia/Shanghai）恢复。需要更多额度请联系管理员。",
     );
     const options = {
-      show: { thinking: false, tools: true, model: false, tokens: false, cost: false, seconds: false, trace: false },
+      show: {
+        thinking: false,
+        tools: true,
+        model: false,
+        tokens: false,
+        cost: false,
+        seconds: false,
+        trace: false,
+      },
       language: "zh",
       nowMs: 1_000_000,
       model: "m",
@@ -92,18 +108,25 @@ describe("a spent budget", () => {
     ["agent", "usd", "The budget of this agent for this month is used up."],
     ["tenant", "tokens", "The budget of your company for this month is used up."],
     ["deployment", "usd", "The budget of this whole service for this month is used up."],
-  ] as const)("per %s in %s names the figures only to those whose own they are", (per, by, text) => {
-    const limit = by === "tokens" ? { tokens: 5 } : { usd: 2.5, tokens: 100 };
-    const run = startRun().apply((turn) => endOverBudget(turn, use({ per, period: "month", ...limit }, 7, 2.6), facts));
-    expect(run.next).toMatchObject({ reply: expect.stringContaining(text) });
-  });
+  ] as const)(
+    "per %s in %s names the figures only to those whose own they are",
+    (per, by, text) => {
+      const limit = by === "tokens" ? { tokens: 5 } : { usd: 2.5, tokens: 100 };
+      const run = startRun().apply((turn) =>
+        endOverBudget(turn, use({ per, period: "month", ...limit }, 7, 2.6), facts),
+      );
+      expect(run.next).toMatchObject({ reply: expect.stringContaining(text) });
+    },
+  );
 });
 
 describe("a budget near its end", () => {
   const nearest = use({ tokens: 1_000 }, 829);
 
   it("is an event, and a line beside the answer where the person is to read it", () => {
-    const run = startRun().apply((turn) => warnNearBudget(turn, { nearest, noted: nearest }, facts));
+    const run = startRun().apply((turn) =>
+      warnNearBudget(turn, { nearest, noted: nearest }, facts),
+    );
     expect(run.next).toEqual({ do: "model" });
     expect(eventsOf(run, "warning")).toEqual([
       {
@@ -115,7 +138,9 @@ describe("a budget near its end", () => {
     ]);
     const note = "Your budget for today is 82% used";
     expect(run.turn).toMatchObject({ notes: [note], abilities: { budget: { note } } });
-    const quiet = startRun(queued("你好")).apply((turn) => warnNearBudget(turn, { nearest, noted: undefined }, facts));
+    const quiet = startRun(queued("你好")).apply((turn) =>
+      warnNearBudget(turn, { nearest, noted: undefined }, facts),
+    );
     const show = {
       thinking: false,
       tools: false,
@@ -125,7 +150,14 @@ describe("a budget near its end", () => {
       seconds: false,
       trace: false,
     };
-    const options = { show, language: "en", nowMs: 1, model: "m", abilities: [], stoppable: true } as const;
+    const options = {
+      show,
+      language: "en",
+      nowMs: 1,
+      model: "m",
+      abilities: [],
+      stoppable: true,
+    } as const;
     expect(finalView(run.turn, { reply: "hi", reason: "" }, options).footer).toEqual({ note });
     expect([quiet.turn.abilities, quiet.turn.notes]).toEqual([{ budget: {} }, undefined]);
   });
@@ -168,11 +200,18 @@ describe("/usage", () => {
 describe("what a step has used", () => {
   const request = { system: "x".repeat(400), history: [], tools: [] };
   const noUsage = { usage: null };
-  const prices = { costUsd: ({ inputTokens }: Usage, model?: string) => inputTokens * (model === "dear" ? 10 : 1) };
+  const prices = {
+    costUsd: ({ inputTokens }: Usage, model?: string) => inputTokens * (model === "dear" ? 10 : 1),
+  };
   const used = (result: StepResult) => stepUse(result, request, prices);
 
   it("is what the vendor reported", () => {
-    expect(used(step("hi"))).toMatchObject({ inputTokens: 100, outputTokens: 10, attempts: 1, estimated: false });
+    expect(used(step("hi"))).toMatchObject({
+      inputTokens: 100,
+      outputTokens: 10,
+      attempts: 1,
+      estimated: false,
+    });
   });
 
   it("is estimated when nothing was reported and the model had begun to answer", () => {
@@ -183,11 +222,21 @@ describe("what a step has used", () => {
   });
 
   it("is nothing when nothing came back", () => {
-    expect(used(step("", noUsage))).toMatchObject({ inputTokens: 0, outputTokens: 0, costUsd: 0, estimated: false });
+    expect(used(step("", noUsage))).toMatchObject({
+      inputTokens: 0,
+      outputTokens: 0,
+      costUsd: 0,
+      estimated: false,
+    });
   });
 
   it("EE-48: counts every call of a vendor at the price of its model, also those whose answer is void", () => {
-    const counted: Usage = { inputTokens: 7, outputTokens: 1, cacheReadTokens: 2, cacheCreationTokens: 0 };
+    const counted: Usage = {
+      inputTokens: 7,
+      outputTokens: 1,
+      cacheReadTokens: 2,
+      cacheCreationTokens: 0,
+    };
     const accumulator = createAccumulator();
     const chunks: ModelChunk[] = [
       { type: "attempt", model: "dear", maxTokens: 9 },

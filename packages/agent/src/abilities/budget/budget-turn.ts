@@ -3,7 +3,14 @@ import { textsOf } from "../../texts/index.ts";
 import type { Transition } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
 import { answering, endError, errorOf, assistantText } from "../../turn/transition.ts";
-import { percentText, type BudgetUse, localMinute, tokenCount, usdText, type BudgetAccount } from "./budgets.ts";
+import {
+  percentText,
+  type BudgetUse,
+  localMinute,
+  tokenCount,
+  usdText,
+  type BudgetAccount,
+} from "./budgets.ts";
 
 /** What decisions about budgets depend on. */
 export interface BudgetFacts extends BudgetWords {
@@ -36,7 +43,11 @@ export function warningIn({ abilities }: Pick<TurnState, "abilities">): BudgetWa
  * No model may be called, because a budget is spent: the turn ends and says so, before its first step or
  * between two of them. All its calls have been answered before. Its effects and its text stay.
  */
-export function endOverBudget(turn: TurnState, exceeded: BudgetUse, facts: BudgetFacts): Transition {
+export function endOverBudget(
+  turn: TurnState,
+  exceeded: BudgetUse,
+  facts: BudgetFacts,
+): Transition {
   const reply = overBudgetText(exceeded, languageOfMessage(turn.message, facts.texts), facts);
   const who = facts.contact ?? "an administrator";
   const error = {
@@ -69,7 +80,10 @@ export function warnNearBudget(
     message: `${percentText(nearest)} of the budget per ${per} and ${period} is used.`,
     detail: `${per}/${period}`,
   };
-  const note = noted === undefined ? undefined : nearBudgetText(noted, languageOfMessage(turn.message, facts.texts));
+  const note =
+    noted === undefined
+      ? undefined
+      : nearBudgetText(noted, languageOfMessage(turn.message, facts.texts));
   const warned: BudgetWarning = note === undefined ? {} : { note };
   return {
     turn: {
@@ -84,7 +98,11 @@ export function warnNearBudget(
 }
 
 /** What the person reads whose message is not answered because a budget is spent. */
-function overBudgetText(use: BudgetUse, language: ReplyLanguage, { timeZone, contact }: BudgetWords): string {
+function overBudgetText(
+  use: BudgetUse,
+  language: ReplyLanguage,
+  { timeZone, contact }: BudgetWords,
+): string {
   const { owners, periods, inBrackets, administrator, spent } = textsOf(language).budgets;
   const { per, period, endsAtMs } = use.account;
   return spent({

@@ -26,24 +26,106 @@ function periodsAt(timeZone: string, iso: string): string[] {
 
 describe("days and months", () => {
   it.each([
-    ["Asia/Shanghai", "2026-11-21T15:59:59.999Z", "2026-11-21", "2026-11", "2026-11-21T16:00", "2026-11-30T16:00"],
-    ["Asia/Shanghai", "2026-11-21T16:00:00.000Z", "2026-11-22", "2026-11", "2026-11-22T16:00", "2026-11-30T16:00"],
-    ["Asia/Shanghai", "2026-11-30T15:59:59.999Z", "2026-11-30", "2026-11", "2026-11-30T16:00", "2026-11-30T16:00"],
-    ["Asia/Shanghai", "2026-11-30T16:00:00.000Z", "2026-12-01", "2026-12", "2026-12-01T16:00", "2026-12-31T16:00"],
-    ["Asia/Shanghai", "2026-12-31T16:00:00.000Z", "2027-01-01", "2027-01", "2027-01-01T16:00", "2027-01-31T16:00"],
-    ["UTC", "2028-02-28T23:59:59.999Z", "2028-02-28", "2028-02", "2028-02-29T00:00", "2028-03-01T00:00"],
-    ["UTC", "2026-01-01T00:00:00.000Z", "2026-01-01", "2026-01", "2026-01-02T00:00", "2026-02-01T00:00"],
+    [
+      "Asia/Shanghai",
+      "2026-11-21T15:59:59.999Z",
+      "2026-11-21",
+      "2026-11",
+      "2026-11-21T16:00",
+      "2026-11-30T16:00",
+    ],
+    [
+      "Asia/Shanghai",
+      "2026-11-21T16:00:00.000Z",
+      "2026-11-22",
+      "2026-11",
+      "2026-11-22T16:00",
+      "2026-11-30T16:00",
+    ],
+    [
+      "Asia/Shanghai",
+      "2026-11-30T15:59:59.999Z",
+      "2026-11-30",
+      "2026-11",
+      "2026-11-30T16:00",
+      "2026-11-30T16:00",
+    ],
+    [
+      "Asia/Shanghai",
+      "2026-11-30T16:00:00.000Z",
+      "2026-12-01",
+      "2026-12",
+      "2026-12-01T16:00",
+      "2026-12-31T16:00",
+    ],
+    [
+      "Asia/Shanghai",
+      "2026-12-31T16:00:00.000Z",
+      "2027-01-01",
+      "2027-01",
+      "2027-01-01T16:00",
+      "2027-01-31T16:00",
+    ],
+    [
+      "UTC",
+      "2028-02-28T23:59:59.999Z",
+      "2028-02-28",
+      "2028-02",
+      "2028-02-29T00:00",
+      "2028-03-01T00:00",
+    ],
+    [
+      "UTC",
+      "2026-01-01T00:00:00.000Z",
+      "2026-01-01",
+      "2026-01",
+      "2026-01-02T00:00",
+      "2026-02-01T00:00",
+    ],
     // Days of 23 and of 25 hours, and one that begins at 01:00.
-    ["Europe/Berlin", "2026-03-29T00:30:00.000Z", "2026-03-29", "2026-03", "2026-03-29T22:00", "2026-03-31T22:00"],
-    ["Europe/Berlin", "2026-10-24T22:00:00.000Z", "2026-10-25", "2026-10", "2026-10-25T23:00", "2026-10-31T23:00"],
-    ["Africa/Cairo", "2026-04-23T21:59:59.999Z", "2026-04-23", "2026-04", "2026-04-23T22:00", "2026-04-30T21:00"],
-    ["Pacific/Kiritimati", "2026-06-30T10:00:00.000Z", "2026-07-01", "2026-07", "2026-07-01T10:00", "2026-07-31T10:00"],
+    [
+      "Europe/Berlin",
+      "2026-03-29T00:30:00.000Z",
+      "2026-03-29",
+      "2026-03",
+      "2026-03-29T22:00",
+      "2026-03-31T22:00",
+    ],
+    [
+      "Europe/Berlin",
+      "2026-10-24T22:00:00.000Z",
+      "2026-10-25",
+      "2026-10",
+      "2026-10-25T23:00",
+      "2026-10-31T23:00",
+    ],
+    [
+      "Africa/Cairo",
+      "2026-04-23T21:59:59.999Z",
+      "2026-04-23",
+      "2026-04",
+      "2026-04-23T22:00",
+      "2026-04-30T21:00",
+    ],
+    [
+      "Pacific/Kiritimati",
+      "2026-06-30T10:00:00.000Z",
+      "2026-07-01",
+      "2026-07",
+      "2026-07-01T10:00",
+      "2026-07-31T10:00",
+    ],
   ] as const)("in %s at %s", (...[timeZone, iso, ...expected]) => {
     expect(periodsAt(timeZone, iso)).toEqual(expected);
   });
 
   it("follow each other without a gap through two years of any zone", () => {
-    for (const timeZone of ["Asia/Shanghai", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]) {
+    for (const timeZone of [
+      "Asia/Shanghai",
+      "America/New_York",
+      "Australia/Lord_Howe",
+      "Asia/Kathmandu",
+    ]) {
       const calendar = createBudgetCalendar(timeZone);
       const seen = new Set<string>();
       let nowMs = at("2026-01-01T12:00:00Z");
@@ -64,7 +146,11 @@ describe("days and months", () => {
   });
 
   it("are those of zones that exist", () => {
-    expect([isTimeZone("Asia/Shanghai"), isTimeZone("Mars/Olympus"), isTimeZone("")]).toEqual([true, false, false]);
+    expect([isTimeZone("Asia/Shanghai"), isTimeZone("Mars/Olympus"), isTimeZone("")]).toEqual([
+      true,
+      false,
+      false,
+    ]);
     expect(localMinute("Asia/Shanghai", at("2026-11-22T16:00:00Z"))).toBe("2026-11-23 00:00");
   });
 });
@@ -105,7 +191,11 @@ describe("accounts", () => {
       { per: "person", of: ["ou_cai"], period: "day" },
     ];
     const limits = (person: string) =>
-      accounts(budgets, { ...spender, person }).map(({ period, tokens, usd }) => [period, tokens, usd]);
+      accounts(budgets, { ...spender, person }).map(({ period, tokens, usd }) => [
+        period,
+        tokens,
+        usd,
+      ]);
     expect(limits("ou_ann")).toEqual([
       ["day", 900, undefined],
       ["month", 1_000, undefined],
@@ -119,7 +209,11 @@ describe("accounts", () => {
 
   it("there are none without budgets", () => {
     const book = createBudgetBook({ timeZone: "UTC", budgets: [] });
-    expect([book.isEmpty, book.accountsOf(spender, nowMs), book.groups(nowMs)]).toEqual([true, [], []]);
+    expect([book.isEmpty, book.accountsOf(spender, nowMs), book.groups(nowMs)]).toEqual([
+      true,
+      [],
+      [],
+    ]);
   });
 
   it("a message over HTTP draws on its session in place of a chat, and on its app in place of a tenant", () => {
@@ -134,8 +228,19 @@ describe("accounts", () => {
       createdAtMs: 1,
       reply: { channel: "none" },
     };
-    expect(spenderOf(message, "default")).toEqual({ person: "api", chat: "api.s1", agent: "default", tenant: "api" });
-    const reply = { channel: "feishu", app: "cli_1", chatId: "oc_1", messageId: "om_1", inThread: false } as const;
+    expect(spenderOf(message, "default")).toEqual({
+      person: "api",
+      chat: "api.s1",
+      agent: "default",
+      tenant: "api",
+    });
+    const reply = {
+      channel: "feishu",
+      app: "cli_1",
+      chatId: "oc_1",
+      messageId: "om_1",
+      inThread: false,
+    } as const;
     expect(spenderOf({ ...message, reply, tenant: "t_1" }, "ops")).toMatchObject({
       chat: "oc_1",
       tenant: "t_1",
@@ -171,7 +276,10 @@ describe("standing", () => {
 
   it("of several that are spent the one that renews last is named; those nearly spent come nearest first", () => {
     expect(standing([100, 0], 1_000).exceeded?.account).toBe(month);
-    expect(standing([85, 0], 950).near.map(({ account }) => account.period)).toEqual(["month", "day"]);
+    expect(standing([85, 0], 950).near.map(({ account }) => account.period)).toEqual([
+      "month",
+      "day",
+    ]);
   });
 
   it("a budget of nothing is spent from the beginning, one without a limit never", () => {

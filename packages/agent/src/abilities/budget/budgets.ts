@@ -76,9 +76,13 @@ export const everybody = "all";
 /** Opens the budgets of a deployment. Throws a RangeError when there are some and the time zone is unknown. */
 export function createBudgetBook(policy: BudgetPolicy): BudgetBook {
   const { timeZone, contact } = policy;
-  const all = budgetKinds.flatMap((per) => budgetPeriods.flatMap((period) => groupOf(policy, per, period) ?? []));
+  const all = budgetKinds.flatMap((per) =>
+    budgetPeriods.flatMap((period) => groupOf(policy, per, period) ?? []),
+  );
   // A calendar takes some 15 ms to make, as long as all else that an embedded engine does before its first step.
-  if (all.length === 0) return { isEmpty: true, timeZone, contact, groups: () => [], accountsOf: () => [] };
+  if (all.length === 0) {
+    return { isEmpty: true, timeZone, contact, groups: () => [], accountsOf: () => [] };
+  }
   const calendar = createBudgetCalendar(timeZone);
   const groups = (nowMs: number): BudgetGroup[] =>
     all.map((group) => {
@@ -100,11 +104,17 @@ export function createBudgetBook(policy: BudgetPolicy): BudgetBook {
 
 type StaticGroup = Omit<BudgetGroup, "bucket" | "endsAtMs">;
 
-function groupOf({ budgets }: BudgetPolicy, per: BudgetKind, period: BudgetPeriod): StaticGroup | undefined {
+function groupOf(
+  { budgets }: BudgetPolicy,
+  per: BudgetKind,
+  period: BudgetPeriod,
+): StaticGroup | undefined {
   const own = budgets.filter((budget) => budget.per === per && budget.period === period);
   if (own.length === 0) return undefined;
   const general = own.find(({ of }) => of === undefined);
-  const named = new Map(own.flatMap((budget) => (budget.of ?? []).map((id) => [id, limitOf(budget)] as const)));
+  const named = new Map(
+    own.flatMap((budget) => (budget.of ?? []).map((id) => [id, limitOf(budget)] as const)),
+  );
   return { per, period, named, ...(general === undefined ? {} : { general: limitOf(general) }) };
 }
 
@@ -113,7 +123,10 @@ function limitOf({ tokens, usd }: BudgetLimit): BudgetLimit {
 }
 
 /** What one of a group may spend; undefined when they have no budget. Who is named has that one alone. */
-export function accountIn({ named, general, ...group }: BudgetGroup, id: string): BudgetAccount | undefined {
+export function accountIn(
+  { named, general, ...group }: BudgetGroup,
+  id: string,
+): BudgetAccount | undefined {
   const limit = named.get(id) ?? general;
   return limit === undefined ? undefined : { ...group, id, ...limit };
 }
@@ -162,7 +175,8 @@ export function budgetStanding(uses: readonly BudgetUse[]): BudgetStanding {
   const exceeded = uses
     .filter(({ share }) => share >= 1)
     .reduce<BudgetUse | undefined>(
-      (last, use) => (last === undefined || use.account.endsAtMs > last.account.endsAtMs ? use : last),
+      (last, use) =>
+        last === undefined || use.account.endsAtMs > last.account.endsAtMs ? use : last,
       undefined,
     );
   const near = uses
@@ -193,14 +207,22 @@ interface PeriodSpan {
 }
 
 /** Longer than any day, and than any month: clocks are moved by hours at most. */
-const longestMs: Readonly<Record<BudgetPeriod, number>> = { day: 27 * 3_600_000, month: 32 * 86_400_000 };
+const longestMs: Readonly<Record<BudgetPeriod, number>> = {
+  day: 27 * 3_600_000,
+  month: 32 * 86_400_000,
+};
 
 /**
  * The days and months of a time zone. A period ends where the calendar on the wall changes, also on
  * days of 23 or 25 hours. Throws a RangeError for an unknown zone.
  */
 export function createBudgetCalendar(timeZone: string): BudgetCalendar {
-  const format = new Intl.DateTimeFormat("en", { timeZone, year: "numeric", month: "2-digit", day: "2-digit" });
+  const format = new Intl.DateTimeFormat("en", {
+    timeZone,
+    year: "numeric",
+    month: "2-digit",
+    day: "2-digit",
+  });
   const known = new Map<BudgetPeriod, PeriodSpan & { fromMs: number }>();
 
   const bucketOf = (period: BudgetPeriod) => (ms: number) => {
@@ -243,7 +265,11 @@ export function isTimeZone(name: string): boolean {
 
 /** A moment in a zone, to the minute: `2026-11-23 00:00`. */
 export function localMinute(timeZone: string, atMs: number): string {
-  const format = new Intl.DateTimeFormat("sv-SE", { timeZone, dateStyle: "short", timeStyle: "short" });
+  const format = new Intl.DateTimeFormat("sv-SE", {
+    timeZone,
+    dateStyle: "short",
+    timeStyle: "short",
+  });
   return format.format(atMs);
 }
 

@@ -74,7 +74,15 @@ export const files: Ability = {
     description:
       "A working folder of each conversation, with tools to read, write, list, search and edit text files. Default: no.",
   }),
-  toolNames: ["list_files", "read_file", "search_files", "write_file", "edit_file", "delete_file", "send_file"],
+  toolNames: [
+    "list_files",
+    "read_file",
+    "search_files",
+    "write_file",
+    "edit_file",
+    "delete_file",
+    "send_file",
+  ],
   tools: ({ settings, message }) => {
     if (settings["files"] !== true) return [];
     return peopleOf(message).reply.channel === "feishu" ? toolsWithChat : tools;
@@ -111,10 +119,17 @@ const ReadInput = Type.Object(
   {
     path,
     offset: Type.Optional(
-      Type.Integer({ minimum: 0, description: "Lines to leave out at the beginning; 0 if absent." }),
+      Type.Integer({
+        minimum: 0,
+        description: "Lines to leave out at the beginning; 0 if absent.",
+      }),
     ),
     lines: Type.Optional(
-      Type.Integer({ minimum: 1, maximum: linesOfPage, description: `At most; ${linesOfPage} if absent.` }),
+      Type.Integer({
+        minimum: 1,
+        maximum: linesOfPage,
+        description: `At most; ${linesOfPage} if absent.`,
+      }),
     ),
   },
   closed,
@@ -134,7 +149,9 @@ const WriteInput = Type.Object(
   {
     path,
     content: Type.String({ maxLength: contentCharacters }),
-    append: Type.Optional(Type.Boolean({ description: "Adds to the end of the file instead of replacing it." })),
+    append: Type.Optional(
+      Type.Boolean({ description: "Adds to the end of the file instead of replacing it." }),
+    ),
   },
   closed,
 );
@@ -147,7 +164,9 @@ const EditInput = Type.Object(
       description: "Exactly as it is in the file.",
     }),
     new_text: Type.String({ maxLength: contentCharacters }),
-    all: Type.Optional(Type.Boolean({ description: "Every place; if absent there must be one place only." })),
+    all: Type.Optional(
+      Type.Boolean({ description: "Every place; if absent there must be one place only." }),
+    ),
   },
   closed,
 );
@@ -155,7 +174,11 @@ const SendInput = Type.Object(
   {
     path,
     name: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 100, description: "As people see it; that of the file if absent." }),
+      Type.String({
+        minLength: 1,
+        maxLength: 100,
+        description: "As people see it; that of the file if absent.",
+      }),
     ),
   },
   closed,
@@ -167,25 +190,57 @@ type Effect = ToolAnnouncement["effect"];
 /** What people read of these tools, and of a call. */
 const words: Readonly<Record<string, { title: LocalText; summary?: LocalText }>> = {
   list_files: { title: { zh: "列出文件", en: "List files" } },
-  read_file: { title: { zh: "读取文件", en: "Read a file" }, summary: { zh: "读取 {path}", en: "Read {path}" } },
+  read_file: {
+    title: { zh: "读取文件", en: "Read a file" },
+    summary: { zh: "读取 {path}", en: "Read {path}" },
+  },
   search_files: { title: { zh: "搜索文件", en: "Search files" } },
-  write_file: { title: { zh: "写入文件", en: "Write a file" }, summary: { zh: "写入 {path}", en: "Write {path}" } },
-  edit_file: { title: { zh: "修改文件", en: "Edit a file" }, summary: { zh: "修改 {path}", en: "Edit {path}" } },
-  delete_file: { title: { zh: "删除文件", en: "Delete a file" }, summary: { zh: "删除 {path}", en: "Delete {path}" } },
+  write_file: {
+    title: { zh: "写入文件", en: "Write a file" },
+    summary: { zh: "写入 {path}", en: "Write {path}" },
+  },
+  edit_file: {
+    title: { zh: "修改文件", en: "Edit a file" },
+    summary: { zh: "修改 {path}", en: "Edit {path}" },
+  },
+  delete_file: {
+    title: { zh: "删除文件", en: "Delete a file" },
+    summary: { zh: "删除 {path}", en: "Delete {path}" },
+  },
   [sendFileName]: { title: { zh: "发送文件", en: "Send a file" } },
 };
 
 const tools: readonly ToolAnnouncement[] = [
-  tool("list_files", "pure", "Lists the files of this conversation's working folder, with their sizes.", ListInput),
-  tool("read_file", "pure", "Reads a text file of the working folder, page by page if it is long.", ReadInput),
-  tool("search_files", "pure", "Finds the lines of the working folder's files that contain a text.", SearchInput),
+  tool(
+    "list_files",
+    "pure",
+    "Lists the files of this conversation's working folder, with their sizes.",
+    ListInput,
+  ),
+  tool(
+    "read_file",
+    "pure",
+    "Reads a text file of the working folder, page by page if it is long.",
+    ReadInput,
+  ),
+  tool(
+    "search_files",
+    "pure",
+    "Finds the lines of the working folder's files that contain a text.",
+    SearchInput,
+  ),
   tool(
     "write_file",
     "idempotent",
     "Writes a text file into this conversation's working folder, where later messages find it.",
     WriteInput,
   ),
-  tool("edit_file", "idempotent", "Replaces one text by another in a file of the working folder.", EditInput),
+  tool(
+    "edit_file",
+    "idempotent",
+    "Replaces one text by another in a file of the working folder.",
+    EditInput,
+  ),
   tool("delete_file", "idempotent", "Takes a file out of the working folder.", DeleteInput),
 ];
 
@@ -247,7 +302,9 @@ async function resultOf(folder: FilesClient, turn: TurnState, call: CallState): 
     case "read_file": {
       const asked = checked(parseRead(call.arguments));
       const file = await folder.read(session, checkedPath(folder, asked.path));
-      if (file === undefined) throw new Refusal(`There is no file ${asked.path}. list_files shows the files.`);
+      if (file === undefined) {
+        throw new Refusal(`There is no file ${asked.path}. list_files shows the files.`);
+      }
       return page(file, asked);
     }
     case sendFileName:
@@ -264,13 +321,17 @@ function checked<T>(parsed: ParseResult<T>): T {
 
 function checkedPath(folder: FilesClient, given: string): string {
   const problem = folder.problemOfPath(given);
-  if (problem !== undefined) throw new Refusal(`The path ${problem}. Paths are like notes/plan.md.`);
+  if (problem !== undefined) {
+    throw new Refusal(`The path ${problem}. Paths are like notes/plan.md.`);
+  }
   return given.normalize("NFC");
 }
 
 function filesIn(all: readonly FolderFile[], inside = ""): readonly FolderFile[] {
   const prefix = inside.replace(/^\.?\/+|\/+$/g, "").normalize("NFC");
-  return prefix === "" || prefix === "." ? all : all.filter((file) => file.path.startsWith(`${prefix}/`));
+  return prefix === "" || prefix === "."
+    ? all
+    : all.filter((file) => file.path.startsWith(`${prefix}/`));
 }
 
 function listing({ limits }: FilesClient, all: readonly FolderFile[], inside: string | undefined) {
@@ -283,7 +344,10 @@ function listing({ limits }: FilesClient, all: readonly FolderFile[], inside: st
   };
 }
 
-function page({ text }: FolderFile, { offset = 0, lines: most = linesOfPage }: { offset?: number; lines?: number }) {
+function page(
+  { text }: FolderFile,
+  { offset = 0, lines: most = linesOfPage }: { offset?: number; lines?: number },
+) {
   const lines = text.split("\n");
   const end = Math.min(offset + most, lines.length);
   if (offset === 0 && end === lines.length) return text;
@@ -335,18 +399,25 @@ const maxSends = 10;
  */
 async function send(folder: FilesClient, turn: TurnState, call: CallState): Promise<string> {
   const { path: given, name } = checked(parseSend(call.arguments));
-  if (turn.calls.filter((one) => one.name === sendFileName).findIndex(({ id }) => id === call.id) >= maxSends) {
+  if (
+    turn.calls.filter((one) => one.name === sendFileName).findIndex(({ id }) => id === call.id) >=
+    maxSends
+  ) {
     throw new Refusal(`At most ${maxSends} files are sent at once. This one was not sent.`);
   }
   const file = await folder.read(turn.message.session, checkedPath(folder, given));
-  if (file === undefined) throw new Refusal(`There is no file ${given}. list_files shows the files.`);
+  if (file === undefined) {
+    throw new Refusal(`There is no file ${given}. list_files shows the files.`);
+  }
   if (file.text === "") throw new Refusal(`${file.path} is empty. It was not sent.`);
   const fileName = sentName(name ?? file.path);
   const key = keyOf(`${turn.turnId} ${attemptOf(call)}`);
   const sent = await folder.send(turn, { name: fileName, text: file.text, key });
   if (sent === "sent") return `${fileName} was sent to the chat.`;
   if (sent === undefined) {
-    throw new Refusal("This conversation has no chat that takes files. Put the text into your answer.");
+    throw new Refusal(
+      "This conversation has no chat that takes files. Put the text into your answer.",
+    );
   }
   if (sent === "stopped") throw new Refusal("The turn was stopped. Nothing was sent.");
   throw new Refusal(
@@ -358,8 +429,12 @@ async function send(folder: FilesClient, turn: TurnState, call: CallState): Prom
 
 /** What a file is called in a chat: the last part of a path, without characters that a name has nowhere. */
 function sentName(given: string): string {
-  const name = (given.split(/[/\\]/).at(-1) ?? "").replaceAll(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "").trim();
-  if (name === "" || name === "." || name === "..") throw new Refusal("The name is none of a file. It was not sent.");
+  const name = (given.split(/[/\\]/).at(-1) ?? "")
+    .replaceAll(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "")
+    .trim();
+  if (name === "" || name === "." || name === "..") {
+    throw new Refusal("The name is none of a file. It was not sent.");
+  }
   return name;
 }
 
@@ -375,7 +450,9 @@ interface Change {
 }
 
 function changeOf(call: CallState, folder: FilesClient): Change {
-  if (call.name === "delete_file") return { ...checked(parseDelete(call.arguments)), text: () => undefined };
+  if (call.name === "delete_file") {
+    return { ...checked(parseDelete(call.arguments)), text: () => undefined };
+  }
   if (call.name === "edit_file") {
     const edit = checked(parseEdit(call.arguments));
     return { path: edit.path, text: (before) => edited(before, edit, folder) };
@@ -386,14 +463,25 @@ function changeOf(call: CallState, folder: FilesClient): Change {
 
 function edited(
   before: string | undefined,
-  { path: target, old_text, new_text, all }: { path: string; old_text: string; new_text: string; all?: boolean },
+  {
+    path: target,
+    old_text,
+    new_text,
+    all,
+  }: { path: string; old_text: string; new_text: string; all?: boolean },
   folder: FilesClient,
 ): string {
-  if (before === undefined) throw new Refusal(`There is no file ${target}. list_files shows the files.`);
+  if (before === undefined) {
+    throw new Refusal(`There is no file ${target}. list_files shows the files.`);
+  }
   const parts = before.split(old_text);
-  if (parts.length === 1) throw new Refusal("old_text is not in the file. Read it again, and give the text exactly.");
+  if (parts.length === 1) {
+    throw new Refusal("old_text is not in the file. Read it again, and give the text exactly.");
+  }
   if (parts.length > 2 && all !== true) {
-    throw new Refusal(`old_text is in the file ${parts.length - 1} times. Give more of what is around it, or set all.`);
+    throw new Refusal(
+      `old_text is in the file ${parts.length - 1} times. Give more of what is around it, or set all.`,
+    );
   }
   // Looked at before: a short text in many places may become gigabytes. Characters are never more than bytes.
   const characters = before.length + (parts.length - 1) * (new_text.length - old_text.length);

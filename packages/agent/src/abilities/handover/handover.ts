@@ -1,10 +1,23 @@
-import { agentOfTurn, denial, transferPrefix, type CallState, type ToolSpec, type TurnState } from "@larkline/protocol";
+import {
+  agentOfTurn,
+  denial,
+  transferPrefix,
+  type CallState,
+  type ToolSpec,
+  type TurnState,
+} from "@larkline/protocol";
 import type { Ability, PreparedOwn, SettledOwn, TurnEnvironment } from "../../turn/ability.ts";
 import type { Transition } from "../../turn/facts.ts";
 import { stepStart } from "../../turn/step.ts";
 import { after, withNeeds } from "../../turn/transition.ts";
 import { continueTeam, endsInstead, passedOn, refusedByEnd } from "../team/team.ts";
-import { mayHandOver, settledTransfer, transferRefusal, withHandOver, type TransferTarget } from "./transfer.ts";
+import {
+  mayHandOver,
+  settledTransfer,
+  transferRefusal,
+  withHandOver,
+  type TransferTarget,
+} from "./transfer.ts";
 
 /** Of agents that may hand over, and of members of teams that do. */
 export const handover: Ability<readonly string[]> = {
@@ -20,11 +33,17 @@ export const handover: Ability<readonly string[]> = {
     prepare: ({ call, given }, { turn, env, before }): PreparedOwn => {
       const target = env.known?.handover?.get(call.name);
       const event = target === undefined ? {} : { handoff: target.to };
-      const outcome = transferRefusal({ name: call.name, given }, turn, { env, isSecond: before > 0 });
+      const outcome = transferRefusal({ name: call.name, given }, turn, {
+        env,
+        isSecond: before > 0,
+      });
       if (target === undefined || outcome !== undefined) {
         return { call, outcome: outcome ?? denial("there is no such agent."), event };
       }
-      return { call: { ...call, state: "done", handoff: { to: target.to, context: target.context } }, event };
+      return {
+        call: { ...call, state: "done", handoff: { to: target.to, context: target.context } },
+        event,
+      };
     },
     settle,
   },
@@ -41,7 +60,9 @@ function offered(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
 /** All other calls of the step are answered: the next agent answers, unless that cannot be any more. */
 function settle(call: CallState, turn: TurnState, env: TurnEnvironment): SettledOwn {
   const { outcome, target, endsTeam } = settledTransfer(call, turn, env, refusedByEnd(turn, env));
-  if (endsTeam === true) return { outcome, end: (open, records) => endsInstead(open, records, env) };
+  if (endsTeam === true) {
+    return { outcome, end: (open, records) => endsInstead(open, records, env) };
+  }
   if (target === undefined) return { outcome };
   const { to, context } = target;
   return {
@@ -62,7 +83,14 @@ function handedOver(
   if (within !== undefined) return within;
   const from = agentOfTurn(next);
   const turn = withNeeds(withHandOver({ ...next, agent: to }, from));
-  const changed = { type: "agent_changed", from, to, reason: "handoff", callId: call.id, context } as const;
+  const changed = {
+    type: "agent_changed",
+    from,
+    to,
+    reason: "handoff",
+    callId: call.id,
+    context,
+  } as const;
   if (team !== undefined) {
     return after({ history: [], events: [changed] }, continueTeam(turn, { team, texts }));
   }

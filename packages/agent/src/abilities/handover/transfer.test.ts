@@ -27,18 +27,25 @@ function envOf(speaker = "default", fields: Parameters<typeof environment>[0] = 
 }
 
 function offeredTransferNames(turn: TurnState, env: TurnEnvironment): string[] {
-  return offeredSpecs(turn, env).flatMap(({ name }) => (name.startsWith("transfer_to_") ? [name] : []));
+  return offeredSpecs(turn, env).flatMap(({ name }) =>
+    name.startsWith("transfer_to_") ? [name] : [],
+  );
 }
 
 /** What the model reads of a call. */
-function resultOf({ history }: Run, id: string): { content: unknown; isError: boolean } | undefined {
+function resultOf(
+  { history }: Run,
+  id: string,
+): { content: unknown; isError: boolean } | undefined {
   const results = history.flatMap((message) => (message.role === "tool" ? message.content : []));
   return results.find(({ toolCallId }) => toolCallId === id);
 }
 
 describe("a hand-over", () => {
   it("AT-6: is one decision: call, result, agent_changed and the next speaker", () => {
-    const run = startRun().apply((turn) => afterStep(turn, step("I ask.", { calls: [toExpert] }), envOf()));
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step("I ask.", { calls: [toExpert] }), envOf()),
+    );
     const made = afterStep(startRun().turn, step("I ask.", { calls: [toExpert] }), envOf());
     expect(made).toMatchObject({ handedOver: true, next: { do: "model" } });
     expect(run.history.slice(1)).toEqual([
@@ -46,12 +53,24 @@ describe("a hand-over", () => {
         role: "assistant",
         content: [
           { type: "text", text: "I ask." },
-          { type: "tool_use", id: "t1", name: "transfer_to_expert", arguments: { reason: "knows wine" } },
+          {
+            type: "tool_use",
+            id: "t1",
+            name: "transfer_to_expert",
+            arguments: { reason: "knows wine" },
+          },
         ],
       },
       {
         role: "tool",
-        content: [{ type: "tool_result", toolCallId: "t1", content: "Transferred to expert.", isError: false }],
+        content: [
+          {
+            type: "tool_result",
+            toolCallId: "t1",
+            content: "Transferred to expert.",
+            isError: false,
+          },
+        ],
         handoff: { callId: "t1", from: "default", to: "expert", context: "all" },
       },
     ]);
@@ -67,9 +86,19 @@ describe("a hand-over", () => {
     ]);
     expect(eventsOf(run, "tool_use")).toMatchObject([{ handoff: "expert" }]);
     expect(eventsOf(run, "agent_changed")).toEqual([
-      { type: "agent_changed", from: "default", to: "expert", reason: "handoff", callId: "t1", context: "all" },
+      {
+        type: "agent_changed",
+        from: "default",
+        to: "expert",
+        reason: "handoff",
+        callId: "t1",
+        context: "all",
+      },
     ]);
-    expect(eventsOf(run, "turn_start").at(-1)).toMatchObject({ turnNumber: 2, model: expertModel.info.id });
+    expect(eventsOf(run, "turn_start").at(-1)).toMatchObject({
+      turnNumber: 2,
+      model: expertModel.info.id,
+    });
     expect(run.turn).toMatchObject({
       agent: "expert",
       abilities: { handover: ["default"] },
@@ -88,10 +117,11 @@ describe("a hand-over", () => {
     const again = resumeTurn(run.turn, envOf());
     expect(again.next).toMatchObject({ do: "tools", calls: [{ id: "c1" }] });
     run.apply((turn) => afterControl(turn, [outcome("c1")], envOf()));
-    expect(run.history.at(-1)?.content.map((part) => (part.type === "tool_result" ? part.toolCallId : ""))).toEqual([
-      "t1",
-      "c1",
-    ]);
+    expect(
+      run.history
+        .at(-1)
+        ?.content.map((part) => (part.type === "tool_result" ? part.toolCallId : "")),
+    ).toEqual(["t1", "c1"]);
     expect(run.turn.agent).toBe("expert");
     expect(eventsOf(run, "agent_changed")).toHaveLength(1);
   });
@@ -100,7 +130,10 @@ describe("a hand-over", () => {
     const run = startRun()
       .apply((turn) => afterStep(turn, step("", { calls: [toExpert, call("c1")] }), envOf()))
       .apply((turn) => afterControl(turn, [cancel], envOf()));
-    expect(resultOf(run, "t1")).toMatchObject({ isError: true, content: expect.stringContaining("was not run") });
+    expect(resultOf(run, "t1")).toMatchObject({
+      isError: true,
+      content: expect.stringContaining("was not run"),
+    });
     expect(eventsOf(run, "agent_changed")).toEqual([]);
     expect(run.turn.agent).toBeUndefined();
     expect(modelMessagesOf(run.history)).toBe(run.history);
@@ -108,7 +141,9 @@ describe("a hand-over", () => {
 
   it("AT-8: a second one, an unknown, a forbidden and a removed target, itself and unfit arguments are error results", () => {
     const refused = (name: string, text = '{"reason":"r"}', env = envOf()) => {
-      const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [call("t9", name, text)] }), env));
+      const run = startRun().apply((turn) =>
+        afterStep(turn, step("", { calls: [call("t9", name, text)] }), env),
+      );
       expect(run.next).toEqual({ do: "model" });
       expect(run.turn.agent).toBeUndefined();
       expect(eventsOf(run, "agent_changed")).toEqual([]);
@@ -148,7 +183,9 @@ describe("a hand-over", () => {
     });
     expect(eventsOf(run, "agent_changed")).toHaveLength(1);
 
-    const waiting = startRun().apply((turn) => afterStep(turn, step("", { calls: [toExpert, call("c1")] }), envOf()));
+    const waiting = startRun().apply((turn) =>
+      afterStep(turn, step("", { calls: [toExpert, call("c1")] }), envOf()),
+    );
     const removed = envOf("default", { known: { handover: new Map() } });
     waiting.apply((turn) => afterControl(turn, [outcome("c1")], removed));
     expect(resultOf(waiting, "t1")).toMatchObject({
@@ -177,7 +214,11 @@ describe("a hand-over", () => {
 
   it("is not made with the last step of a turn", () => {
     const run = startRun().apply((turn) => {
-      return afterStep(turn, step("", { calls: [toExpert] }), envOf("default", { maxIterations: 1 }));
+      return afterStep(
+        turn,
+        step("", { calls: [toExpert] }),
+        envOf("default", { maxIterations: 1 }),
+      );
     });
     expect(run.next).toMatchObject({ do: "finish", reason: "max_turns_reached" });
     expect(eventsOf(run, "agent_changed")).toEqual([]);
@@ -193,7 +234,11 @@ describe("what is offered", () => {
   });
 
   it("names agent, description, case and arguments", () => {
-    const input = { type: "object", properties: { order: { type: "string" } }, required: ["order"] };
+    const input = {
+      type: "object",
+      properties: { order: { type: "string" } },
+      required: ["order"],
+    };
     const tool = transferTool(
       { agent: "wine-expert", context: "all", when: "the question is about wine", input },
       "Knows wine.",
@@ -208,10 +253,17 @@ describe("what is offered", () => {
   });
 
   it("is made with the arguments that the deployer asks for, which the decision does not check itself", () => {
-    const input = { type: "object", properties: { order: { type: "string" } }, required: ["order"] };
+    const input = {
+      type: "object",
+      properties: { order: { type: "string" } },
+      required: ["order"],
+    };
     const asked: unknown[] = [];
     const schemas: SchemaFacts = {
-      check: (schema, value) => (asked.push([schema, value]), { ok: false, error: "order is missing" }),
+      check: (schema, value) => (
+        asked.push([schema, value]),
+        { ok: false, error: "order is missing" }
+      ),
     };
     const [target] = transfersOf("default").values();
     const tool = transferTool({ agent: "expert", context: "all", input }, undefined);
@@ -219,7 +271,10 @@ describe("what is offered", () => {
     const facts = envOf("default", { known: { handover: transfers }, schemas });
     const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [toExpert] }), facts));
     expect(asked).toEqual([[tool.spec.inputSchema, { reason: "knows wine" }]]);
-    expect(resultOf(run, "t1")).toMatchObject({ isError: true, content: expect.stringContaining("order is missing") });
+    expect(resultOf(run, "t1")).toMatchObject({
+      isError: true,
+      content: expect.stringContaining("order is missing"),
+    });
   });
 });
 
@@ -230,11 +285,25 @@ describe("what the next agent sees", () => {
     { role: "user", content: [{ type: "text", text: "which wine?" }] },
     {
       role: "assistant",
-      content: [{ type: "tool_use", id: "t1", name: "transfer_to_expert", arguments: { reason: "wine", order: 7 } }],
+      content: [
+        {
+          type: "tool_use",
+          id: "t1",
+          name: "transfer_to_expert",
+          arguments: { reason: "wine", order: 7 },
+        },
+      ],
     },
     {
       role: "tool",
-      content: [{ type: "tool_result", toolCallId: "t1", content: "Transferred to expert.", isError: false }],
+      content: [
+        {
+          type: "tool_result",
+          toolCallId: "t1",
+          content: "Transferred to expert.",
+          isError: false,
+        },
+      ],
       handoff: { callId: "t1", from: "default", to: "expert", context: "last" },
     },
     { role: "assistant", content: [{ type: "text", text: "Riesling." }] },

@@ -67,7 +67,10 @@ const reason = {
 let checkReason: TransferTool["checkReason"];
 
 /** The call that a hand-over is made by. `description`: of the agent, for others. */
-export function transferTool({ agent, when, input }: Handoff, description: string | undefined): TransferTool {
+export function transferTool(
+  { agent, when, input }: Handoff,
+  description: string | undefined,
+): TransferTool {
   const { properties, required } = input ?? {};
   const inputSchema = {
     ...input,
@@ -77,7 +80,9 @@ export function transferTool({ agent, when, input }: Handoff, description: strin
   };
   const sentences = [
     `Hands this conversation over to the agent ${agent}, who answers from then on.`,
-    ...[description, when === undefined ? undefined : `Use it: ${when}`].filter((one) => one !== undefined),
+    ...[description, when === undefined ? undefined : `Use it: ${when}`].filter(
+      (one) => one !== undefined,
+    ),
   ];
   const spec = { name: transferName(agent), description: sentences.join(" "), inputSchema };
   if (input !== undefined) return { spec };
@@ -120,14 +125,20 @@ export function transferRefusal(
   if (target === undefined) return failed(noSuchAgent(name));
   if (!target.isAllowed) return notAllowed(target.to);
   if (!mayHandOver(turn, env)) {
-    return failed(`A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`);
+    return failed(
+      `A turn has ${maxTransfers} hand-overs at most: nothing was handed over. Answer yourself.`,
+    );
   }
-  if (isSecond) return failed("Another call of this step hands over already: this one does nothing.");
+  if (isSecond) {
+    return failed("Another call of this step hands over already: this one does nothing.");
+  }
   const { tool } = target;
   const checked = given.ok
     ? (tool.checkReason?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
     : given;
-  return checked.ok ? undefined : failed(`The arguments do not fit: ${checked.error}. Nothing was handed over.`);
+  return checked.ok
+    ? undefined
+    : failed(`The arguments do not fit: ${checked.error}. Nothing was handed over.`);
 }
 
 function noSuchAgent(name: string): string {

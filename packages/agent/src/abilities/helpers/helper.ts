@@ -25,7 +25,12 @@ import {
 } from "@larkline/protocol";
 import { textHead } from "../../texts/index.ts";
 import { addressContextOf } from "../../turn/context.ts";
-import { withState, type Ability, type EntryEffect, type TurnEnvironment } from "../../turn/ability.ts";
+import {
+  withState,
+  type Ability,
+  type EntryEffect,
+  type TurnEnvironment,
+} from "../../turn/ability.ts";
 import type { Transition, TurnLimits } from "../../turn/facts.ts";
 
 /*
@@ -75,8 +80,11 @@ export const helpers: Ability<CalledHelpers> = {
     includes: isTask,
     prepare: ({ call, given, repeated }, { turn, env, before }) => {
       const event = { helper: env.known?.helpers?.targets.get(call.name)?.agent ?? "" };
-      const outcome = repeated ?? helperRefusal({ name: call.name, given }, turn, { env, opened: before });
-      return outcome === undefined ? { call: helperCall(call, turn, env), event } : { call, outcome, event };
+      const outcome =
+        repeated ?? helperRefusal({ name: call.name, given }, turn, { env, opened: before });
+      return outcome === undefined
+        ? { call: helperCall(call, turn, env), event }
+        : { call, outcome, event };
     },
     onOpen: (turn, { length }) => {
       const { calls, steps } = calledIn(turn);
@@ -89,7 +97,9 @@ export const helpers: Ability<CalledHelpers> = {
   onEntry: (entry, turn) => (entry.type === "helper_waits" ? withWait(turn, entry) : undefined),
   stopsFirst: isTask,
   onOutcome: (call, { outcome, used }, { turn, env }) =>
-    isTask(call) ? { turn: withHelperUse(turn, used), outcome: lateOutcome(call, outcome, env.nowMs) } : undefined,
+    isTask(call)
+      ? { turn: withHelperUse(turn, used), outcome: lateOutcome(call, outcome, env.nowMs) }
+      : undefined,
   onAnswer: ({ call: { helper }, output, turn, state }) => ({
     state,
     events: helper === undefined ? [] : [answerEvent(turn, helper, output)],
@@ -102,7 +112,10 @@ function isTask({ helper }: CallState): boolean {
 
 /** Of those that the person may use, while the turn may call any. */
 function offered(turn: TurnState, { known = {}, limits }: TurnEnvironment): ToolSpec[] {
-  const { isReady, targets } = known.helpers ?? { isReady: false, targets: new Map<string, HelperTarget>() };
+  const { isReady, targets } = known.helpers ?? {
+    isReady: false,
+    targets: new Map<string, HelperTarget>(),
+  };
   const depth = turn.message.task?.path.length ?? 0;
   if (!isReady || depth >= maxHelperDepth || calledIn(turn).calls >= limits.maxHelpers) return [];
   return [...targets.values()].flatMap(({ isAllowed, tool }) => (isAllowed ? [tool.spec] : []));
@@ -139,7 +152,8 @@ const taskInput = {
     task: {
       type: "string",
       minLength: 1,
-      description: "What is to be done, with all that has to be known for it: the helper sees nothing else.",
+      description:
+        "What is to be done, with all that has to be known for it: the helper sees nothing else.",
     },
   },
   required: ["task"],
@@ -155,7 +169,11 @@ export function helperTool(link: HelperLink, description: string | undefined): H
     `Gives a task to the helper ${agent}, which works on it alone and answers here.`,
     ...[link.description ?? description].filter((one) => one !== undefined),
   ];
-  const spec = { name: as, description: sentences.join(" "), inputSchema: { ...(input ?? taskInput) } };
+  const spec = {
+    name: as,
+    description: sentences.join(" "),
+    inputSchema: { ...(input ?? taskInput) },
+  };
   if (input !== undefined) return { spec };
   return { spec, checkTask: (given) => (checkTask ??= compileJsonSchema(taskInput))(given) };
 }
@@ -168,7 +186,9 @@ function helperRefusal(
 ): ToolOutcome | undefined {
   const { known = {}, limits } = env;
   const target = known.helpers?.targets.get(name);
-  if (target === undefined) return failed(`tool_not_found: there is no helper ${JSON.stringify(name)}.`);
+  if (target === undefined) {
+    return failed(`tool_not_found: there is no helper ${JSON.stringify(name)}.`);
+  }
   if (!target.isAllowed) return denial(`this person may not use the agent ${target.agent} here.`);
   if (known.helpers?.isReady !== true) {
     return failed("Helpers cannot be started at the moment. Do it yourself, or try again later.");
@@ -182,15 +202,21 @@ function helperRefusal(
     const most = `A turn has ${limits.maxHelpers} helpers at most`;
     return failed(`${most}: this task was not given out. Answer with what you have.`);
   }
-  if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) return failed(noStepsLeft(limits.maxStepsWithHelpers));
+  if (stepsWithHelpers(turn) >= limits.maxStepsWithHelpers) {
+    return failed(noStepsLeft(limits.maxStepsWithHelpers));
+  }
   const { tool } = target;
   const checked = given.ok
     ? (tool.checkTask?.(given.value) ?? env.schemas.check(tool.spec.inputSchema, given.value))
     : given;
-  if (!checked.ok) return failed(`The arguments do not fit: ${checked.error}. The task was not given out.`);
+  if (!checked.ok) {
+    return failed(`The arguments do not fit: ${checked.error}. The task was not given out.`);
+  }
   const bytes = given.ok ? Buffer.byteLength(JSON.stringify(given.value)) : 0;
   if (bytes <= maxTaskBytes) return undefined;
-  return failed(`The arguments are too large (${bytes} bytes, at most ${maxTaskBytes}). The task was not given out.`);
+  return failed(
+    `The arguments are too large (${bytes} bytes, at most ${maxTaskBytes}). The task was not given out.`,
+  );
 }
 
 function noStepsLeft(most: number): string {
@@ -234,13 +260,20 @@ export function taskMessage(
   call: CallState,
   turn: TurnState,
   link: Pick<HelperLink, "agent" | "input" | "output" | "maxSteps">,
-  { nowMs, history, isTeam = false }: { nowMs: number; history: readonly Message[]; isTeam?: boolean },
+  {
+    nowMs,
+    history,
+    isTeam = false,
+  }: { nowMs: number; history: readonly Message[]; isTeam?: boolean },
 ): InboundMessage {
   const { message, turnId, steps } = turn;
   const { app, tenant, sender, chatType, language, background, traceparent, task: above } = message;
   const session = call.helper?.session ?? "";
   const { task } = call.arguments;
-  const text = link.input === undefined && typeof task === "string" ? task : JSON.stringify(call.arguments, null, 2);
+  const text =
+    link.input === undefined && typeof task === "string"
+      ? task
+      : JSON.stringify(call.arguments, null, 2);
   return {
     needs: needsOfTask(link, isTeam),
     v: 1,
@@ -280,10 +313,21 @@ function needsOfTask({ output }: Pick<HelperLink, "output">, isTeam: boolean): s
 }
 
 /** What the run of a helper begins with: word of its task. */
-function taskEvents({ task, parts, id }: InboundMessage, agent: string): EventOf<"teammate_message_received">[] {
+function taskEvents(
+  { task, parts, id }: InboundMessage,
+  agent: string,
+): EventOf<"teammate_message_received">[] {
   if (task === undefined) return [];
   const text = parts.map((part) => (part.type === "text" ? part.text : "")).join("");
-  return [teammateMessage({ from: task.path.at(-1) ?? "", to: agent, messageType: "task_assignment", id, text })];
+  return [
+    teammateMessage({
+      from: task.path.at(-1) ?? "",
+      to: agent,
+      messageType: "task_assignment",
+      id,
+      text,
+    }),
+  ];
 }
 
 /** Word of the answer of a helper, for the run of its asker. */
@@ -293,14 +337,22 @@ function answerEvent(
   text: string,
 ): EventOf<"teammate_message_received"> {
   const id = turnIdOf(helper.session, 1);
-  return teammateMessage({ from: helper.agent, to: agentOfTurn(turn), messageType: "task_result", id, text });
+  return teammateMessage({
+    from: helper.agent,
+    to: agentOfTurn(turn),
+    messageType: "task_result",
+    id,
+    text,
+  });
 }
 
 /** What people are asked before this turn, or a helper below it, can continue; undefined: nothing. */
 export function waitOf({ calls }: Pick<TurnState, "calls">): HelperWait | undefined {
   for (const { state, approvalId, name: tool, arguments: given, helper, input } of calls) {
     if (state === "running" && helper?.wait !== undefined) return helper.wait;
-    if (approvalId === undefined || (state !== "waiting_approval" && state !== "waiting_outcome")) continue;
+    if (approvalId === undefined || (state !== "waiting_approval" && state !== "waiting_outcome")) {
+      continue;
+    }
     const { question } = given;
     const asked = tool === askPersonName && typeof question === "string" ? question : undefined;
     const isServers = state === "waiting_approval" && input !== undefined;
@@ -323,7 +375,10 @@ function withWait(
   if (wait === undefined) return { turn: next, events: [] };
   const { id: messageId, bytes: payloadSize } = wait;
   const about = { from: helper.agent, to: agentOfTurn(turn), messageType: "idle_notification" };
-  return { turn: next, events: [{ type: "teammate_message_received", ...about, messageId, payloadSize }] };
+  return {
+    turn: next,
+    events: [{ type: "teammate_message_received", ...about, messageId, payloadSize }],
+  };
 }
 
 function teammateMessage({
@@ -337,7 +392,12 @@ function teammateMessage({
   id: string;
   text: string;
 }): EventOf<"teammate_message_received"> {
-  return { type: "teammate_message_received", ...fields, messageId, payloadSize: Buffer.byteLength(text) };
+  return {
+    type: "teammate_message_received",
+    ...fields,
+    messageId,
+    payloadSize: Buffer.byteLength(text),
+  };
 }
 
 /** How a helper ended, for its asker. */
@@ -372,11 +432,19 @@ function outcomeOf(end: Extract<EngineEvent, { type: "done" | "error" }>): ToolO
   const said = final.trim() === "" ? "" : ` What it said last: ${textHead(final, maxQuoteChars)}`;
   switch (reason) {
     case "":
-      return said === "" ? failed("The helper ended without an answer.") : { ok: true, result: final };
+      return said === ""
+        ? failed("The helper ended without an answer.")
+        : { ok: true, result: final };
     case "max_tokens":
-      return { ok: true, result: `${final}\n[The helper's answer was cut off at its longest length.]` };
+      return {
+        ok: true,
+        result: `${final}\n[The helper's answer was cut off at its longest length.]`,
+      };
     case "team_limit":
-      return { ok: true, result: `${final}\n[The team has reached its limit without its closing words.]` };
+      return {
+        ok: true,
+        result: `${final}\n[The team has reached its limit without its closing words.]`,
+      };
     case "max_turns_reached":
       return failed(`The helper had no model step left before it had an answer.${said}`);
     case "output_invalid":
@@ -411,8 +479,14 @@ function withHelperUse(turn: TurnState, used: HelperUse | undefined): TurnState 
 }
 
 /** A helper that was stopped at its deadline ends as cancelled; its asker reads why. */
-function lateOutcome({ deadlineMs, timeoutMs = 0 }: CallState, outcome: ToolOutcome, nowMs: number): ToolOutcome {
+function lateOutcome(
+  { deadlineMs, timeoutMs = 0 }: CallState,
+  outcome: ToolOutcome,
+  nowMs: number,
+): ToolOutcome {
   const isStopped = !outcome.ok && outcome.error.startsWith("cancelled:");
   if (!isStopped || deadlineMs === undefined || nowMs < deadlineMs) return outcome;
-  return failed(`timeout: the helper was stopped after ${Math.round(timeoutMs / 1_000)} s, before it had an answer.`);
+  return failed(
+    `timeout: the helper was stopped after ${Math.round(timeoutMs / 1_000)} s, before it had an answer.`,
+  );
 }

@@ -1,4 +1,10 @@
-import { denial, peopleOf, type CallState, type ToolOutcome, type TurnState } from "@larkline/protocol";
+import {
+  denial,
+  peopleOf,
+  type CallState,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import { noticeText } from "../../texts/index.ts";
 import type { Question } from "../../permissions/policy.ts";
@@ -66,8 +72,11 @@ export const groupReads: Ability = {
   toolNames: [],
   beforeCall: (call, { tool, turn, place, texts, nowMs }) => {
     const { message } = turn;
-    const readsAsPerson = call.effect === "pure" && tool?.identity !== undefined && tool.identity.as !== "bot";
-    if (!readsAsPerson || message.chatType !== "group" || place.settings["groupReads"] === "off") return undefined;
+    const readsAsPerson =
+      call.effect === "pure" && tool?.identity !== undefined && tool.identity.as !== "bot";
+    if (!readsAsPerson || message.chatType !== "group" || place.settings["groupReads"] === "off") {
+      return undefined;
+    }
     const permission: Question = {
       deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
       reason: noticeText("readInGroup", languageOfMessage(message, texts)),
@@ -100,7 +109,9 @@ const endings: Readonly<Record<string, string>> = {
 
 function notGranted({ state, decisions }: DecisionEntry): ToolOutcome {
   const why = endings[state] ?? "the question for the permission was withdrawn";
-  const notes = decisions.flatMap(({ note = "" }) => (note.trim() === "" ? [] : [` (${note.trim()})`]));
+  const notes = decisions.flatMap(({ note = "" }) =>
+    note.trim() === "" ? [] : [` (${note.trim()})`],
+  );
   return denial(
     `this call needs a permission of the person it acts as, and ${why}${notes.join("")}. The call was not run. ` +
       "Do not ask for it again in this answer; say what you could not do.",

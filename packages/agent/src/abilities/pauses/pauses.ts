@@ -11,7 +11,16 @@ import { answering, assistantText, endError, errorOf } from "../../turn/transiti
 export function endPaused(turn: TurnState, agent: string, texts?: ReplyLanguage): Transition {
   const reply = noticeText("agentPaused", languageOfMessage(turn.message, texts), { agent });
   const suggestion = "Try again when an operator has let the agent work again.";
-  const error = { ...errorOf("permission_denied", `An operator has paused the agent ${agent}.`), retryable: true };
+  const error = {
+    ...errorOf("permission_denied", `An operator has paused the agent ${agent}.`),
+    retryable: true,
+  };
   const history = answering(turn, [assistantText(reply)]);
-  return endError(turn, { history, events: [], reply, error: { ...error, suggestion }, reason: "agent_paused" });
+  return endError(turn, {
+    history,
+    events: [],
+    reply,
+    error: { ...error, suggestion },
+    reason: "agent_paused",
+  });
 }

@@ -31,11 +31,14 @@ function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingR
 
 function asking(given: object, facts = env): AskingRun {
   const calls = [call("c1", "ask_person", JSON.stringify(given))];
-  return moved(Object.assign(startRun(), { asked: [] }), (turn) => afterStep(turn, step("", { calls }), facts));
+  return moved(Object.assign(startRun(), { asked: [] }), (turn) =>
+    afterStep(turn, step("", { calls }), facts),
+  );
 }
 
 function settled(run: AskingRun, state: SettledState, decisions: object[] = []): AskingRun {
-  const entry = (turn: TurnState) => ({ ...decision(turn, "c1", { state }), decisions }) as ControlEntry;
+  const entry = (turn: TurnState) =>
+    ({ ...decision(turn, "c1", { state }), decisions }) as ControlEntry;
   return moved(run, (turn) => afterControl(turn, [entry(turn)], env));
 }
 
@@ -59,7 +62,9 @@ describe("a question to a person", () => {
       deciders: { requester: true, people: [], roles: [], count: 1 },
       expiresAtMs: env.nowMs + 60_000,
     });
-    const told = run.events.filter(({ type }) => type === "input_requested") as EventOf<"input_requested">[];
+    const told = run.events.filter(
+      ({ type }) => type === "input_requested",
+    ) as EventOf<"input_requested">[];
     expect(told).toEqual([
       {
         type: "input_requested",
@@ -76,7 +81,9 @@ describe("a question to a person", () => {
   });
 
   it("has the answer, and who gave it, as its result; then needs nothing any more", () => {
-    const run = settled(asking({ question: "Which room?" }), "answered", [answer("B", { id: "ou_1", name: "Ann" })]);
+    const run = settled(asking({ question: "Which room?" }), "answered", [
+      answer("B", { id: "ou_1", name: "Ann" }),
+    ]);
     expect(resultOf(run)).toEqual({ text: '{"answer":"B","by":"Ann"}', isError: false });
     expect(run.next).toEqual({ do: "model" });
     expect(run.turn.needs ?? []).not.toContain("question");
@@ -85,27 +92,44 @@ describe("a question to a person", () => {
   it("for a date has a format, and a declined one says so in its result", () => {
     const run = asking({ question: "Which day?", format: "date" });
     expect(run.asked[0]?.question).toEqual({ text: "Which day?", choices: [], format: "date" });
-    const declined = settled(run, "answered", [answer('{"action":"decline"}', { id: "ou_1", name: "Ann" })]);
+    const declined = settled(run, "answered", [
+      answer('{"action":"decline"}', { id: "ou_1", name: "Ann" }),
+    ]);
     expect(resultOf(declined)).toEqual({ text: '{"declined":true,"by":"Ann"}', isError: false });
   });
 
   it("names a person without a name by their id", () => {
-    const run = settled(asking({ question: "Which room?" }), "answered", [answer("B", { id: "ou_boss" })]);
+    const run = settled(asking({ question: "Which room?" }), "answered", [
+      answer("B", { id: "ou_boss" }),
+    ]);
     expect(resultOf(run).text).toBe('{"answer":"B","by":"ou_boss"}');
   });
 
   it.each([
     ["expired", "nobody answered", false],
-    ["undeliverable", "tool_execution_error: Nobody could be asked: the question reached no person.", true],
-    ["cancelled", "tool_execution_error: The question was withdrawn before anybody answered.", true],
+    [
+      "undeliverable",
+      "tool_execution_error: Nobody could be asked: the question reached no person.",
+      true,
+    ],
+    [
+      "cancelled",
+      "tool_execution_error: The question was withdrawn before anybody answered.",
+      true,
+    ],
     // What no answer is, such as the word of an approval.
     ["approved", "tool_execution_error: The question was withdrawn before anybody answered.", true],
   ] as const)("that is %s has the result %j", (state, text, isError) => {
-    expect(resultOf(settled(asking({ question: "Which room?" }), state))).toEqual({ text, isError });
+    expect(resultOf(settled(asking({ question: "Which room?" }), state))).toEqual({
+      text,
+      isError,
+    });
   });
 
   it("takes one answer: a later one changes nothing", () => {
-    const run = settled(asking({ question: "Which room?" }), "answered", [answer("B", { id: "ou_1", name: "Ann" })]);
+    const run = settled(asking({ question: "Which room?" }), "answered", [
+      answer("B", { id: "ou_1", name: "Ann" }),
+    ]);
     const before = run.history.length;
     settled(run, "answered", [answer("C", { id: "ou_1", name: "Ann" })]);
     expect(run.history).toHaveLength(before);
@@ -137,7 +161,10 @@ describe("a question to a person", () => {
   ])("with %s is refused, and asks no person", (_, given) => {
     const run = asking(given);
     expect(run.asked).toEqual([]);
-    expect(resultOf(run)).toMatchObject({ text: expect.stringContaining("Nobody was asked."), isError: true });
+    expect(resultOf(run)).toMatchObject({
+      text: expect.stringContaining("Nobody was asked."),
+      isError: true,
+    });
     expect(run.next).toEqual({ do: "model" });
   });
 

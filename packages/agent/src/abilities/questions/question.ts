@@ -19,10 +19,12 @@ import { Type } from "@larkline/protocol/type";
 export const questions: Ability = {
   name: "questions",
   config: Type.Boolean({
-    description: "It may ask people with the tool `ask_person`, and waits for their answer. Default: no.",
+    description:
+      "It may ask people with the tool `ask_person`, and waits for their answer. Default: no.",
   }),
   toolNames: [askPersonName],
-  tools: ({ settings, people: { roles } }) => (settings["questions"] === true ? [toolFor(roles)] : []),
+  tools: ({ settings, people: { roles } }) =>
+    settings["questions"] === true ? [toolFor(roles)] : [],
   onCall: ({ arguments: given }, { people: { roles } }) => {
     const wanted = wantedQuestion(given, roles);
     return wanted.ok
@@ -77,7 +79,8 @@ function inputFor(roles: readonly string[]): Record<string, unknown> {
       format: {
         type: "string",
         enum: ["date", "date-time"],
-        description: "Where the answer is a day or a moment: shown as a picker. Not together with choices.",
+        description:
+          "Where the answer is a day or a moment: shown as a picker. Not together with choices.",
       },
       ...(roles.length === 0 ? {} : { to }),
     },
@@ -91,7 +94,10 @@ type Asked = Partial<Pick<AskedQuestion, "choices" | "format">> & { question: st
 const checks = new Map<string, (given: unknown) => ParseResult<unknown>>();
 
 /** Reads the arguments of a call of `ask_person`. */
-function wantedQuestion(given: Readonly<Record<string, unknown>>, roles: readonly string[]): ParseResult<AskedPeople> {
+function wantedQuestion(
+  given: Readonly<Record<string, unknown>>,
+  roles: readonly string[],
+): ParseResult<AskedPeople> {
   const key = roles.join(" ");
   const check = checks.get(key) ?? compileJsonSchema(inputFor(roles));
   checks.set(key, check);
@@ -102,13 +108,21 @@ function wantedQuestion(given: Readonly<Record<string, unknown>>, roles: readonl
   if (text === "" || choices.some((choice) => choice.trim() === "")) {
     return { ok: false, error: "question and choices must have words" };
   }
-  if (choices.length > 0 && format !== undefined) return { ok: false, error: "give choices or a format, not both" };
+  if (choices.length > 0 && format !== undefined) {
+    return { ok: false, error: "give choices or a format, not both" };
+  }
   const isOfRole = to !== "requester";
   return {
     ok: true,
     value: {
       question: { text, choices, ...(format === undefined ? {} : { format }) },
-      deciders: { requester: !isOfRole, people: [], roles: isOfRole ? [to] : [], fourEyes: false, count: 1 },
+      deciders: {
+        requester: !isOfRole,
+        people: [],
+        roles: isOfRole ? [to] : [],
+        fourEyes: false,
+        count: 1,
+      },
     },
   };
 }
@@ -119,7 +133,9 @@ export const declinedAnswer = JSON.stringify({ action: "decline" });
 /** The result of a question that is settled. */
 function questionOutcome(entry: DecisionEntry): ToolOutcome {
   const { state, decisions, unchecked = false } = entry;
-  if (unchecked) return { ok: false, error: "It could not be checked whether the person who answered may." };
+  if (unchecked) {
+    return { ok: false, error: "It could not be checked whether the person who answered may." };
+  }
   const given = decisions.find(({ decision }) => decision === "answer");
   if (state === "answered" && given !== undefined) {
     const { note = "", by } = given;
@@ -127,6 +143,8 @@ function questionOutcome(entry: DecisionEntry): ToolOutcome {
     return { ok: true, result: { ...said, by: by.name ?? by.id } };
   }
   if (state === "expired") return { ok: true, result: "nobody answered" };
-  if (state === "undeliverable") return { ok: false, error: "Nobody could be asked: the question reached no person." };
+  if (state === "undeliverable") {
+    return { ok: false, error: "Nobody could be asked: the question reached no person." };
+  }
   return { ok: false, error: "The question was withdrawn before anybody answered." };
 }

@@ -1,4 +1,11 @@
-import type { Approval, CallState, ControlEntry, InputRequired, SettledState, TurnState } from "@larkline/protocol";
+import type {
+  Approval,
+  CallState,
+  ControlEntry,
+  InputRequired,
+  SettledState,
+  TurnState,
+} from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { Transition } from "../../turn/facts.ts";
 import {
@@ -35,7 +42,13 @@ function many(count: number): string[] {
 describe("the form of what a server asks", () => {
   it("has a field for each property, of its kind and with its bounds", () => {
     const properties = {
-      name: { type: "string", title: "Your\nname", minLength: 2, maxLength: 5, description: "As in the passport" },
+      name: {
+        type: "string",
+        title: "Your\nname",
+        minLength: 2,
+        maxLength: 5,
+        description: "As in the passport",
+      },
       mail: { type: "string", format: "email" },
       at: { type: "string", format: "date-time" },
       count: { type: "integer", minimum: 1, maximum: 3 },
@@ -43,7 +56,15 @@ describe("the form of what a server asks", () => {
       fare: { type: "string", oneOf: [{ const: "l", title: "Low" }, { const: "h" }] },
     };
     expect(form(properties, ["name"]).fields).toEqual([
-      { name: "name", label: "Your name", hint: "As in the passport", kind: "text", required: true, min: 2, max: 5 },
+      {
+        name: "name",
+        label: "Your name",
+        hint: "As in the passport",
+        kind: "text",
+        required: true,
+        min: 2,
+        max: 5,
+      },
       { name: "mail", label: "mail", kind: "email", required: false },
       { name: "at", label: "at", kind: "date-time", required: false },
       { name: "count", label: "count", kind: "integer", required: false, min: 1, max: 3 },
@@ -62,40 +83,64 @@ describe("the form of what a server asks", () => {
   });
 
   it.each([
-    ["a nested object", { a: { type: "object", properties: {} } }, "is no text, number, choice or yes and no"],
-    ["a list", { a: { type: "array", items: { type: "string" } } }, "is no text, number, choice or yes and no"],
+    [
+      "a nested object",
+      { a: { type: "object", properties: {} } },
+      "is no text, number, choice or yes and no",
+    ],
+    [
+      "a list",
+      { a: { type: "array", items: { type: "string" } } },
+      "is no text, number, choice or yes and no",
+    ],
     ["a token by its name", { accessToken: { type: "string" } }, "asks for a secret"],
     ["an API key by its name", { api_key: { type: "string" } }, "asks for a secret"],
     ["a password by its title", { a: { type: "string", title: "你的密码" } }, "asks for a secret"],
     [
       "sixty-one choices in two fields",
-      Object.fromEntries(["a", "b"].map((name, at) => [name, { type: "string", enum: many(30 + at) }])),
+      Object.fromEntries(
+        ["a", "b"].map((name, at) => [name, { type: "string", enum: many(30 + at) }]),
+      ),
       "its form is too large for a card",
     ],
     [
       "hints of five thousand bytes",
       Object.fromEntries(
-        Array.from({ length: 9 }, (_, at) => [`f${at}`, { type: "string", description: "字".repeat(200) }]),
+        Array.from({ length: 9 }, (_, at) => [
+          `f${at}`,
+          { type: "string", description: "字".repeat(200) },
+        ]),
       ),
       "its form is too large for a card",
     ],
-    ["choices of no text", { a: { type: "string", enum: [1, 2] } }, "has choices that cannot be shown"],
+    [
+      "choices of no text",
+      { a: { type: "string", enum: [1, 2] } },
+      "has choices that cannot be shown",
+    ],
     [
       "eleven fields",
       Object.fromEntries(Array.from({ length: 11 }, (_, at) => [`f${at}`, { type: "string" }])),
       "it asks for more than 10 fields",
     ],
   ])("refuses %s", (_, properties, why) => {
-    expect(formOf(asking(properties), "k")).toEqual({ ok: false, error: expect.stringContaining(why) as string });
+    expect(formOf(asking(properties), "k")).toEqual({
+      ok: false,
+      error: expect.stringContaining(why) as string,
+    });
   });
 });
 
 it("a field whose words only look like a secret is one of the form", () => {
-  expect(form({ secretary: { type: "string" }, pinned: { type: "boolean" } }).fields).toHaveLength(2);
+  expect(form({ secretary: { type: "string" }, pinned: { type: "boolean" } }).fields).toHaveLength(
+    2,
+  );
 });
 
 describe("the answer to a form", () => {
-  const trip = form({ city: { type: "string" }, day: { type: "string", format: "date" } }, ["city"]);
+  const trip = form({ city: { type: "string" }, day: { type: "string", format: "date" } }, [
+    "city",
+  ]);
 
   it("is JSON, with or without its action; texts become what the field has", () => {
     const mixed = form({
@@ -105,17 +150,31 @@ describe("the answer to a form", () => {
     });
     const given = { n: "7", ok: "是", at: "2026-12-01 10:30 +0800" };
     const content = { n: 7, ok: true, at: "2026-12-01T10:30:00+08:00" };
-    for (const text of [JSON.stringify(given), JSON.stringify({ action: "accept", content: given })]) {
-      expect(readFormAnswer(mixed, text)).toEqual({ ok: true, value: { action: "accept", content } });
+    for (const text of [
+      JSON.stringify(given),
+      JSON.stringify({ action: "accept", content: given }),
+    ]) {
+      expect(readFormAnswer(mixed, text)).toEqual({
+        ok: true,
+        value: { action: "accept", content },
+      });
     }
   });
 
   it("is plain words where there is one field, and a refusal where they say so", () => {
     const one = form({ fare: { type: "string", enum: ["low", "decline"] } });
-    expect(readFormAnswer(one, "low")).toEqual({ ok: true, value: { action: "accept", content: { fare: "low" } } });
-    expect(readFormAnswer(one, "decline")).toMatchObject({ value: { action: "accept", content: { fare: "decline" } } });
+    expect(readFormAnswer(one, "low")).toEqual({
+      ok: true,
+      value: { action: "accept", content: { fare: "low" } },
+    });
+    expect(readFormAnswer(one, "decline")).toMatchObject({
+      value: { action: "accept", content: { fare: "decline" } },
+    });
     expect(readFormAnswer(trip, "拒绝")).toEqual({ ok: true, value: { action: "decline" } });
-    expect(readFormAnswer(trip, '{"action":"cancel"}')).toEqual({ ok: true, value: { action: "decline" } });
+    expect(readFormAnswer(trip, '{"action":"cancel"}')).toEqual({
+      ok: true,
+      value: { action: "decline" },
+    });
   });
 
   it.each([
@@ -155,7 +214,10 @@ describe("the answer to a question for a date", () => {
     ["date-time", "2026-12-01 25:00 +0800"],
     ["date-time", "2026-12-01 09:30"],
   ] as const)("a %s: %j does not fit, and the error shows what does", (format, words) => {
-    expect(answerToStore({ format }, words)).toMatchObject({ ok: false, error: expect.stringContaining("2026-12-24") });
+    expect(answerToStore({ format }, words)).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("2026-12-24"),
+    });
   });
 
   it("other answers are kept as they are", () => {
@@ -178,7 +240,11 @@ function moved(run: AskedRun, decide: (turn: TurnState) => Transition): AskedRun
   return run;
 }
 
-const city = { type: "object", properties: { city: { type: "string", maxLength: 5 } }, required: ["city"] };
+const city = {
+  type: "object",
+  properties: { city: { type: "string", maxLength: 5 } },
+  required: ["city"],
+};
 const twice: InputRequired = {
   server: "travel",
   requests: ["from", "to"].map((key) => ({ key, message: `${key}?`, schema: city })),
@@ -197,8 +263,10 @@ function askedBy(input: InputRequired, facts = env): AskedRun {
 }
 
 function settled(run: AskedRun, state: SettledState, note?: string): AskedRun {
-  const decisions = note === undefined ? [] : [{ decision: "answer", by: { id: "ou_1" }, atMs: 1, note }];
-  const entry = (turn: TurnState) => ({ ...decision(turn, "c1", { state }), decisions }) as ControlEntry;
+  const decisions =
+    note === undefined ? [] : [{ decision: "answer", by: { id: "ou_1" }, atMs: 1, note }];
+  const entry = (turn: TurnState) =>
+    ({ ...decision(turn, "c1", { state }), decisions }) as ControlEntry;
   return moved(run, (turn) => afterControl(turn, [entry(turn)], env));
 }
 
@@ -222,7 +290,10 @@ describe("a call whose server asks", () => {
     const [first, second] = run.asked;
     expect(run.asked).toHaveLength(2);
     expect(first?.id).not.toBe(second?.id);
-    expect(second).toMatchObject({ kind: "question", question: { form: { server: "travel", message: "to?" } } });
+    expect(second).toMatchObject({
+      kind: "question",
+      question: { form: { server: "travel", message: "to?" } },
+    });
     const [next] = startedIn(run);
     expect(next).toMatchObject({ id: "c1", attempt: 2, state: "running" });
     expect(callInputOf(next ?? {})).toEqual({

@@ -12,7 +12,14 @@ import {
   type ToolOutcome,
 } from "@larkline/protocol";
 import { oneLine, textHead } from "../../texts/index.ts";
-import type { Ability, AttemptEnd, Decided, DecisionEntry, FurtherQuestion, RoundFacts } from "../../turn/ability.ts";
+import type {
+  Ability,
+  AttemptEnd,
+  Decided,
+  DecisionEntry,
+  FurtherQuestion,
+  RoundFacts,
+} from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
 import { withoutWait } from "../../turn/tool-call.ts";
 import { declinedAnswer } from "./question.ts";
@@ -37,7 +44,9 @@ export const serverQuestions: Ability = {
   name: "serverQuestions",
   toolNames: [],
   onOutcome: (call, { outcome }, facts) =>
-    outcome.ok || outcome.input === undefined ? undefined : attemptEnd(serverQuestion(call, outcome.input, facts)),
+    outcome.ok || outcome.input === undefined
+      ? undefined
+      : attemptEnd(serverQuestion(call, outcome.input, facts)),
   onDecision: (call, decision, facts) => serverAnswer(call, decision, facts),
   needs: () => "server-question",
 };
@@ -47,7 +56,11 @@ function attemptEnd(made: FurtherQuestion | ToolOutcome): AttemptEnd {
 }
 
 /** Suspends a call until a person has answered the first request of its server; refuses requests that no form can show. */
-function serverQuestion(call: CallState, asked: InputRequired, facts: RoundFacts): FurtherQuestion | ToolOutcome {
+function serverQuestion(
+  call: CallState,
+  asked: InputRequired,
+  facts: RoundFacts,
+): FurtherQuestion | ToolOutcome {
   const rounds = (call.input?.rounds ?? 0) + 1;
   if (rounds > maxRounds) return refused(call, asked, `it has asked ${maxRounds} times`);
   const unshown = asked.requests.map(({ key }) => formOf(asked, key)).find(({ ok }) => !ok);
@@ -56,10 +69,17 @@ function serverQuestion(call: CallState, asked: InputRequired, facts: RoundFacts
 }
 
 /** A server of an older revision has asked in the middle of its work, in a call that may be repeated. */
-function refused({ effect = "once" }: CallState, { server }: InputRequired, why: string): ToolOutcome {
+function refused(
+  { effect = "once" }: CallState,
+  { server }: InputRequired,
+  why: string,
+): ToolOutcome {
   const name = oneLine(server, 100);
   const done = effect === "once" ? "It did nothing" : "The call was not completed";
-  return { ok: false, error: `The MCP server ${name} asked for input, and nobody was asked: ${why}. ${done}.` };
+  return {
+    ok: false,
+    error: `The MCP server ${name} asked for input, and nobody was asked: ${why}. ${done}.`,
+  };
 }
 
 const withdrawn: ToolOutcome = {
@@ -68,12 +88,19 @@ const withdrawn: ToolOutcome = {
 };
 
 /** The question about the first request that is not answered yet. */
-function nextQuestion(call: CallState, { turn, env, ending }: RoundFacts): FurtherQuestion | ToolOutcome {
+function nextQuestion(
+  call: CallState,
+  { turn, env, ending }: RoundFacts,
+): FurtherQuestion | ToolOutcome {
   if (ending) return withdrawn;
   const { input } = call;
   const open = input?.asked.requests.find(({ key }) => !Object.hasOwn(input.responses, key));
   if (input === undefined || open === undefined || env.place.people.answerMs === 0) {
-    return refused(call, input?.asked ?? { server: call.name, requests: [] }, "people cannot be asked here");
+    return refused(
+      call,
+      input?.asked ?? { server: call.name, requests: [] },
+      "people cannot be asked here",
+    );
   }
   const form = formOf(input.asked, open.key);
   if (!form.ok) return refused(call, input.asked, form.error);
@@ -89,11 +116,15 @@ function serverAnswer(
   facts: RoundFacts,
 ): Decided | undefined {
   const { input } = call;
-  if (input === undefined || call.state !== "waiting_approval" || call.approvalId !== approvalId) return undefined;
+  if (input === undefined || call.state !== "waiting_approval" || call.approvalId !== approvalId) {
+    return undefined;
+  }
   const open = input.asked.requests.find(({ key }) => !Object.hasOwn(input.responses, key));
   const given = decisions.find(({ decision }) => decision === "answer");
   if (state === "expired") return fail("Nobody answered what the server of this tool asked.");
-  if (state === "undeliverable") return fail("The question of this tool's server reached no person.");
+  if (state === "undeliverable") {
+    return fail("The question of this tool's server reached no person.");
+  }
   if (open === undefined || state !== "answered" || given === undefined) {
     return fail("The question of this tool's server was withdrawn.");
   }
@@ -134,7 +165,9 @@ export function formOf({ server, requests }: InputRequired, key: string): ParseR
     return { ok: false, error: "what it asks for is no flat object" };
   }
   const names = Object.keys(properties);
-  if (names.length > maxFields) return { ok: false, error: `it asks for more than ${maxFields} fields` };
+  if (names.length > maxFields) {
+    return { ok: false, error: `it asks for more than ${maxFields} fields` };
+  }
   const fields: FormField[] = [];
   for (const name of names) {
     const isRequired = Array.isArray(required) && required.includes(name);
@@ -164,7 +197,10 @@ const kinds: Readonly<Record<string, FormField["kind"]>> = {
 
 function fieldOf(name: string, schema: unknown, required: boolean): ParseResult<FormField> {
   const quoted = JSON.stringify(oneLine(name, 60));
-  const refuse = (why: string): ParseResult<FormField> => ({ ok: false, error: `its field ${quoted} ${why}` });
+  const refuse = (why: string): ParseResult<FormField> => ({
+    ok: false,
+    error: `its field ${quoted} ${why}`,
+  });
   if (!isRecord(schema) || name === "" || name.length > maxLabel || name === "__proto__") {
     return refuse("is no field of a form");
   }
@@ -177,16 +213,24 @@ function fieldOf(name: string, schema: unknown, required: boolean): ParseResult<
   const known = { name, label, required, ...(hint === "" ? {} : { hint }) };
   if (type === "boolean") return { ok: true, value: { ...known, kind: "boolean" } };
   if (type === "number" || type === "integer") {
-    return { ok: true, value: { ...known, kind: type, ...bounds(schema["minimum"], schema["maximum"]) } };
+    return {
+      ok: true,
+      value: { ...known, kind: type, ...bounds(schema["minimum"], schema["maximum"]) },
+    };
   }
   if (type !== "string") return refuse("is no text, number, choice or yes and no");
   const listed = optionsIn(values, enumNames) ?? optionsOfTitles(oneOf);
   if (listed === undefined && (values !== undefined || oneOf !== undefined)) {
     return refuse("has choices that cannot be shown");
   }
-  if (listed !== undefined) return { ok: true, value: { ...known, kind: "choice", options: listed } };
+  if (listed !== undefined) {
+    return { ok: true, value: { ...known, kind: "choice", options: listed } };
+  }
   const kind = kinds[textOf(format)] ?? "text";
-  return { ok: true, value: { ...known, kind, ...bounds(schema["minLength"], schema["maxLength"]) } };
+  return {
+    ok: true,
+    value: { ...known, kind, ...bounds(schema["minLength"], schema["maxLength"]) },
+  };
 }
 
 function bounds(min: unknown, max: unknown): Pick<FormField, "min" | "max"> {
@@ -207,7 +251,9 @@ function optionsIn(values: unknown, names: unknown): Options | undefined {
 function optionsOfTitles(oneOf: unknown): Options | undefined {
   if (!Array.isArray(oneOf)) return undefined;
   return checkedOptions(
-    oneOf.map((each: unknown) => (isRecord(each) ? [each["const"], each["title"] ?? each["const"]] : [])),
+    oneOf.map((each: unknown) =>
+      isRecord(each) ? [each["const"], each["title"] ?? each["const"]] : [],
+    ),
   );
 }
 
@@ -217,7 +263,9 @@ function checkedOptions(pairs: readonly (readonly unknown[])[]): Options | undef
       ? [{ value, label: oneLine(textOf(title) || value, maxLabel) || "?" }]
       : [],
   );
-  return options.length === pairs.length && options.length > 0 && options.length <= 50 ? options : undefined;
+  return options.length === pairs.length && options.length > 0 && options.length <= 50
+    ? options
+    : undefined;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {
@@ -247,8 +295,12 @@ function questionOf(form: AskedForm, language: ReplyLanguage): AskedQuestion {
 
 /** As many as a question may have, each as long as it may be. */
 function buttonsOf(field: FormField, language: ReplyLanguage): string[] {
-  const labels = field.kind === "boolean" ? [...yesNo[language]] : (field.options ?? []).map(({ label }) => label);
-  const fits = labels.length >= 2 && labels.length <= 6 && labels.every((label) => label.length <= 60);
+  const labels =
+    field.kind === "boolean"
+      ? [...yesNo[language]]
+      : (field.options ?? []).map(({ label }) => label);
+  const fits =
+    labels.length >= 2 && labels.length <= 6 && labels.every((label) => label.length <= 60);
   return fits && new Set(labels).size === labels.length ? labels : [];
 }
 
@@ -262,7 +314,10 @@ const noWords: ReadonlySet<string> = new Set(["no", "false", "否", "n", "0"]);
 const declineWords: ReadonlySet<string> = new Set(["decline", "拒绝", "/decline"]);
 
 /** An answer as it is stored: the words, the date that they mean, or the answer to a server; an error if it does not fit. */
-export function answerToStore({ form, format }: Partial<AskedQuestion> = {}, words: string): ParseResult<string> {
+export function answerToStore(
+  { form, format }: Partial<AskedQuestion> = {},
+  words: string,
+): ParseResult<string> {
   if (form !== undefined) {
     const read = readFormAnswer(form, words);
     return read.ok ? { ok: true, value: JSON.stringify(read.value) } : read;
@@ -286,8 +341,11 @@ const examples = { date: "2026-12-24", "date-time": "2026-12-24 09:30 +0800" } a
 export function readFormAnswer(form: AskedForm, text: string): ParseResult<InputResponse> {
   const words = text.trim();
   const [only] = form.fields;
-  const isOption = only?.options?.some(({ value, label }) => value === words || label === words) === true;
-  if (!isOption && declineWords.has(words.toLowerCase())) return { ok: true, value: { action: "decline" } };
+  const isOption =
+    only?.options?.some(({ value, label }) => value === words || label === words) === true;
+  if (!isOption && declineWords.has(words.toLowerCase())) {
+    return { ok: true, value: { action: "decline" } };
+  }
   const parsed = jsonIn(words);
   if (isRecord(parsed)) {
     const { action, content } = parsed;
@@ -296,9 +354,14 @@ export function readFormAnswer(form: AskedForm, text: string): ParseResult<Input
     if (isWhole && action !== "accept") return { ok: true, value: { action: "decline" } };
     return withContent(form, isWhole ? content : parsed);
   }
-  if (form.fields.length === 1 && only !== undefined) return withContent(form, { [only.name]: words });
+  if (form.fields.length === 1 && only !== undefined) {
+    return withContent(form, { [only.name]: words });
+  }
   if (form.fields.length === 0) return { ok: true, value: { action: "accept", content: {} } };
-  return { ok: false, error: `write a JSON object with ${form.fields.map(({ name }) => name).join(", ")}` };
+  return {
+    ok: false,
+    error: `write a JSON object with ${form.fields.map(({ name }) => name).join(", ")}`,
+  };
 }
 
 function jsonIn(text: string): unknown {
@@ -313,23 +376,36 @@ function withContent({ fields }: AskedForm, given: unknown = {}): ParseResult<In
   if (!isRecord(given)) return { ok: false, error: "it must be an object" };
   const content: Record<string, string | number | boolean> = {};
   const strange = Object.keys(given).find((name) => !fields.some((field) => field.name === name));
-  if (strange !== undefined) return { ok: false, error: `${JSON.stringify(oneLine(strange, 60))} is not asked for` };
+  if (strange !== undefined) {
+    return { ok: false, error: `${JSON.stringify(oneLine(strange, 60))} is not asked for` };
+  }
   for (const field of fields) {
     const value = valueOf(field, given[field.name]);
-    if (value === undefined && field.required) return { ok: false, error: `${field.label}: is missing` };
+    if (value === undefined && field.required) {
+      return { ok: false, error: `${field.label}: is missing` };
+    }
     if (value !== undefined) content[field.name] = value;
   }
   const checked = compileJsonSchema(schemaOf(fields))(content);
   if (!checked.ok) return checked;
   const strayed = fields.find(({ name, kind }) => {
-    return kind.startsWith("date") && Object.hasOwn(content, name) && !isInCalendar(String(content[name]).slice(0, 10));
+    return (
+      kind.startsWith("date") &&
+      Object.hasOwn(content, name) &&
+      !isInCalendar(String(content[name]).slice(0, 10))
+    );
   });
-  if (strayed !== undefined) return { ok: false, error: `${strayed.label}: is no day of the calendar` };
+  if (strayed !== undefined) {
+    return { ok: false, error: `${strayed.label}: is no day of the calendar` };
+  }
   return { ok: true, value: { action: "accept", content } };
 }
 
 /** A value as its field has it, where the words can mean one; what they cannot mean is left for the check. */
-function valueOf({ kind, options = [] }: FormField, given: unknown): string | number | boolean | undefined {
+function valueOf(
+  { kind, options = [] }: FormField,
+  given: unknown,
+): string | number | boolean | undefined {
   if (typeof given === "number" || typeof given === "boolean") return given;
   const words = textOf(given).trim();
   if (words === "") return undefined;
@@ -337,8 +413,12 @@ function valueOf({ kind, options = [] }: FormField, given: unknown): string | nu
     const word = words.toLowerCase();
     return yesWords.has(word) ? true : noWords.has(word) ? false : words;
   }
-  if (kind === "number" || kind === "integer") return Number.isFinite(Number(words)) ? Number(words) : words;
-  if (kind === "choice") return options.find(({ value, label }) => value === words || label === words)?.value ?? words;
+  if (kind === "number" || kind === "integer") {
+    return Number.isFinite(Number(words)) ? Number(words) : words;
+  }
+  if (kind === "choice") {
+    return options.find(({ value, label }) => value === words || label === words)?.value ?? words;
+  }
   if (kind === "date") return dateOf(words);
   if (kind === "date-time") return dateTimeOf(words);
   return words;
@@ -359,7 +439,10 @@ function isInCalendar(date: string): boolean {
 
 /** Cards give `2026-11-23 22:00 +0800`; servers want what RFC 3339 says. */
 function dateTimeOf(words: string): string {
-  const parts = /^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(:\d{2}(?:\.\d+)?)? ?(Z|[+-]\d{2}):?(\d{2})?$/i.exec(words);
+  const parts =
+    /^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(:\d{2}(?:\.\d+)?)? ?(Z|[+-]\d{2}):?(\d{2})?$/i.exec(
+      words,
+    );
   if (parts === null) return words;
   const [, day, time, seconds = ":00", zone = "Z", minutes = "00"] = parts;
   return `${day}T${time}${seconds}${zone.toUpperCase() === "Z" ? "Z" : `${zone}:${minutes}`}`;

@@ -20,7 +20,9 @@ export interface ResultsClient {
   page(
     session: SessionKey,
     page: { readonly handle: string; readonly offset: number; readonly characters: number },
-  ): Promise<{ readonly text: string; readonly characters: number; readonly nextOffset?: number } | undefined>;
+  ): Promise<
+    { readonly text: string; readonly characters: number; readonly nextOffset?: number } | undefined
+  >;
 }
 
 declare module "../../turn/ability.ts" {
@@ -35,9 +37,15 @@ const pageCharacters = 20_000;
 
 const ReadResultInput = Type.Object(
   {
-    handle: Type.String({ maxLength: 100, description: "The handle that the shortened result names." }),
+    handle: Type.String({
+      maxLength: 100,
+      description: "The handle that the shortened result names.",
+    }),
     offset: Type.Optional(
-      Type.Integer({ minimum: 0, description: "Where to begin, in characters; 0 if absent, the beginning." }),
+      Type.Integer({
+        minimum: 0,
+        description: "Where to begin, in characters; 0 if absent, the beginning.",
+      }),
     ),
   },
   { additionalProperties: false },
@@ -70,17 +78,24 @@ export const results: Ability = {
 };
 
 /** A page of a stored result, and its place in the whole. Rejects when the store does. */
-async function run(call: CallState, { turn, maxResultChars, clients }: AbilityWork): Promise<ToolOutcome> {
+async function run(
+  call: CallState,
+  { turn, maxResultChars, clients }: AbilityWork,
+): Promise<ToolOutcome> {
   const parsed = parseReadResult(call.arguments);
   if (!parsed.ok) return { ok: false, error: `The arguments do not fit: ${parsed.error}` };
   const { handle, offset = 0 } = parsed.value;
   const characters = Math.max(1, Math.min(pageCharacters, maxResultChars - placeCharacters));
   const page = await clients.results.page(turn.message.session, { handle, offset, characters });
   if (page === undefined) {
-    return { ok: false, error: "This conversation has no stored result of that handle, or not any more (7 days)." };
+    return {
+      ok: false,
+      error: "This conversation has no stored result of that handle, or not any more (7 days).",
+    };
   }
   const from = Math.min(offset, page.characters);
-  const next = page.nextOffset === undefined ? "this is the end" : `go on with offset ${page.nextOffset}`;
+  const next =
+    page.nextOffset === undefined ? "this is the end" : `go on with offset ${page.nextOffset}`;
   const place = `[Characters ${from} to ${from + page.text.length} of ${page.characters}; ${next}.]`;
   return { ok: true, result: `${page.text}\n${place}` };
 }

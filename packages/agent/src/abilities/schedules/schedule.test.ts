@@ -2,7 +2,13 @@ import type { CallState, InboundMessage, Schedule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { queued, startRun } from "../../turn/turn.fixture.ts";
 import type { AbilityClients, AbilityWork, StartFacts } from "../../turn/ability.ts";
-import { scheduleMessage, schedules, schedulesOrder, schedulesText, type KnownSchedule } from "./schedule.ts";
+import {
+  scheduleMessage,
+  schedules,
+  schedulesOrder,
+  schedulesText,
+  type KnownSchedule,
+} from "./schedule.ts";
 
 const zone = "Asia/Shanghai";
 const people = { roles: [], answerMs: 60_000 };
@@ -29,7 +35,15 @@ function callOf(given: Record<string, unknown>): CallState {
 
 function objectionTo(given: Record<string, unknown>) {
   const { turn, place, nowMs } = scene();
-  const facts = { tool: undefined, turn, place, history: [], nowMs, texts: undefined, known: { schedules: { zone } } };
+  const facts = {
+    tool: undefined,
+    turn,
+    place,
+    history: [],
+    nowMs,
+    texts: undefined,
+    known: { schedules: { zone } },
+  };
   return schedules.beforeCall?.(callOf(given), facts satisfies StartFacts);
 }
 
@@ -52,7 +66,12 @@ function clientWith(known: KnownSchedule[] = []) {
   const run = async (given: Record<string, unknown>, fields: Partial<InboundMessage> = {}) => {
     const { turn, place } = scene(fields);
     const clients = { schedules: client } as AbilityClients; // it uses no other
-    return await schedules.run?.(callOf(given), { turn, place, maxResultChars: 9_999, clients } satisfies AbilityWork);
+    return await schedules.run?.(callOf(given), {
+      turn,
+      place,
+      maxResultChars: 9_999,
+      clients,
+    } satisfies AbilityWork);
   };
   return { run, added, removed };
 }
@@ -61,8 +80,10 @@ const reminder = { do: "make", title: "Water", task: "Say: drink water.", after:
 
 describe("the tool", () => {
   it("is offered in chats alone, to agents that have it, and neither to runs of schedules nor to helpers", () => {
-    const offered = (fields: Partial<InboundMessage> = {}, settings: Record<string, unknown> = { schedules: true }) =>
-      schedules.tools?.({ ...scene(fields).place, settings })?.length;
+    const offered = (
+      fields: Partial<InboundMessage> = {},
+      settings: Record<string, unknown> = { schedules: true },
+    ) => schedules.tools?.({ ...scene(fields).place, settings })?.length;
     expect(offered()).toBe(1);
     expect(offered({}, {})).toBe(0);
     expect(offered({ reply: { channel: "none" } })).toBe(0);
@@ -74,7 +95,9 @@ describe("the tool", () => {
     if (objection === undefined || !("permission" in objection)) expect.fail();
     const { deciders, summary, reason } = objection.permission;
     expect(deciders).toMatchObject({ requester: true, people: [], roles: [] });
-    expect(JSON.stringify(summary)).toMatch(/Next: (\d{4}-\d\d-\d\d 09:00(, )?){3} \(Asia\/Shanghai\)/);
+    expect(JSON.stringify(summary)).toMatch(
+      /Next: (\d{4}-\d\d-\d\d 09:00(, )?){3} \(Asia\/Shanghai\)/,
+    );
     expect(reason).toContain("It runs as you, and answers in this chat.");
   });
 
@@ -96,7 +119,10 @@ describe("the tool", () => {
   it("makes one schedule for a call, as its person, for its chat, counted from when the turn began", async () => {
     const { run, added } = clientWith();
     const { nowMs } = scene();
-    expect(await run(reminder)).toMatchObject({ ok: true, result: { title: "Water", missed: "late" } });
+    expect(await run(reminder)).toMatchObject({
+      ok: true,
+      result: { title: "Water", missed: "late" },
+    });
     await run(reminder);
     const [first, second] = added;
     expect(first).toEqual(second);
@@ -117,7 +143,10 @@ describe("the tool", () => {
     expect(await run({ do: "delete", id: "other" })).toMatchObject({ ok: false });
     expect(await run({ do: "delete", id: known.schedule.id })).toMatchObject({ ok: true });
     expect(removed).toEqual([known.schedule.id]);
-    expect(await run({ do: "pause", id: known.schedule.id })).toMatchObject({ ok: true, result: { next: "paused" } });
+    expect(await run({ do: "pause", id: known.schedule.id })).toMatchObject({
+      ok: true,
+      result: { next: "paused" },
+    });
   });
 });
 
@@ -141,14 +170,20 @@ function scheduleOf(): Schedule {
 describe("a run", () => {
   it("is a message of the owner, under an id of the instant, and says what it is", () => {
     const dueMs = Date.parse("2026-11-30T01:00Z");
-    const message = scheduleMessage(scheduleOf(), { session: "cli_a.sched-00000000000000aa", dueMs, nowMs: dueMs + 5 });
+    const message = scheduleMessage(scheduleOf(), {
+      session: "cli_a.sched-00000000000000aa",
+      dueMs,
+      nowMs: dueMs + 5,
+    });
     expect(message).toMatchObject({
       id: `sched-00000000000000aa-${dueMs}`,
       sender: { id: "ou_ann" },
       reply: { channel: "feishu", chatId: "oc_1", messageId: "", inThread: false },
       schedule: { id: "00000000000000aa", dueMs },
     });
-    expect(JSON.stringify(message.parts)).toContain("due Monday 2026-11-30 09:00 (+08:00, Asia/Shanghai)");
+    expect(JSON.stringify(message.parts)).toContain(
+      "due Monday 2026-11-30 09:00 (+08:00, Asia/Shanghai)",
+    );
   });
 });
 

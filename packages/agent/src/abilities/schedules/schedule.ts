@@ -14,7 +14,13 @@ import {
 import { Type, type Static } from "@larkline/protocol/type";
 import type { Question } from "../../permissions/policy.ts";
 import { inlineCode, oneLine, textsOf } from "../../texts/index.ts";
-import type { Ability, AbilityPlace, AbilityWork, Objection, StartFacts } from "../../turn/ability.ts";
+import type {
+  Ability,
+  AbilityPlace,
+  AbilityWork,
+  Objection,
+  StartFacts,
+} from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
 import { isTimeZone } from "../budget/budgets.ts";
 import {
@@ -59,7 +65,10 @@ export interface SchedulesClient {
   now(): number;
   /** The time zone of the person. */
   zoneOf(message: InboundMessage): Promise<string>;
-  add(schedule: Schedule, next: { dueMs: number; alarmMs: number }): Promise<"made" | "known" | "full">;
+  add(
+    schedule: Schedule,
+    next: { dueMs: number; alarmMs: number },
+  ): Promise<"made" | "known" | "full">;
   ofPerson(app: string, person: string): Promise<readonly KnownSchedule[]>;
   change(
     of: { schedule: Schedule; generation: number },
@@ -96,15 +105,25 @@ export const schedules: Ability = {
 
 function mayBeScheduled({ settings, message }: AbilityPlace): boolean {
   const { schedule, task, reply } = message;
-  return settings["schedules"] === true && schedule === undefined && task === undefined && reply.channel === "feishu";
+  return (
+    settings["schedules"] === true &&
+    schedule === undefined &&
+    task === undefined &&
+    reply.channel === "feishu"
+  );
 }
 
-const Id = Type.String({ minLength: 1, maxLength: 64, description: "The id of the schedule, as `list` shows it." });
+const Id = Type.String({
+  minLength: 1,
+  maxLength: 64,
+  description: "The id of the schedule, as `list` shows it.",
+});
 
 const Input = Type.Object(
   {
     do: Type.Enum(["make", "list", "change", "pause", "resume", "run_now", "delete"], {
-      description: "`make` needs title, task and one of after, at, every, cron; `list` nothing; the others an id.",
+      description:
+        "`make` needs title, task and one of after, at, every, cron; `list` nothing; the others an id.",
     }),
     id: Type.Optional(Id),
     title: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
@@ -112,14 +131,22 @@ const Input = Type.Object(
       Type.String({
         minLength: 1,
         maxLength: 1_000,
-        description: "What you are to do then, as an order that stands alone: you will not see this conversation.",
+        description:
+          "What you are to do then, as an order that stands alone: you will not see this conversation.",
       }),
     ),
-    after: Type.Optional(Type.String({ maxLength: 40, description: "Once, so long from now: `PT2H`, `P1DT30M`." })),
-    at: Type.Optional(
-      Type.String({ maxLength: 19, description: "Once, at this time on the person's clock: `2026-11-30T09:00`." }),
+    after: Type.Optional(
+      Type.String({ maxLength: 40, description: "Once, so long from now: `PT2H`, `P1DT30M`." }),
     ),
-    every: Type.Optional(Type.String({ maxLength: 40, description: "In steps of 5 minutes or more: `PT30M`." })),
+    at: Type.Optional(
+      Type.String({
+        maxLength: 19,
+        description: "Once, at this time on the person's clock: `2026-11-30T09:00`.",
+      }),
+    ),
+    every: Type.Optional(
+      Type.String({ maxLength: 40, description: "In steps of 5 minutes or more: `PT30M`." }),
+    ),
     cron: Type.Optional(
       Type.String({
         maxLength: 100,
@@ -128,11 +155,15 @@ const Input = Type.Object(
       }),
     ),
     zone: Type.Optional(
-      Type.String({ maxLength: 64, description: "Time zone, such as `Europe/Berlin`, where the person names one." }),
+      Type.String({
+        maxLength: 64,
+        description: "Time zone, such as `Europe/Berlin`, where the person names one.",
+      }),
     ),
     missed: Type.Optional(
       Type.Enum(["skip", "late", "all"], {
-        description: "Times at which nothing could run: `late` (default) runs the last one if it is not too late.",
+        description:
+          "Times at which nothing could run: `late` (default) runs the last one if it is not too late.",
       }),
     ),
   },
@@ -163,11 +194,16 @@ const offered: readonly ToolAnnouncement[] = [
 type Wanted = { timing: ScheduleTiming; zone: string; dueMs: number } | { problem: string };
 
 /** Reads when a schedule is to run. Durations count from when the turn began, as the person has confirmed them. */
-function wantedTiming(input: Input, given: { zone: string; nowMs: number; startedAtMs: number }): Wanted {
+function wantedTiming(
+  input: Input,
+  given: { zone: string; nowMs: number; startedAtMs: number },
+): Wanted {
   const { after, at, every, cron } = input;
   const { nowMs, startedAtMs } = given;
   const zone = input.zone ?? given.zone;
-  if (!isTimeZone(zone)) return { problem: `zone: '${zone}' is no time zone; write a name such as Asia/Shanghai` };
+  if (!isTimeZone(zone)) {
+    return { problem: `zone: '${zone}' is no time zone; write a name such as Asia/Shanghai` };
+  }
   const ways = [after, at, every, cron].filter((way) => way !== undefined);
   if (ways.length !== 1) return { problem: "give exactly one of after, at, every and cron" };
   const timing = timingOf(input, zone, startedAtMs);
@@ -187,9 +223,18 @@ function timingOf(
 ): ScheduleTiming | { problem: string } {
   if (after !== undefined || at !== undefined) {
     const afterMs = after === undefined ? undefined : durationOf(after);
-    const atMs = at === undefined ? (afterMs === undefined ? undefined : fromMs + afterMs) : instantOf(at, zone);
-    if (atMs === undefined) return { problem: "write `after` as PT2H, and `at` as 2026-11-30T09:00" };
-    return atMs > fromMs + furthestMs ? { problem: "this is more than five years ahead" } : { kind: "once", atMs };
+    const atMs =
+      at === undefined
+        ? afterMs === undefined
+          ? undefined
+          : fromMs + afterMs
+        : instantOf(at, zone);
+    if (atMs === undefined) {
+      return { problem: "write `after` as PT2H, and `at` as 2026-11-30T09:00" };
+    }
+    return atMs > fromMs + furthestMs
+      ? { problem: "this is more than five years ahead" }
+      : { kind: "once", atMs };
   }
   if (every !== undefined) {
     const everyMs = durationOf(every);
@@ -224,7 +269,9 @@ function beforeCall(call: CallState, facts: StartFacts): Objection | undefined {
   const given = { zone: known.schedules?.zone ?? "", nowMs, startedAtMs: turn.startedAtMs };
   const isTimed = input.do === "make" || hasTiming(input);
   const wanted = isTimed ? wantedTiming(input, given) : undefined;
-  if (wanted !== undefined && "problem" in wanted) return { outcome: failure(`Nothing was done: ${wanted.problem}.`) };
+  if (wanted !== undefined && "problem" in wanted) {
+    return { outcome: failure(`Nothing was done: ${wanted.problem}.`) };
+  }
   const language = languageOfMessage(turn.message, facts.texts);
   const permission: Question = {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
@@ -237,7 +284,9 @@ function beforeCall(call: CallState, facts: StartFacts): Objection | undefined {
 }
 
 function isConfirmed(input: Input): boolean {
-  return input.do === "make" || (input.do === "change" && (hasTiming(input) || input.task !== undefined));
+  return (
+    input.do === "make" || (input.do === "change" && (hasTiming(input) || input.task !== undefined))
+  );
 }
 
 function hasTiming({ after, at, every, cron }: Input): boolean {
@@ -277,14 +326,18 @@ function summaryOf(input: Input, wanted: Wanted | undefined, nowMs: number): Loc
 async function run(call: CallState, { turn, place, clients }: AbilityWork): Promise<ToolOutcome> {
   const parsed = parseInput(call.arguments);
   if (!parsed.ok) return failure(`The arguments do not fit: ${parsed.error}`);
-  if (!mayBeScheduled({ ...place, message: turn.message })) return failure("Schedules are not made here.");
+  if (!mayBeScheduled({ ...place, message: turn.message })) {
+    return failure("Schedules are not made here.");
+  }
   const input = parsed.value;
   const { app, sender } = turn.message;
   if (input.do === "make") return await make(clients.schedules, turn, { call, input });
   const own = await clients.schedules.ofPerson(app, sender.id);
   if (input.do === "list") return { ok: true, result: own.map(shownSchedule) };
   const known = own.find(({ schedule }) => schedule.id === input.id);
-  if (known === undefined) return failure("This person has no schedule of this id. `list` shows theirs.");
+  if (known === undefined) {
+    return failure("This person has no schedule of this id. `list` shows theirs.");
+  }
   return await changed(clients.schedules, turn, { known, input });
 }
 
@@ -328,7 +381,9 @@ async function make(
   };
   const added = await client.add(schedule, { dueMs, alarmMs: alarmOf(schedule, dueMs) });
   if (added === "full") {
-    return failure("A person and a chat may have 20 schedules. Nothing was made; delete one first.");
+    return failure(
+      "A person and a chat may have 20 schedules. Nothing was made; delete one first.",
+    );
   }
   return { ok: true, result: shownSchedule({ schedule, state: "active", dueMs, generation: 1 }) };
 }
@@ -369,7 +424,11 @@ async function changed(
     Object.assign(next, { schedule: retold });
     if (hasTiming(input)) {
       const zone = input.zone ?? schedule.zone;
-      const wanted = wantedTiming(input, { zone, nowMs: client.now(), startedAtMs: turn.startedAtMs });
+      const wanted = wantedTiming(input, {
+        zone,
+        nowMs: client.now(),
+        startedAtMs: turn.startedAtMs,
+      });
       if ("problem" in wanted) return failure(`Nothing was changed: ${wanted.problem}.`);
       const { timing, dueMs } = wanted;
       Object.assign(next, { schedule: { ...retold, timing, zone: wanted.zone }, dueMs });
@@ -391,7 +450,10 @@ function shownSchedule({ schedule, state, dueMs, why }: KnownSchedule): Record<s
     title,
     task,
     when: timingText(timing, zone),
-    next: state === "active" ? `${localTime(zone, dueMs).text} ${offsetText(zone, dueMs)} ${zone}` : state,
+    next:
+      state === "active"
+        ? `${localTime(zone, dueMs).text} ${offsetText(zone, dueMs)} ${zone}`
+        : state,
     ...(why === undefined ? {} : { why }),
     missed,
   };
@@ -433,14 +495,18 @@ export function schedulesText(known: readonly KnownSchedule[], language: ReplyLa
   const { none, title, hint, paused } = textsOf(language).schedules;
   if (known.length === 0) return none;
   const lines = known.map(({ schedule, state, dueMs }, at) => {
-    const next = state === "active" ? `${localTime(schedule.zone, dueMs).text} (${schedule.zone})` : paused;
+    const next =
+      state === "active" ? `${localTime(schedule.zone, dueMs).text} (${schedule.zone})` : paused;
     return `${at + 1}. ${inlineCode(schedule.title)} · ${inlineCode(timingText(schedule.timing, schedule.zone))} · ${next}`;
   });
   return [title, ...lines, "", hint].join("\n");
 }
 
 /** What `/schedules pause`, `resume` and `delete` have done. */
-export function schedulesDone(done: "pause" | "resume" | "delete" | "none" | "past", language: ReplyLanguage): string {
+export function schedulesDone(
+  done: "pause" | "resume" | "delete" | "none" | "past",
+  language: ReplyLanguage,
+): string {
   return textsOf(language).schedules.done[done];
 }
 
@@ -449,7 +515,20 @@ export function scheduleMessage(
   schedule: Schedule,
   { session, dueMs, nowMs }: { session: string; dueMs: number; nowMs: number },
 ): InboundMessage {
-  const { id, app, tenant, owner, chatId, chatType, threadMessageId, title, task, zone, agent, language } = schedule;
+  const {
+    id,
+    app,
+    tenant,
+    owner,
+    chatId,
+    chatType,
+    threadMessageId,
+    title,
+    task,
+    zone,
+    agent,
+    language,
+  } = schedule;
   const { text, weekday } = localTime(zone, dueMs);
   const opening = `[Schedule “${title}”, due ${weekday} ${text} (${offsetText(zone, dueMs)}, ${zone}). Do this now, and answer with its result alone:]`;
   return {

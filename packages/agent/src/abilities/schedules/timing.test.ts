@@ -1,6 +1,15 @@
 import type { ScheduleTiming } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { alarmOf, cronProblem, dueWork, durationOf, instantOf, localTime, nextTimes, offsetText } from "./timing.ts";
+import {
+  alarmOf,
+  cronProblem,
+  dueWork,
+  durationOf,
+  instantOf,
+  localTime,
+  nextTimes,
+  offsetText,
+} from "./timing.ts";
 
 const newYork = "America/New_York";
 const shanghai = "Asia/Shanghai";
@@ -54,12 +63,18 @@ describe("when a schedule is due", () => {
       "2026-03-31 09:00 +08:00",
       "2026-05-31 09:00 +08:00",
     ]);
-    expect(cronTimes("0 9 L * *", shanghai, "2027-02-01T00:00Z", 1)).toEqual(["2027-02-28 09:00 +08:00"]);
+    expect(cronTimes("0 9 L * *", shanghai, "2027-02-01T00:00Z", 1)).toEqual([
+      "2027-02-28 09:00 +08:00",
+    ]);
   });
 
   it("keeps equal steps, and a single time once", () => {
     const every: ScheduleTiming = { kind: "every", everyMs: hourMs, fromMs: 1_000 };
-    expect(nextTimes(every, shanghai, 1_000)).toEqual([1_000 + hourMs, 1_000 + 2 * hourMs, 1_000 + 3 * hourMs]);
+    expect(nextTimes(every, shanghai, 1_000)).toEqual([
+      1_000 + hourMs,
+      1_000 + 2 * hourMs,
+      1_000 + 3 * hourMs,
+    ]);
     expect(nextTimes({ kind: "once", atMs: 5 }, shanghai, 4)).toEqual([5]);
     expect(nextTimes({ kind: "once", atMs: 5 }, shanghai, 5)).toEqual([]);
   });
@@ -72,7 +87,9 @@ describe("what people and models write of times", () => {
       24.5 * hourMs,
       90_000,
     ]);
-    expect(["", "P", "PT", "2h", "PT0S", "P1Y"].map(durationOf)).toEqual(Array.from({ length: 6 }, () => undefined));
+    expect(["", "P", "PT", "2h", "PT0S", "P1Y"].map(durationOf)).toEqual(
+      Array.from({ length: 6 }, () => undefined),
+    );
     expect(instantOf("2026-11-30T09:00", shanghai)).toBe(at("2026-11-30T01:00Z"));
     for (const wrong of ["2026-02-30T09:00", "2026-11-30T24:00", "tomorrow", "2026-11-30"]) {
       expect(instantOf(wrong, shanghai)).toBeUndefined();
@@ -92,7 +109,11 @@ describe("what people and models write of times", () => {
 });
 
 describe("what is done with instants that have passed", () => {
-  const hourly = { timing: { kind: "cron", cron: "0 * * * *" }, zone: shanghai, missed: "late" } as const;
+  const hourly = {
+    timing: { kind: "cron", cron: "0 * * * *" },
+    zone: shanghai,
+    missed: "late",
+  } as const;
   const due = at("2026-11-30T01:00Z");
 
   it("runs what is in time, and waits for the next one", () => {
@@ -112,21 +133,33 @@ describe("what is done with instants that have passed", () => {
       state: "skipped",
       atMs: nowMs,
     });
-    const late = (hours: number) => ({ dueMs: due + hours * hourMs, count: 1, state: "late", atMs: nowMs });
+    const late = (hours: number) => ({
+      dueMs: due + hours * hourMs,
+      count: 1,
+      state: "late",
+      atMs: nowMs,
+    });
     expect(dueWork(hourly, due, nowMs).log).toEqual([skipped(9), late(9)]);
     expect(dueWork({ ...hourly, missed: "skip" }, due, nowMs)).toEqual({
       runs: [],
       log: [skipped(10)],
       nextMs: due + 10 * hourMs,
     });
-    expect(dueWork({ ...hourly, missed: "all" }, due, nowMs).log).toEqual([skipped(5), ...[5, 6, 7, 8, 9].map(late)]);
+    expect(dueWork({ ...hourly, missed: "all" }, due, nowMs).log).toEqual([
+      skipped(5),
+      ...[5, 6, 7, 8, 9].map(late),
+    ]);
     expect(dueWork(hourly, due, due + 40 * minuteMs).runs).toEqual([]);
   });
 
   it("looks at a very long absence in portions, and runs nothing before the last one", () => {
     const nowMs = due + 150 * hourMs + minuteMs;
     const first = dueWork(hourly, due, nowMs);
-    expect(first).toMatchObject({ runs: [], log: [{ count: 100, state: "skipped" }], nextMs: due + 100 * hourMs });
+    expect(first).toMatchObject({
+      runs: [],
+      log: [{ count: 100, state: "skipped" }],
+      nextMs: due + 100 * hourMs,
+    });
     const second = dueWork(hourly, first.nextMs ?? 0, nowMs);
     expect(second).toMatchObject({ runs: [due + 150 * hourMs], nextMs: due + 151 * hourMs });
     expect(second.log.reduce((sum, { count }) => sum + count, 0)).toBe(51);
@@ -159,19 +192,27 @@ describe("what is done with instants that have passed", () => {
       log: [{ dueMs: night, untilMs: night + 9 * hourMs, count: 10, state: "quiet", atMs: night }],
       nextMs: morning,
     });
-    expect(dueWork(every, morning, morning)).toMatchObject({ runs: [morning], nextMs: morning + 30 * minuteMs });
+    expect(dueWork(every, morning, morning)).toMatchObject({
+      runs: [morning],
+      nextMs: morning + 30 * minuteMs,
+    });
     // A time that was set to the minute is kept.
     expect(dueWork(hourly, at("2026-11-30T15:00Z"), at("2026-11-30T15:00Z")).runs).toHaveLength(1);
   });
 
   it("spreads the alarms of repeated work at whole and half hours over half a minute, and no reminder's", () => {
     const alarms = Array.from({ length: 500 }, (_, index) => {
-      const id = ((index * 2_654_435_761) % 4_294_967_296).toString(16).padStart(8, "0").padEnd(16, "0");
+      const id = ((index * 2_654_435_761) % 4_294_967_296)
+        .toString(16)
+        .padStart(8, "0")
+        .padEnd(16, "0");
       return alarmOf({ id, timing: hourly.timing }, due) - due;
     });
     expect(Math.max(...alarms)).toBeLessThan(30_000);
     expect(new Set(alarms.map((ms) => Math.floor(ms / 1_000))).size).toBe(30);
     expect(alarmOf({ id: "f".repeat(16), timing: { kind: "once", atMs: due } }, due)).toBe(due);
-    expect(alarmOf({ id: "f".repeat(16), timing: hourly.timing }, due + minuteMs)).toBe(due + minuteMs);
+    expect(alarmOf({ id: "f".repeat(16), timing: hourly.timing }, due + minuteMs)).toBe(
+      due + minuteMs,
+    );
   });
 });

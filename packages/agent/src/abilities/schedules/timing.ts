@@ -24,7 +24,10 @@ export function nextDue(timing: ScheduleTiming, zone: string, afterMs: number): 
       return fromMs + steps * everyMs;
     }
     case "cron": {
-      const next = CronExpressionParser.parse(timing.cron, { currentDate: new Date(afterMs), tz: zone });
+      const next = CronExpressionParser.parse(timing.cron, {
+        currentDate: new Date(afterMs),
+        tz: zone,
+      });
       try {
         return next.next().getTime();
       } catch {
@@ -35,7 +38,12 @@ export function nextDue(timing: ScheduleTiming, zone: string, afterMs: number): 
 }
 
 /** The next instants, at most `count`. */
-export function nextTimes(timing: ScheduleTiming, zone: string, afterMs: number, count = 3): number[] {
+export function nextTimes(
+  timing: ScheduleTiming,
+  zone: string,
+  afterMs: number,
+  count = 3,
+): number[] {
   const times: number[] = [];
   for (let at = nextDue(timing, zone, afterMs); at !== undefined && times.length < count;) {
     times.push(at);
@@ -51,12 +59,16 @@ const sampledTimes = 50;
 
 /** Why cron fields cannot be used; undefined: they can. */
 export function cronProblem(cron: string, zone: string, nowMs: number): string | undefined {
-  if (!fiveFields.test(cron)) return "cron must have five fields: minute, hour, day of month, month, day of week";
+  if (!fiveFields.test(cron)) {
+    return "cron must have five fields: minute, hour, day of month, month, day of week";
+  }
   try {
     const timing = { kind: "cron", cron } as const;
     const times = nextTimes(timing, zone, nowMs, sampledTimes);
     if (times.length === 0) return "these cron fields name no day that exists";
-    const isDense = times.some((at, index) => index > 0 && at - (times[index - 1] ?? 0) < shortestPeriodMs);
+    const isDense = times.some(
+      (at, index) => index > 0 && at - (times[index - 1] ?? 0) < shortestPeriodMs,
+    );
     return isDense ? "a schedule runs every 5 minutes at most" : undefined;
   } catch (error) {
     return `the cron fields cannot be read: ${error instanceof Error ? error.message : String(error)}`;
@@ -96,7 +108,14 @@ function partsOf(zone: string, atMs: number): Record<string, string> {
 /** The clock on the wall as if it were one of UTC. */
 function wallOf(zone: string, atMs: number): number {
   const { year, month, day, hour, minute, second } = partsOf(zone, atMs);
-  return Date.UTC(Number(year), Number(month) - 1, Number(day), Number(hour), Number(minute), Number(second));
+  return Date.UTC(
+    Number(year),
+    Number(month) - 1,
+    Number(day),
+    Number(hour),
+    Number(minute),
+    Number(second),
+  );
 }
 
 /** How far the clock of a zone is ahead of UTC, ms. */
@@ -133,7 +152,9 @@ export function instantOf(local: string, zone: string): number | undefined {
     .map((part) => Number(part ?? 0));
   const wall = Date.UTC(year, month - 1, day, hour, minute, second);
   const read = new Date(wall);
-  if (read.getUTCMonth() !== month - 1 || read.getUTCDate() !== day || hour > 23 || minute > 59) return undefined;
+  if (read.getUTCMonth() !== month - 1 || read.getUTCDate() !== day || hour > 23 || minute > 59) {
+    return undefined;
+  }
   const before = wall - offsetAt(zone, wall - dayMs);
   const after = wall - offsetAt(zone, wall + dayMs);
   const [first, other] = before <= after ? [before, after] : [after, before];
@@ -147,7 +168,9 @@ const durationForm = /^P(?:(\d{1,4})D)?(?:T(?:(\d{1,5})H)?(?:(\d{1,6})M)?(?:(\d{
 export function durationOf(text: string): number | undefined {
   const found = durationForm.exec(text.trim().toUpperCase());
   if (found === null) return undefined;
-  const [days = 0, hours = 0, minutes = 0, seconds = 0] = found.slice(1).map((part) => Number(part ?? 0));
+  const [days = 0, hours = 0, minutes = 0, seconds = 0] = found
+    .slice(1)
+    .map((part) => Number(part ?? 0));
   const ms = days * dayMs + hours * hourMs + minutes * minuteMs + seconds * 1_000;
   return ms > 0 ? ms : undefined;
 }
@@ -161,7 +184,10 @@ function quietEnd(zone: string, atMs: number): number | undefined {
   const hour = wall.getUTCHours();
   if (hour >= quiet.untilHour && hour < quiet.fromHour) return undefined;
   if (hour >= quiet.fromHour) wall.setUTCDate(wall.getUTCDate() + 1);
-  return instantOf(`${wall.toISOString().slice(0, 10)}T${String(quiet.untilHour).padStart(2, "0")}:00`, zone);
+  return instantOf(
+    `${wall.toISOString().slice(0, 10)}T${String(quiet.untilHour).padStart(2, "0")}:00`,
+    zone,
+  );
 }
 
 /** Longest spread of what is due at a whole or half hour, ms: many schedules are due at nine. */
@@ -194,13 +220,21 @@ export interface DueWork {
 }
 
 /** Decides what becomes of the instant at which a schedule was due, and of all that have passed since. */
-export function dueWork(schedule: Pick<Schedule, "timing" | "zone" | "missed">, dueMs: number, nowMs: number): DueWork {
+export function dueWork(
+  schedule: Pick<Schedule, "timing" | "zone" | "missed">,
+  dueMs: number,
+  nowMs: number,
+): DueWork {
   const { timing, zone, missed } = schedule;
   const end = timing.kind === "every" ? quietEnd(zone, dueMs) : undefined;
   if (timing.kind === "every" && end !== undefined) {
     const count = Math.max(1, Math.ceil((end - dueMs) / timing.everyMs));
     const untilMs = dueMs + (count - 1) * timing.everyMs;
-    return { runs: [], log: [lineOf("quiet", { dueMs, untilMs, count, atMs: nowMs })], nextMs: end };
+    return {
+      runs: [],
+      log: [lineOf("quiet", { dueMs, untilMs, count, atMs: nowMs })],
+      nextMs: end,
+    };
   }
   const due = [dueMs];
   let nextMs = nextDue(timing, zone, dueMs);
@@ -214,11 +248,20 @@ export function dueWork(schedule: Pick<Schedule, "timing" | "zone" | "missed">, 
   const half = timing.kind === "once" ? onceLateMs : ((nextMs ?? last + mostLateMs) - last) / 2;
   const limitMs = timing.kind === "once" ? half : Math.min(mostLateMs, Math.max(leastLateMs, half));
   const latest =
-    missed === "all" ? due.slice(-maxCaughtUp) : lateMs <= (missed === "late" ? limitMs : inTimeMs) ? [last] : [];
+    missed === "all"
+      ? due.slice(-maxCaughtUp)
+      : lateMs <= (missed === "late" ? limitMs : inTimeMs)
+        ? [last]
+        : [];
   const runs = isAll ? latest : [];
   const skipped = due.slice(0, due.length - runs.length);
   const log = runs.map((at) =>
-    lineOf(nowMs - at <= inTimeMs ? "started" : "late", { dueMs: at, untilMs: at, count: 1, atMs: nowMs }),
+    lineOf(nowMs - at <= inTimeMs ? "started" : "late", {
+      dueMs: at,
+      untilMs: at,
+      count: 1,
+      atMs: nowMs,
+    }),
   );
   const [first] = skipped;
   if (first !== undefined) {

@@ -23,7 +23,10 @@ const schema = {
 };
 
 function formed(fields: Partial<OutputForm> = {}, maxIterations = 25) {
-  return environment({ known: { structured: { name: "count", schema, ...fields } }, maxIterations });
+  return environment({
+    known: { structured: { name: "count", schema, ...fields } },
+    maxIterations,
+  });
 }
 
 const env = formed();
@@ -71,7 +74,9 @@ describe("AT-21: an answer in a form of its own", () => {
     const [done] = eventsOf(run, "done");
     expect(done).toMatchObject({ reason: "output_invalid", final: text, turnCount: 3 });
     expect(done).not.toHaveProperty("output");
-    expect(eventsOf(run, "warning").map(({ code }) => code)).toEqual(Array(3).fill("output_invalid"));
+    expect(eventsOf(run, "warning").map(({ code }) => code)).toEqual(
+      Array(3).fill("output_invalid"),
+    );
     expect(run.events.map(({ type }) => type)).toEqual([
       ...[1, 2, 3].flatMap(() => ["turn_start", "text", "warning", "turn_end"]),
       "done",
@@ -95,10 +100,14 @@ describe("AT-21: an answer in a form of its own", () => {
   });
 
   it("is not asked for again when it could not be checked: that says nothing about the answer", () => {
-    const schemas = { check: () => ({ ok: false, error: "its check took longer than 1000 ms", isUnchecked: true }) };
+    const schemas = {
+      check: () => ({ ok: false, error: "its check took longer than 1000 ms", isUnchecked: true }),
+    };
     const run = answered(startRun(), '{"n":1}', { ...env, schemas } as typeof env);
     expect(eventsOf(run, "done")).toMatchObject([{ reason: "output_invalid", turnCount: 1 }]);
-    expect(eventsOf(run, "warning")).toMatchObject([{ message: expect.stringContaining("took longer than 1000 ms") }]);
+    expect(eventsOf(run, "warning")).toMatchObject([
+      { message: expect.stringContaining("took longer than 1000 ms") },
+    ]);
   });
 
   it("is not asked for again beyond the limit of steps", () => {
@@ -107,7 +116,9 @@ describe("AT-21: an answer in a form of its own", () => {
   });
 
   it("is not looked for in an answer that was cut off, and not beside calls; people see no JSON of either", () => {
-    const run = startRun().apply((turn) => afterStep(turn, step('{"n"', { calls: [call("c1")] }), env));
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step('{"n"', { calls: [call("c1")] }), env),
+    );
     expect(run.turn.shown?.text).toBe("");
     run.apply((turn) => afterControl(turn, [outcome("c1")], env));
     answered(run, '{"n":', env, "max_tokens");
@@ -123,7 +134,15 @@ describe("AT-21: an answer in a form of its own", () => {
 });
 
 describe("what people see of an answer with fields", () => {
-  const value = { n: 1, name: "Ann", ok: true, none: null, list: ["a", 2], rows: [{ a: 1 }, "b"], more: { deep: {} } };
+  const value = {
+    n: 1,
+    name: "Ann",
+    ok: true,
+    none: null,
+    list: ["a", 2],
+    rows: [{ a: 1 }, "b"],
+    more: { deep: {} },
+  };
 
   it("is a list of them, in the person's language, without a format", () => {
     const open = { schema: { type: "object" } };
@@ -147,8 +166,13 @@ describe("what people see of an answer with fields", () => {
   });
 
   it("is the format where there is one, with its braces", () => {
-    const facts = formed({ schema: { type: "object" }, format: "{{{name}}}: {list}, {rows}, {ok} {none}" });
-    expect(replyOf(answered(startRun(), JSON.stringify(value), facts))).toBe("{Ann}: a, 2, a: 1, b, yes –");
+    const facts = formed({
+      schema: { type: "object" },
+      format: "{{{name}}}: {list}, {rows}, {ok} {none}",
+    });
+    expect(replyOf(answered(startRun(), JSON.stringify(value), facts))).toBe(
+      "{Ann}: a, 2, a: 1, b, yes –",
+    );
   });
 
   it("is a list of what came, with a notice, where the answer does not fit to the end", () => {
@@ -159,7 +183,9 @@ describe("what people see of an answer with fields", () => {
 
   it("is no JSON at the limit of steps, nor when it is stopped", () => {
     const bounded = formed({}, 1);
-    const run = startRun().apply((turn) => afterStep(turn, step('{"n":1}', { calls: [call("c1", "none")] }), bounded));
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step('{"n":1}', { calls: [call("c1", "none")] }), bounded),
+    );
     expect(replyOf(run)).toBe(exhaustedText);
     const live = { text: '{"n":', thinking: "" };
     const stopped = startRun().apply((turn) => afterControl(turn, [cancel], { ...env, live }));

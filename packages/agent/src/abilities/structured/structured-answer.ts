@@ -1,4 +1,9 @@
-import { filledFormat, type OutputForm, type ParseResult, type ReplyLanguage } from "@larkline/protocol";
+import {
+  filledFormat,
+  type OutputForm,
+  type ParseResult,
+  type ReplyLanguage,
+} from "@larkline/protocol";
 import { noticeText, textHead, textsOf } from "../../texts/index.ts";
 import type { Ability, FinalFacts, FinalText, SchemaFacts } from "../../turn/ability.ts";
 import { joinedTexts } from "../../turn/messages.ts";
@@ -25,13 +30,19 @@ export const structured: Ability<Corrections> = {
   isOfAnswer: true,
   shownText: (text, { structured: form }) => shownText(text, form),
   onFinal: (text, facts) =>
-    facts.known.structured === undefined ? undefined : finalText(text, facts.known.structured, facts),
+    facts.known.structured === undefined
+      ? undefined
+      : finalText(text, facts.known.structured, facts),
 };
 
 /** How often the model may correct an answer that does not fit. */
 const maxCorrections = 2;
 
-function finalText(text: string, form: OutputForm, facts: FinalFacts<Corrections>): FinalText<Corrections> {
+function finalText(
+  text: string,
+  form: OutputForm,
+  facts: FinalFacts<Corrections>,
+): FinalText<Corrections> {
   const { state = 0, schemas, language, isCut, hasStepsLeft } = facts;
   if (isCut) return { shown: shownText(text, form) };
   const read = readAnswer(text, form, schemas);
@@ -87,10 +98,18 @@ function shownText(text: string, form: OutputForm | undefined): string {
 }
 
 /** What people see of an answer. `read`: as its form reads it. */
-function shownAnswer(text: string, read: ReadAnswer, form: OutputForm, language: ReplyLanguage): string {
+function shownAnswer(
+  text: string,
+  read: ReadAnswer,
+  form: OutputForm,
+  language: ReplyLanguage,
+): string {
   if (read.ok) return peopleText(read.value, form, language);
   const parsed = parsedJson(text);
-  const seen = parsed.ok && isObject(parsed.value) ? fieldLines(parsed.value, language, "") : shownText(text, form);
+  const seen =
+    parsed.ok && isObject(parsed.value)
+      ? fieldLines(parsed.value, language, "")
+      : shownText(text, form);
   return joinedTexts(seen, noticeText("outputInvalid", language));
 }
 
@@ -101,13 +120,19 @@ function peopleText(value: unknown, { format }: OutputForm, language: ReplyLangu
 }
 
 /** One line for each field; fields of fields are indented below. */
-function fieldLines(value: Readonly<Record<string, unknown>>, language: ReplyLanguage, indent: string): string {
+function fieldLines(
+  value: Readonly<Record<string, unknown>>,
+  language: ReplyLanguage,
+  indent: string,
+): string {
   const { colon } = textsOf(language);
   return Object.entries(value)
     .map(([name, each]) => {
       const nested = nestedLines(each, language, `${indent}  `);
       const label = `${indent}- **${name}**${colon}`;
-      return nested === undefined ? `${label}${inlineText(each, language)}` : `${label.trimEnd()}\n${nested}`;
+      return nested === undefined
+        ? `${label}${inlineText(each, language)}`
+        : `${label.trimEnd()}\n${nested}`;
     })
     .join("\n");
 }
@@ -115,9 +140,14 @@ function fieldLines(value: Readonly<Record<string, unknown>>, language: ReplyLan
 /** The lines below a field; undefined where its value stands on its own line. */
 function nestedLines(value: unknown, language: ReplyLanguage, indent: string): string | undefined {
   if (isObject(value) && Object.keys(value).length > 0) return fieldLines(value, language, indent);
-  if (!Array.isArray(value) || value.every((each) => typeof each !== "object" || each === null)) return undefined;
+  if (!Array.isArray(value) || value.every((each) => typeof each !== "object" || each === null)) {
+    return undefined;
+  }
   return value
-    .map((each: unknown) => nestedLines(each, language, indent) ?? `${indent}- ${inlineText(each, language)}`)
+    .map(
+      (each: unknown) =>
+        nestedLines(each, language, indent) ?? `${indent}- ${inlineText(each, language)}`,
+    )
     .join("\n");
 }
 
@@ -127,9 +157,13 @@ function inlineText(value: unknown, language: ReplyLanguage): string {
   if (typeof value === "string") return value;
   if (typeof value === "number") return String(value);
   if (typeof value === "boolean") return value ? answers.yes : answers.no;
-  if (Array.isArray(value)) return value.map((each) => inlineText(each, language)).join(comma) || answers.nothing;
+  if (Array.isArray(value)) {
+    return value.map((each) => inlineText(each, language)).join(comma) || answers.nothing;
+  }
   if (!isObject(value)) return answers.nothing;
-  const fields = Object.entries(value).map(([name, each]) => `${name}${colon}${inlineText(each, language)}`);
+  const fields = Object.entries(value).map(
+    ([name, each]) => `${name}${colon}${inlineText(each, language)}`,
+  );
   return fields.join(semicolon) || answers.nothing;
 }
 

@@ -11,12 +11,27 @@ import {
   textOf,
 } from "@larkline/protocol";
 import { noticeText, textHead } from "../../texts/index.ts";
-import { allTokens, authorOf, contributionAt, quotedText, type Contribution, isOfTeam } from "../../turn/context.ts";
+import {
+  allTokens,
+  authorOf,
+  contributionAt,
+  quotedText,
+  type Contribution,
+  isOfTeam,
+} from "../../turn/context.ts";
 import { withState, type Ability, type TurnEnvironment } from "../../turn/ability.ts";
 import type { DoneEnding, Records, Transition, TurnModel } from "../../turn/facts.ts";
 import { isCorrection, languageOfMessage, joinedTexts } from "../../turn/messages.ts";
 import { stepStart, warningEvent } from "../../turn/step.ts";
-import { after, answering, assistantText, endDone, endError, errorOf, withNeeds } from "../../turn/transition.ts";
+import {
+  after,
+  answering,
+  assistantText,
+  endDone,
+  endError,
+  errorOf,
+  withNeeds,
+} from "../../turn/transition.ts";
 
 /*
  * A team answers one message in turns. A contribution is what a member does until it ends: its steps, its tools, one
@@ -75,7 +90,8 @@ export const teams: Ability<TeamState> = {
   toolNames: [],
   firstMove: (turn, { known, texts }) =>
     known.team === undefined ? undefined : continueTeam(turn, { team: known.team, texts }),
-  beforeStep: (turn) => (teamOfTurn(turn)?.choosing === true ? { next: { do: "choose" } } : undefined),
+  beforeStep: (turn) =>
+    teamOfTurn(turn)?.choosing === true ? { next: { do: "choose" } } : undefined,
   onEnd: contributionEnds,
   seen: contributionsSeen,
 };
@@ -130,7 +146,12 @@ export function continueTeam(turn: TurnState, facts: DecidingFacts): Transition 
   const language = languageOfMessage(turn.message, facts.texts);
   const reply = noticeText("agentRefused", language, { agent: facts.team.name });
   const error = errorOf("permission_denied", "No member of this team answers this person here.");
-  return endError(turn, { history: answering(turn, [assistantText(reply)]), events: [], reply, error });
+  return endError(turn, {
+    history: answering(turn, [assistantText(reply)]),
+    events: [],
+    reply,
+    error,
+  });
 }
 
 type Next = { do: "speak"; member: TeamMember } | { do: "choose" } | { do: "end" };
@@ -147,8 +168,12 @@ function nextIn(turn: TurnState, team: TeamFacts): Next {
 /** The members that may speak next, the next in order first. */
 function candidates(turn: TurnState, { members, select, repeat }: TeamFacts): TeamMember[] {
   const last = members.findIndex(({ name }) => name === agentOfTurn(turn));
-  const inOrder = [...members.slice(last + 1), ...members.slice(0, last + 1)].filter(({ isAllowed }) => isAllowed);
-  return select === "model" && repeat ? inOrder : inOrder.filter(({ name }) => name !== members[last]?.name);
+  const inOrder = [...members.slice(last + 1), ...members.slice(0, last + 1)].filter(
+    ({ isAllowed }) => isAllowed,
+  );
+  return select === "model" && repeat
+    ? inOrder
+    : inOrder.filter(({ name }) => name !== members[last]?.name);
 }
 
 /** A member answers from now on; `callId`: by a hand-over. */
@@ -158,7 +183,13 @@ function speaks(
   { name: to, model, callId = "" }: Pick<TeamMember, "name" | "model"> & { callId?: string },
 ): Transition {
   const { repeated: _repeated, ...rest } = turn;
-  const changed = { type: "agent_changed", from: agentOfTurn(turn), to, reason: "selected", callId } as const;
+  const changed = {
+    type: "agent_changed",
+    from: agentOfTurn(turn),
+    to,
+    reason: "selected",
+    callId,
+  } as const;
   return {
     turn: withNeeds(withTeam({ ...rest, agent: to }, { ...state, fromStep: turn.steps })),
     history: [],
@@ -171,11 +202,16 @@ function speaks(
 // The end of a contribution.
 
 /** A member ends its contribution in a turn of a team: the next one speaks, or the team ends as its settings say. */
-function contributionEnds(turn: TurnState, ending: DoneEnding, env: TurnEnvironment): Transition | undefined {
+function contributionEnds(
+  turn: TurnState,
+  ending: DoneEnding,
+  env: TurnEnvironment,
+): Transition | undefined {
   const facts = teamFactsIn(env);
   if (facts === undefined || teamOfTurn(turn) === undefined) return undefined;
   const why = endOf(turn, ending.final, facts.team);
-  const isOver = why === undefined && (facts.team.select === "handoff" || nextIn(turn, facts.team).do === "end");
+  const isOver =
+    why === undefined && (facts.team.select === "handoff" || nextIn(turn, facts.team).do === "end");
   if (why !== undefined || isOver) return endTeam(turn, { ...ending, ...why }, facts);
   const folded = withContribution(turn, ending.reply);
   return after({ history: ending.history, events: ending.events }, continueTeam(folded, facts));
@@ -187,14 +223,21 @@ export function teamFactsIn({ known, texts, history }: TurnEnvironment): Decidin
 }
 
 /** Why a team ends with this contribution; undefined where it does not. */
-function endOf(turn: TurnState, text: string, team: TeamFacts): { reason: string; mention?: string } | undefined {
+function endOf(
+  turn: TurnState,
+  text: string,
+  team: TeamFacts,
+): { reason: string; mention?: string } | undefined {
   const { messages, mention, from, tokens } = team.end;
   const speaker = agentOfTurn(turn);
   const isHeard = from === undefined || from.includes(speaker);
   const others = team.members.flatMap(({ name }) => (name === speaker ? [] : [name]));
-  if (mention !== undefined && isHeard && says(text, mention, others)) return { reason: "", mention };
+  if (mention !== undefined && isHeard && says(text, mention, others)) {
+    return { reason: "", mention };
+  }
   const { said = 0, fromTokens = 0 } = teamOfTurn(turn) ?? {};
-  const isLimit = said + 1 >= messages || (tokens !== undefined && tokensOf(turn) - fromTokens >= tokens);
+  const isLimit =
+    said + 1 >= messages || (tokens !== undefined && tokensOf(turn) - fromTokens >= tokens);
   return isLimit ? { reason: "team_limit" } : undefined;
 }
 
@@ -214,7 +257,9 @@ export function says(text: string, words: string, others: readonly string[]): bo
   let isCode = false;
   return text.split(/\r\n|[\n\v\f\r\u0085\u2028\u2029]/u).some((line) => {
     if (codeFence.test(line)) isCode = !isCode;
-    else if (!isCode && !/^\s*[>＞]/.test(line) && !names.some((name) => name.test(line))) return pattern.test(line);
+    else if (!isCode && !/^\s*[>＞]/.test(line) && !names.some((name) => name.test(line))) {
+      return pattern.test(line);
+    }
     return false;
   });
 }
@@ -223,7 +268,11 @@ function escaped(text: string): string {
   return text.replaceAll(/[.*+?^${}()|[\]\\/]/g, String.raw`\$&`);
 }
 
-function endTeam(turn: TurnState, ending: DoneEnding, { team, texts, history }: DecidingFacts): Transition {
+function endTeam(
+  turn: TurnState,
+  ending: DoneEnding,
+  { team, texts, history }: DecidingFacts,
+): Transition {
   const language = languageOfMessage(turn.message, texts);
   const notice = ending.reason === "team_limit" ? noticeText("teamLimit", language) : "";
   if (team.reply === "last") {
@@ -235,7 +284,8 @@ function endTeam(turn: TurnState, ending: DoneEnding, { team, texts, history }: 
   const all = [...contributionsOf(turn, history), { agent: agentOfTurn(turn), text: last }];
   const whole = all.map(({ agent, text }) => `**${agent}**\n\n${text}`).join("\n\n");
   // The answer has what the sections had.
-  const seen = shown === undefined ? rest : { ...rest, shown: { ...shown, text: "", contributions: [] } };
+  const seen =
+    shown === undefined ? rest : { ...rest, shown: { ...shown, text: "", contributions: [] } };
   return endDone(seen, { ...ending, reply: joinedTexts(whole, notice) });
 }
 
@@ -261,11 +311,14 @@ function answerOf(
   }
   const contributions = shown?.contributions?.slice(0, -1) ?? [];
   return {
-    turn: withTeam(shown === undefined ? turn : { ...turn, shown: { ...shown, text: "", contributions } }, {
-      ...state,
-      said: state.said - 1,
-      answeredBy: before.agent,
-    }),
+    turn: withTeam(
+      shown === undefined ? turn : { ...turn, shown: { ...shown, text: "", contributions } },
+      {
+        ...state,
+        said: state.said - 1,
+        answeredBy: before.agent,
+      },
+    ),
     reply: before.text,
   };
 }
@@ -292,7 +345,10 @@ function withContribution(turn: TurnState, reply: string): TurnState {
     text: text.length > maxShownChars ? `${textHead(text, maxShownChars)}…` : text,
   };
   const contributions = [...(shown.contributions ?? []), section].slice(-maxShown);
-  return withTeam({ ...turn, shown: { ...shown, text: "", contributions } }, { ...state, said: state.said + 1 });
+  return withTeam(
+    { ...turn, shown: { ...shown, text: "", contributions } },
+    { ...state, said: state.said + 1 },
+  );
 }
 
 // Hand-overs: from an agent to a team, from a member to another one, and from one agent alone to another one.
@@ -312,7 +368,9 @@ export function passedOn(
 ): Transition | undefined {
   const folded = withContribution(turn, "");
   const state = teamOfTurn(folded);
-  return state === undefined ? undefined : speaks(folded, state, { name: to, model, callId: call.id });
+  return state === undefined
+    ? undefined
+    : speaks(folded, state, { name: to, model, callId: call.id });
 }
 
 /** The team ends with a contribution whose hand-over was refused for that. */
@@ -326,7 +384,13 @@ export function endsInstead(turn: TurnState, records: Records, env: TurnEnvironm
     ? (shown?.text ?? "").slice(0, -final.length).trimEnd()
     : (shown?.text ?? "");
   const before = shown === undefined ? rest : { ...rest, shown: { ...shown, text } };
-  const ending = { history: [assistantText(said)], events: [], reply: final, reason: "team_limit", final };
+  const ending = {
+    history: [assistantText(said)],
+    events: [],
+    reply: final,
+    reason: "team_limit",
+    final,
+  };
   return after(records, contributionEnds(before, ending, env) ?? endDone(before, ending));
 }
 
@@ -380,9 +444,13 @@ const conversationTag = /<(?=[\s/]*conversation\b)/gi;
 /** The latest contributions, after the latest words of a person where those are older. */
 function entriesOf(history: readonly Message[]): string[] {
   const entries = history.flatMap((message, at): { isPerson: boolean; text: string }[] => {
-    if (message.role === "user") return isCorrection(message) ? [] : [{ isPerson: true, text: personText(message) }];
+    if (message.role === "user") {
+      return isCorrection(message) ? [] : [{ isPerson: true, text: personText(message) }];
+    }
     const said = isOfTeam(message) ? contributionAt(history, at) : plainAnswer(message);
-    return said === undefined ? [] : [{ isPerson: false, text: quotedText({ ...said, text: head(said.text) }) }];
+    return said === undefined
+      ? []
+      : [{ isPerson: false, text: quotedText({ ...said, text: head(said.text) }) }];
   });
   const latest = entries.slice(-maxContributions);
   const asked = entries.findLast(({ isPerson }) => isPerson);
@@ -417,13 +485,19 @@ export interface Choice {
 }
 
 /** Reads the answer of the model. `tries`: how often it was asked, this time included. */
-export function readChoice(turn: TurnState, said: string, { team, tries }: { team: TeamFacts; tries: number }): Choice {
+export function readChoice(
+  turn: TurnState,
+  said: string,
+  { team, tries }: { team: TeamFacts; tries: number },
+): Choice {
   const isNamed = ({ name }: TeamMember): boolean =>
     new RegExp(String.raw`(?<![\w-])${escaped(name)}(?![\w-])`, "iu").test(said);
   const possible = candidates(turn, team);
   const named = possible.filter(isNamed);
   const [first, second] = named;
-  if (first !== undefined && second === undefined) return { said, speaker: first.name, problem: "", isFinal: true };
+  if (first !== undefined && second === undefined) {
+    return { said, speaker: first.name, problem: "", isFinal: true };
+  }
   const names = possible.map(({ name }) => name).join(", ");
   const other = team.members.find((member) => !possible.includes(member) && isNamed(member));
   const problem =
@@ -446,7 +520,9 @@ export function speakerChosen(
   const member = chosen ?? possible[0];
   if (member === undefined) return continueTeam(turn, facts);
   const said = speaks(turn, teamOfTurn(turn) ?? begun(turn, facts.team), member);
-  return chosen === undefined ? after({ history: [], events: [notChosen(member.name, why)] }, said) : said;
+  return chosen === undefined
+    ? after({ history: [], events: [notChosen(member.name, why)] }, said)
+    : said;
 }
 
 function notChosen(next: string, why: string): EventOf<"warning"> {

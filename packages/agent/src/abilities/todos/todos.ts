@@ -15,7 +15,10 @@ const Todo = Type.Object({
 });
 type Todo = Static<typeof Todo>;
 
-const Input = Type.Object({ todos: Type.Array(Todo, { maxItems: limits.items }) }, { additionalProperties: false });
+const Input = Type.Object(
+  { todos: Type.Array(Todo, { maxItems: limits.items }) },
+  { additionalProperties: false },
+);
 const parse = parserOf(Input);
 
 const tool: ToolAnnouncement = {
