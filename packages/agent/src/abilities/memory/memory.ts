@@ -352,6 +352,7 @@ function beforeCall(
   const about = given["about"] === "chat" ? "chat" : "me";
   // One that is not kept here is refused when it runs.
   if (!kindsIn(facts.place).includes(about) || !mayComeFromOthers(about, facts)) return undefined;
+  if (about === "me" && isOwnWish(facts.turn.message, given["text"])) return undefined;
   const { place, turn, nowMs, texts } = facts;
   const permission: Question = {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
@@ -370,6 +371,34 @@ function mayComeFromOthers(about: "me" | "chat", { turn, history, known }: Start
   const isToldByOthers = (known.memory?.notes ?? []).some(({ by }) => by !== sender.id);
   if (isGroup && about === "me" && isToldByOthers) return true;
   return othersHaveSpoken(history, { about, sender: sender.id, isGroup, agent: agentOfTurn(turn) });
+}
+
+/** Words that a note about the person has without being said: "The user likes tea". */
+const subjects = new Set(
+  "the this user person is are a an he she they his her their 用户 他 她 该 此人 的 是".split(" "),
+);
+
+const words = new Intl.Segmenter("zh", { granularity: "word" });
+
+function wordsOf(text: string): string[] {
+  const parts = [...words.segment(text.normalize("NFKC").toLowerCase())];
+  return parts.flatMap(({ segment, isWordLike }) => (isWordLike === true ? [segment] : []));
+}
+
+/**
+ * Whether a person who talks to the bot alone has written all words of the note in this very message: then text of
+ * others has no part in it, whatever the conversation holds.
+ */
+function isOwnWish(message: InboundMessage, note: unknown): boolean {
+  const { chatType, task, schedule, foreign, references } = message;
+  if (chatType !== "p2p" || typeof note !== "string") return false;
+  if (task !== undefined || schedule !== undefined || foreign === true) return false;
+  if (references !== undefined) return false;
+  const said = new Set(
+    message.parts.flatMap((part) => (part.type === "text" ? wordsOf(part.text) : [])),
+  );
+  const meant = wordsOf(note).filter((word) => !subjects.has(word));
+  return meant.length > 0 && meant.every((word) => said.has(word));
 }
 
 /** Of a note, so that it fits with the words around it in the 300 characters of a summary. */
