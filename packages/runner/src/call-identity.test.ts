@@ -1,8 +1,15 @@
-import { openIdentity, tokenDigestOf, type ToolIdentity } from "@larkline/protocol";
+import { randomUUID } from "node:crypto";
+import {
+  argumentsHashOf,
+  openIdentity,
+  tokenDigestOf,
+  type ToolIdentity,
+  type ToolJob,
+} from "@larkline/protocol";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import type { CallIdentities, IdentityOfCall } from "@larkline/store/runners";
 import { defineTool, GrantRefusedError, type Tool } from "@larkline/tool-kit";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { startRunner, type ToolRunner } from "./runner.ts";
 import { createTestBed, keyOf, until } from "./test-bed.fixture.ts";
 import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
@@ -114,13 +121,22 @@ it("a call gets the token of the person of whom the ledger says it, in a process
   ).not.toContain(secret);
 });
 
+/** The answer with an identity that Redis has. */
+async function identityStored() {
+  for (const key of await bed.redis.keys(`*${bed.namespace}*:begun:r:*`)) {
+    const [word, sealed] = ((await bed.redis.get(key)) ?? "").split(" ");
+    const ask = key.slice(key.lastIndexOf(":") + 1);
+    if (word === "run" && sealed !== undefined) return { key, ask, sealed };
+  }
+  return undefined;
+}
+
 it("an answer opens for its runner, its call and its question alone", async () => {
-  await startWith(toolAs("whoami", (identity) => identity?.openId));
+  const go = Promise.withResolvers<void>();
+  await startWith(toolAs("whoami", async () => await go.promise));
   const job = await bed.send("r", { name: "whoami", effect: "pure", facts });
-  await bed.outcomeOf(job);
-  const [key = ""] = await bed.redis.keys(`*${bed.namespace}*:begun:r:*`);
-  const ask = key.slice(key.lastIndexOf(":") + 1);
-  const sealed = ((await bed.redis.get(key)) ?? "").slice("run ".length);
+  const { ask, sealed } = await until("the call may begin", identityStored);
+  go.resolve();
   const place = { session: job.session, callId: job.callId, ask };
   expect(openIdentity(keyOf("r"), place, sealed)).toEqual(ann);
   expect(openIdentity(keyOf("other"), place, sealed)).toBeUndefined();
@@ -203,3 +219,58 @@ it("a call gets no token by its runner's word alone", async () => {
   });
   expect(asked).toEqual([]);
 });
+
+describe("the answer with a token", () => {
+  const [one, another] = [randomUUID(), randomUUID()];
+  const replyOf: Parameters<typeof bed.store.reset>[1]["replyOf"] = async (id, { session, app }) =>
+    await Promise.resolve({
+      ...{ v: 1, id, uuid: id, session, text: "ended", createdAtMs: 0, attempts: 0 },
+      target: { app, chatId: "oc_1", messageId: "om_1", inThread: false },
+      uncertainSinceMs: 0,
+    });
+  const begin = async (job: ToolJob, ask: string) => {
+    const by = { runner: "r", ask, identity: `sealed-for-${ask}` };
+    expect(await bed.store.begin(job.session, job.callId, "pure", by)).toBe("run");
+  };
+
+  it.each([
+    [
+      "its outcome",
+      async ({ session, callId }: ToolJob) =>
+        void (await bed.store.deliver(session, callId, { ok: true, result: 1 })),
+    ],
+    [
+      "the end of its turn",
+      async ({ session }: ToolJob) =>
+        void (await bed.store.reset(session, { by: "console", replyOf })),
+    ],
+    ["a return of the call", async (job: ToolJob) => await giveBack(job, one)],
+    ["another question about it", async (job: ToolJob) => await begin(job, another)],
+  ])("is gone with %s", async (_end, end) => {
+    const job = await bed.openCall({ name: "t", effect: "pure", runner: "r", facts });
+    await begin(job, one);
+    expect(await identityStored()).toMatchObject({ ask: one, sealed: `sealed-for-${one}` });
+    await end(job);
+    expect((await identityStored())?.ask).not.toBe(one);
+  });
+
+  it("ends with the deadline of its call, whatever becomes of the workers", async () => {
+    const deadlineMs = Date.now() + 30_000;
+    const job = await bed.openCall({ name: "t", effect: "pure", runner: "r", facts, deadlineMs });
+    await begin(job, one);
+    const { key = "" } = (await identityStored()) ?? {};
+    expect(await bed.redis.pexpiretime(key)).toBeLessThanOrEqual(deadlineMs + 1_000);
+  });
+});
+
+/** As its runner does that was stopped before the call began. */
+async function giveBack(
+  { session, turnId, callId, attempt, ...job }: ToolJob,
+  ask: string,
+): Promise<void> {
+  const about = { runner: "r", session, turnId, callId, attempt, tool: job.name };
+  const argumentsHash = argumentsHashOf(job.arguments);
+  await bed.handoffOf("r").add({ v: 1, ...about, argumentsHash, kind: "returned", ask });
+  await bed.handoffs.expect("r");
+  await bed.handoffs.sweep();
+}

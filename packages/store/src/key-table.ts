@@ -214,8 +214,8 @@ export const keyTable = {
       type: "string",
       content:
         "the answer to one question of a runner; behind a blank as whom the call acts, sealed for that runner",
-      retention: "10 minutes",
-      rights: { worker: "get set", runner: "get" },
+      retention: "10 minutes; with an identity no longer than its call",
+      rights: { worker: "get set unlink", runner: "get" },
     },
   },
   /** One session. Scripts take these together with the indexes of its cell. */
@@ -274,7 +274,8 @@ export const keyTable = {
     calls: {
       key: "{<ns>:<c>}:calls:<s>",
       type: "hash",
-      content: "attempt of a call to `open` or `started`, each with its audit facts, or `done`",
+      content:
+        "attempt of a call to `open` or `started`, each with its audit facts, or `done`; `answer <attempt>` to the key of the answer with its identity",
       rights: {
         worker: "del hget hgetall hkeys hset hsetnx hvals unlink",
         console: "hgetall",

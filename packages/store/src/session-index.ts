@@ -100,7 +100,11 @@ export class SessionIndex {
       ...(problem === undefined ? {} : { problem }),
     }));
     return {
-      calls: new Map(Object.entries(calls).map(([id, stored]) => [id, markOf(stored)])),
+      calls: new Map(
+        Object.entries(calls).flatMap(([id, stored]) =>
+          id.startsWith("answer ") ? [] : [[id, markOf(stored)] as const],
+        ),
+      ),
       unsent,
       ...(dueAtMs === null || unsent.length === 0 ? {} : { retryAtMs: Number(dueAtMs) }),
     };

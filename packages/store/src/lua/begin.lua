@@ -1,11 +1,13 @@
 -- Marks a call as started. The answer to a question is kept for as long as its runner may ask again, and published; a
 -- question that was answered gets the same answer, or `closed` once its call was given back. A question that has waited
--- for too long gets none: a runner that lives has asked again meanwhile, and of a dead one nothing is to start.
+-- for too long gets none: a runner that lives has asked again meanwhile, and of a dead one nothing is to start. An answer
+-- with an identity is gone when its call has ended, or is asked about anew, and at the latest with the call's deadline.
 -- -> run | closed | started_before | taken | foreign
 --
 -- KEYS
 --   calls
 --   audit
+--   deadlines
 --   handoff
 --   answer    string: the answer to this question
 -- ARGV
@@ -30,8 +32,13 @@
 -- `known`: as it is kept, a word, and behind a blank the identity.
 local function reply(known)
   if ask == '' then return known end
-  redis.call('SET', answer, known, 'PX', answerMs)
   local word, sealed = string.match(known, '^(%S+) ?(.*)$')
+  local keptMs = tonumber(answerMs)
+  if sealed ~= '' then
+    local deadlineMs = redis.call('ZSCORE', deadlines, sid .. '|' .. callId)
+    if deadlineMs then keptMs = math.max(1, math.min(keptMs, math.ceil(tonumber(deadlineMs) - now()))) end
+  end
+  redis.call('SET', answer, known, 'PX', keptMs)
   local more = sealed == '' and '' or ',"identity":"' .. sealed .. '"'
   redis.call('PUBLISH', begun, '{"ask":"' .. ask .. '","answer":"' .. word .. '"' .. more .. '}')
   return word
@@ -52,4 +59,7 @@ if not call then return reply('closed') end
 if call == 'started' and effect == 'once' then return reply('started_before') end
 if call == 'open' then redis.call('HSET', calls, callId, 'started ' .. facts) end
 record('call_started', sid, callId, facts, {runner = runner})
-return reply(identity == '' and 'run' or 'run ' .. identity)
+if identity == '' then return reply('run') end
+removeAnswer(callId, facts)
+redis.call('HSET', calls, 'answer ' .. callId, answer)
+return reply('run ' .. identity)

@@ -31,6 +31,7 @@ local v = redis.call('HMGET', session, 'state', 'generation')
 local st = v[1] or 'idle'
 if not call then return respond {wakeGen = st == 'queued' and v[2] or 0, unread = 0} end
 redis.call('HSET', calls, callId, 'done')
+removeAnswer(callId, facts)
 local unread = redis.call('RPUSH', control, entry)
 record('call_ended', sid, callId, facts, {result = result, runner = runner})
 if st == 'suspended' or st == 'idle' then return respond {accepted = true, wakeGen = wake(v[2]), unread = 0} end

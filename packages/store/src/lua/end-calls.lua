@@ -5,13 +5,16 @@
 
 -- include audit
 -- include children
+-- include open-call
 
 local function endCalls()
   local entries = redis.call('HGETALL', calls)
   for i = 1, #entries, 2 do
-    if entries[i + 1] ~= 'done' then
+    local isCall = string.sub(entries[i], 1, 7) ~= 'answer '
+    if isCall and entries[i + 1] ~= 'done' then
       redis.call('ZREM', deadlines, sid .. '|' .. entries[i])
       local was, facts = string.match(entries[i + 1], '^(%a+) ?(.*)$')
+      removeAnswer(entries[i], facts)
       local child = string.match(facts, '"child":"([^"]+)"')
       if child then dropChild(child) end
       record('call_ended', sid, entries[i], facts, {result = was == 'started' and 'unknown' or 'cancelled'})

@@ -20,5 +20,6 @@ if call ~= 'started' or not given or string.sub(given, 1, 3) ~= 'run' then
   return 0
 end
 redis.call('SET', answer, 'closed', 'PX', answerMs)
+redis.call('HDEL', calls, 'answer ' .. callId)
 redis.call('HSET', calls, callId, 'open ' .. facts)
 return 1

@@ -1,4 +1,5 @@
--- While a call is open its entry in the ledger is its state and, after a blank, what the audit log says of it.
+-- While a call is open its entry in the ledger is its state and, after a blank, what the audit log says of it. Beside it
+-- `answer <call>` names the key of the answer that let it begin with an identity: that ends with its call.
 --
 -- KEYS calls
 
@@ -7,4 +8,13 @@ local function openCall(callId)
   local entry = redis.call('HGET', calls, callId)
   if not entry or entry == 'done' then return nil end
   return string.match(entry, '^(%a+) ?(.*)$')
+end
+
+-- `facts`: of the call; one without an identity has no such answer.
+local function removeAnswer(callId, facts)
+  if not string.find(facts, '"as":', 1, true) then return end
+  local answer = redis.call('HGET', calls, 'answer ' .. callId)
+  if not answer then return end
+  redis.call('UNLINK', answer)
+  redis.call('HDEL', calls, 'answer ' .. callId)
 end
