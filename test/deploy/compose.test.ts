@@ -157,6 +157,7 @@ describe("infra/compose/compose.yaml", () => {
   it("runs two workers and two runners, and Redis so that it loses and forgets nothing on its own", () => {
     expect(composed["agent-worker"]?.deploy?.replicas).toBe(2);
     expect(composed["tool-runner"]?.deploy?.replicas).toBe(2);
+    expect(composed["feishu-runner"]?.deploy?.replicas).toBe(2);
     const command = composed["redis"]?.command?.join(" ") ?? "";
     for (const setting of [
       "--appendonly yes",
@@ -222,6 +223,7 @@ describe("npm run compose-files", () => {
       ].toSorted(),
     );
     expect(names("tool-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
+    expect(names("feishu-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("python-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("console")).toEqual([
       "API_TOKEN",
@@ -232,10 +234,11 @@ describe("npm run compose-files", () => {
     ]);
     const signingKey = of("agent-worker")["CALL_SIGNING_KEY"] ?? "";
     expect(of("tool-runner")["RUNNER_KEY"]).toBe(runnerKeyOf(signingKey, "default"));
+    expect(of("feishu-runner")["RUNNER_KEY"]).toBe(runnerKeyOf(signingKey, "feishu"));
     const passwords = services.flatMap(
       (service) => of(service)["REDIS_URL"]?.match(/:([0-9a-f]{64})@redis:6379$/)?.[1] ?? [],
     );
-    expect(new Set(passwords).size).toBe(5);
+    expect(new Set(passwords).size).toBe(6);
     for (const password of passwords) expect(files.get("redis/users.acl")).not.toContain(password);
   });
 
@@ -275,6 +278,7 @@ describe("npm run compose-files", () => {
       ingress: 3,
       "agent-worker": 1,
       "tool-runner": 0,
+      "feishu-runner": 0,
       "python-runner": 0,
       console: 0,
     });

@@ -25,8 +25,8 @@ describe.each([
 });
 
 describe("infra/docker/Dockerfile", () => {
-  it("ends as an ordinary user in both of its images", () => {
-    for (const name of ["app", "sandbox"]) {
+  it("ends as an ordinary user in each of its images", () => {
+    for (const name of ["app", "sandbox", "feishu"]) {
       expect(
         stage(name)
           .trim()

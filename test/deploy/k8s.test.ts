@@ -49,9 +49,9 @@ function portsOf({ container }: Workload): Record<string, number> {
 }
 
 function appOf({ container }: Workload): string {
-  return (
-    /^registry\.example\.com\/larkline\/([a-z-]+):1\.2\.3$/.exec(container.image ?? "")?.[1] ?? ""
-  );
+  const [, image = ""] =
+    /^registry\.example\.com\/larkline\/([a-z-]+):1\.2\.3$/.exec(container.image ?? "") ?? [];
+  return image === "feishu-runner" ? "tool-runner" : image;
 }
 
 /** Where the deadline of its end is said. */
@@ -259,6 +259,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     const expected: Record<string, string> = {
       "tool-runner": "runner-default",
       "code-runner": "runner-code",
+      "feishu-runner": "runner-feishu",
     };
     for (const workload of ours) {
       const { REDIS_URL: url } = environmentOf(workload, manifests);
@@ -330,14 +331,21 @@ describe("the networks of infra/k8s", () => {
       .filter((from) => from !== to && reaches(policies, { from, to, port }))
       .map((from) => from.name);
   }
-  const usersOfRedis = ["agent-worker", "code-runner", "console", "ingress", "tool-runner"];
+  const usersOfRedis = [
+    "agent-worker",
+    "code-runner",
+    "console",
+    "feishu-runner",
+    "ingress",
+    "tool-runner",
+  ];
 
   it("let apps reach Redis, and no other pods", () => {
     expect(whoReaches("redis", 6379).toSorted()).toEqual(usersOfRedis);
   });
 
   it("let only Prometheus reach a worker, a runner or the console; its controller and the canary reach ingress, too", () => {
-    for (const name of ["agent-worker", "tool-runner", "code-runner", "console"]) {
+    for (const name of usersOfRedis.filter((each) => each !== "ingress")) {
       expect(whoReaches(name, 8000), name).toEqual(["prometheus"]);
     }
     expect(whoReaches("ingress", 8000).toSorted()).toEqual(["console", "controller", "prometheus"]);
@@ -349,11 +357,13 @@ describe("the networks of infra/k8s", () => {
       whoReaches(address, port).filter((name) => !free.includes(name));
     expect(reach("203.0.113.7", 443).toSorted()).toEqual([
       "agent-worker",
+      "feishu-runner",
       "ingress",
       "tool-runner",
     ]);
     expect(reach("2001:db8::7", 443).toSorted()).toEqual([
       "agent-worker",
+      "feishu-runner",
       "ingress",
       "tool-runner",
     ]);
@@ -386,7 +396,12 @@ describe("autoscaling", () => {
   it("scales every kind of worker and runner, whose number no file says then", () => {
     const deployments = only(full, "Deployment");
     const scaled = only(full, "ScaledObject").map(({ spec }) => spec.scaleTargetRef.name);
-    expect(scaled.toSorted()).toEqual(["agent-worker", "code-runner", "tool-runner"]);
+    expect(scaled.toSorted()).toEqual([
+      "agent-worker",
+      "code-runner",
+      "feishu-runner",
+      "tool-runner",
+    ]);
     for (const { metadata, spec } of deployments) {
       expect(spec?.replicas === undefined).toBe(scaled.includes(metadata?.name ?? ""));
     }
@@ -409,6 +424,7 @@ describe("autoscaling", () => {
     const concurrency: Record<string, number> = {
       "agent-worker": 50,
       "tool-runner": 32,
+      "feishu-runner": 32,
       "code-runner": 8,
     };
     for (const { metadata, spec } of only(full, "ScaledObject")) {

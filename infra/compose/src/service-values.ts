@@ -39,6 +39,7 @@ const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, stri
     GRANT_KEY: known.secrets.grantKey,
   }),
   "tool-runner": (known) => runnerSecrets(runnerNames["tool-runner"], known),
+  "feishu-runner": (known) => runnerSecrets(runnerNames["feishu-runner"], known),
   "python-runner": (known) => runnerSecrets(runnerNames["python-runner"], known),
   console: (known) => ({
     ...redisUrl("console", known),

@@ -3,6 +3,7 @@ export const services = [
   "ingress",
   "agent-worker",
   "tool-runner",
+  "feishu-runner",
   "python-runner",
   "console",
 ] as const;
@@ -64,6 +65,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     ...spans,
   ],
   "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS", ...spans],
+  "feishu-runner": [...ofRunners, ...spans],
   "python-runner": ofRunners,
   console: [
     ...everywhere,
@@ -86,4 +88,8 @@ export const secretsOfBots: readonly string[] = [
 export const ofAdmin: readonly string[] = [...everyUserOfRedis, "FEISHU_APP_ID", "ARCHIVE_URL"];
 
 /** Names of the runners of the composition, by service. */
-export const runnerNames = { "tool-runner": "default", "python-runner": "python" } as const;
+export const runnerNames = {
+  "tool-runner": "default",
+  "feishu-runner": "feishu",
+  "python-runner": "python",
+} as const;

@@ -75,10 +75,12 @@ function simulatedApp({ feishu }) {
   return { FEISHU_APP_ID: feishu.appId, FEISHU_APP_SECRET: feishu.appSecret };
 }
 
-const exampleTools = [
+/** In one process: each runner of its own would take another 100 MB. */
+const tools = [
   "@larkline/example-tools",
   "@larkline/example-tools/notes",
   "@larkline/example-tools/wait",
+  "@larkline/feishu-tools",
 ];
 
 /** Addresses of the parts that this start brings up itself, under the names that services read. */
@@ -89,10 +91,7 @@ function addressesOf({ plan, redisUrl, modelPort }) {
     INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
-    RUNNER_TOOLS: [
-      ...exampleTools,
-      ...(plan.feishu.kind === "simulator" ? ["@larkline/feishu-tools"] : []),
-    ].join(","),
+    RUNNER_TOOLS: tools.join(","),
     ...(plan.feishu.kind === "simulator" && {
       ...simulatedApp(plan),
       FEISHU_DOMAIN: local(portOf("playground")),

@@ -29,8 +29,8 @@ export interface Cluster {
 }
 
 /** Runners of infra/k8s. */
-const ownRunners = ["default", "code"] as const;
-const images = ["ingress", "agent-worker", "tool-runner", "console"];
+const ownRunners = ["default", "code", "feishu"] as const;
+const images = ["ingress", "agent-worker", "tool-runner", "feishu-runner", "console"];
 
 /** As Kustomize reads it: all behind the sign, up to the end of the line. */
 function line([name, value]: readonly [string, string]): string {
@@ -63,6 +63,7 @@ function envSecrets(known: Known, others: readonly string[]): Map<string, Record
     ["larkline-agent-worker", serviceValues("agent-worker", known)],
     ["larkline-runner-default", serviceValues("tool-runner", known)],
     ["larkline-runner-code", runnerValues("code", known)],
+    ["larkline-runner-feishu", serviceValues("feishu-runner", known)],
     ["larkline-console", serviceValues("console", known)],
     ...runners,
   ]);
