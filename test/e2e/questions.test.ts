@@ -19,7 +19,9 @@ const script: ModelScript = ({ messages }) => {
   const [, words] =
     /ask me (.+)/.exec(messages.findLast(({ role }) => role === "user")?.text ?? "") ?? [];
   if (words === undefined) return { text: "hello" };
-  const more = words.startsWith("which day") ? { format: "date" } : { choices: ["Blue", "Green"] };
+  const isOpen = /two|password/.test(words);
+  const choices = isOpen ? {} : { choices: ["Blue", "Green"] };
+  const more = words.startsWith("which day") ? { format: "date" } : choices;
   const input = { question: `${words}?`, ...more };
   return { text: "", calls: [{ name: "ask_person", arguments: JSON.stringify(input) }] };
 };

@@ -155,6 +155,9 @@ export async function answerByMessage(
   const found = replied ?? (quotes && only?.cards.length !== 0 ? undefined : only);
   if (found === undefined) return undefined;
   const { approval } = found;
+  const chosen = choiceIn(approval, text);
+  // Choices are choices: other words begin a turn of their own, unless they reply to the question's card.
+  if (chosen === undefined && replied === undefined && isChoice(approval)) return undefined;
   const { session } = approval; // of a helper its own
   const limit = new SharedDeadline(clock, decisionDeadlineMs);
   const say: GivenDecision = {
@@ -162,7 +165,7 @@ export async function answerByMessage(
     decision: { decision: "answer", by: sender },
   };
   if (!(await mayDecide(services, bot, { approval, say, limit }))) return "not_asked";
-  const fitted = answerToStore(approval.question, text);
+  const fitted = answerToStore(approval.question, chosen ?? text);
   if (!fitted.ok) return "unfit";
   if (fitted.value.length > maxAnswerLength) return "too_long";
   const name = (await bot.namesOf([sender.id])).get(sender.id);
@@ -174,6 +177,42 @@ export async function answerByMessage(
   if (taken.result === "unknown") return "duplicate";
   await wakeSession(services, bot, session, "wakeGen" in taken ? taken.wakeGen : undefined);
   return taken.result === "settled" ? "answer" : undefined;
+}
+
+function isChoice({ question }: Approval): boolean {
+  return (question?.choices ?? []).length > 0;
+}
+
+function bare(words: string): string {
+  return words
+    .normalize("NFKC")
+    .toLowerCase()
+    .replaceAll(/^[\p{P}\s]+|[\p{P}\s]+$/gu, "");
+}
+
+/** The choice that a text names: by its words, whatever their case and the marks around them, or by its number. */
+function choiceIn({ question }: Approval, text: string): string | undefined {
+  const choices = question?.choices ?? [];
+  const said = bare(text);
+  const named = choices.filter((choice) => said !== "" && bare(choice) === said);
+  if (named.length > 0) return named.length === 1 ? named[0] : undefined;
+  return /^\d$/.test(said) ? choices[Number(said) - 1] : undefined;
+}
+
+/** What a session waits for and only this person can give: the oldest such question or approval. Rejects when the store does. */
+export async function ownOpenApproval(
+  services: Services,
+  bot: Bot,
+  { session, sender }: InboundMessage,
+): Promise<Approval | undefined> {
+  const open = await withDeadline(
+    services.clock,
+    services.approvals.pending(session),
+    bot.storeDeadlineMs,
+  );
+  return open
+    .map(({ approval }) => approval)
+    .find(({ deciders, requester }) => deciders.requester && requester.id === sender.id);
 }
 
 /** The notice to a person whose message was not taken as an answer. */

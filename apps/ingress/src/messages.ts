@@ -11,11 +11,13 @@ import {
   EngineError,
   replyLanguages,
   withDeadline,
+  textIn,
+  type Approval,
   type InboundMessage,
   type MessageReferences,
   type ReplyLanguage,
 } from "@larkline/protocol";
-import { answerByMessage, answerRefusals } from "./approvals.ts";
+import { answerByMessage, answerRefusals, ownOpenApproval } from "./approvals.ts";
 import { sendNotice, type Bot } from "./bot.ts";
 import {
   obeyCommand,
@@ -633,19 +635,27 @@ function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
 
 async function tellPosition(services: Services, bot: Bot, spot: Spot): Promise<void> {
   const { queueNotice } = bot.settings.feishu;
-  if (queueNotice === "off") return;
-  if (queueNotice === "reaction") return await react(services, bot, spot, "queued");
   const { arrival, message, ahead, joins } = spot;
   const { language, place } = arrival;
+  const notice = { purpose: "queued", session: message.session, target: place.target } as const;
+  const open = await ownOpenApproval(services, bot, message);
+  // Without a word the person would wait for the bot, and the bot for the person. One notice for each open question.
+  if (open !== undefined) {
+    const text = waitsForYou(open, language);
+    return void (await sendNotice(services, bot, { ...notice, key: open.id, text }));
+  }
+  if (queueNotice === "off") return;
+  if (queueNotice === "reaction") return await react(services, bot, spot, "queued");
   // A message that joins the running turn does not wait for a turn of its own: no number says when.
   const text = joins ? joiningTexts[language] : noticeText("queued", language, { ahead });
-  await sendNotice(services, bot, {
-    purpose: "queued",
-    key: message.id,
-    session: message.session,
-    target: place.target,
-    text,
-  });
+  await sendNotice(services, bot, { ...notice, key: message.id, text });
+}
+
+/** What a message waits for where its own writer has to answer first. */
+function waitsForYou({ kind, tool, words, question }: Approval, language: ReplyLanguage): string {
+  const title = textIn(words?.title ?? tool, language);
+  const what = kind === "question" ? (question?.text ?? title) : title;
+  return noticeText("waitsForYou", language, { what });
 }
 
 /** Adds a reaction; takes it back when the turn has begun, or ended, before the platform took the reaction. */

@@ -216,18 +216,39 @@ describe("a message while a question is open", () => {
   it("of the person who was asked is the answer, also when it is delivered again; the one after it is a message", async () => {
     const { here, open } = await asked();
     const written = { chatId: here.group, mention: true };
-    const messageId = await here.say("the green one", written);
-    expect(await heard(here, open)).toMatchObject(answered("the green one", here.ann));
+    const messageId = await here.say(" green! ", written);
+    expect(await heard(here, open)).toMatchObject(answered("Green", here.ann));
     expect(await later(here, open)).toBe(0);
     expect(await here.ingress.store.seen(open.session, testApp.appId, messageId)).toBe(true);
     expect(await here.ingress.approvals.openQuestions(open.session)).toEqual([]);
     const { approvals } = here.ingress;
-    const again = { app: testApp.appId, messageId, by: { id: here.ann }, text: "the green one" };
+    const again = { app: testApp.appId, messageId, by: { id: here.ann }, text: "Green" };
     expect(await approvals.answer(open.session, open.approval.id, again)).toEqual({
       result: "unknown",
     });
     await here.say("and something else", written);
     expect(await later(here, open)).toBe(1);
+  });
+
+  it("with choices is the answer by its number, too", async () => {
+    const { here, open } = await asked();
+    await here.say("2", { chatId: here.group, mention: true });
+    expect(await heard(here, open)).toMatchObject(answered("Green", here.ann));
+  });
+
+  it("with choices is a message of its own where it names none, and its writer reads once what it waits for", async () => {
+    const { here, open } = await asked();
+    const said = here.said(here.group).length;
+    const written = { chatId: here.group, mention: true };
+    await here.say("how is the weather in Green Bay?", written);
+    expect((await here.untilSaid(here.group, said + 1)).text).toContain(
+      "I still wait for your answer to “Which room?”",
+    );
+    const noticeId = `queued-${open.approval.id}`;
+    expect(await here.ingress.store.seen(open.session, testApp.appId, noticeId)).toBe(true);
+    await here.say("and tomorrow?", written);
+    expect(await heard(here, open)).toEqual([]);
+    expect(await later(here, open)).toBe(2);
   });
 
   it("of another person, or an order, is none", async () => {
@@ -252,14 +273,14 @@ describe("a message while a question is open", () => {
     );
     expect(await heard(here, open)).toEqual([]);
     expect(await later(here, open)).toBe(0);
-    await here.say("blue", reply);
-    expect(await heard(here, open)).toMatchObject(answered("blue", here.ann));
+    await here.say("the dark one", reply);
+    expect(await heard(here, open)).toMatchObject(answered("the dark one", here.ann));
   });
 
   it("is the answer, too, when it replies to a card whose id is not stored yet", async () => {
     const { here, open } = await asked({}, {}, false);
     await here.say("blue", { chatId: here.group, mention: true, parentId: open.messageId });
-    expect(await heard(here, open)).toMatchObject(answered("blue", here.ann));
+    expect(await heard(here, open)).toMatchObject(answered("Blue", here.ann));
   });
 
   it("that replies to another message is none", async () => {
@@ -284,7 +305,7 @@ describe("a message while a question is open", () => {
   });
 
   it("that is too long for an answer is not taken, and its writer gets a notice", async () => {
-    const { here, open } = await asked();
+    const { here, open } = await asked({ question: { text: "Which room?", choices: [] } });
     const said = here.said(here.group).length;
     await here.say("x".repeat(4_001), { chatId: here.group, mention: true });
     expect((await here.untilSaid(here.group, said + 1)).text).toContain("too long");
@@ -306,9 +327,9 @@ describe("a message while a question is open", () => {
         mention: true,
         ...(how === "" ? {} : { parentId: open.messageId }),
       };
-      const messageId = await here.say("the green one", written);
+      const messageId = await here.say("Green", written);
       expect(here.ingress.wakes).toMatchObject([{ session: open.session }]);
-      expect(await heard(here, open)).toMatchObject(answered("the green one", here.ann));
+      expect(await heard(here, open)).toMatchObject(answered("Green", here.ann));
       expect(await later(here, root)).toBe(0);
       expect(await here.ingress.store.seen(root.session, testApp.appId, messageId)).toBe(true);
       await here.say("and something else", { chatId: here.group, mention: true });
