@@ -18,13 +18,10 @@ import {
   teamFactsIn,
   continueTeam,
   type CommandFacts,
-  type SchemaFacts,
   type StepResult,
   type Transition,
-  type TurnEnvironment,
   type UserMessage,
 } from "@larkline/agent";
-import type { SchemaChecks } from "@larkline/process/schemas";
 import {
   teamOfTurn,
   agentOfTurn,
@@ -38,35 +35,21 @@ import {
   type ModelFailure,
   type ModelRetry,
   type QueuedMessage,
-  type SchemaCheck,
   type ToolSpec,
   type TurnState,
   iterationsOf,
 } from "@larkline/protocol";
 import { noteKeptResponse, type SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel } from "./agent.ts";
-import {
-  type Speaker,
-  agentOtherThan,
-  agentsIn,
-  commandFactsOf,
-  helpersOf,
-  isPaused,
-  pausedEnd,
-  refusalOf,
-  teamOfRun,
-  transfersOf,
-} from "./agents.ts";
+import { type Speaker, agentOtherThan, commandFactsOf, pausedEnd, refusalOf } from "./agents.ts";
 import {
   checkEntries,
   DecidersUnknownError,
   dropApprovals,
-  TurnPolicy,
   waitsForPeople,
 } from "./call-policy.ts";
-import { limitsOfTask, withoutSteps } from "./helpers.ts";
+import { withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
-import { GrantedScopes } from "./consents.ts";
 import { FilesUnreadableError, ModelSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
@@ -75,6 +58,7 @@ import { zoneIfNeeded } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
 import { TurnBudget } from "./turn-budget.ts";
+import { TurnFacts } from "./turn-facts.ts";
 import { mayHold, type Hold } from "./turn-holds.ts";
 import { expiringSoon, unreadableIn, TurnStore, type TurnStart } from "./turn-output.ts";
 import { takeBackReaction, TurnReply } from "./turn-reply.ts";
@@ -91,20 +75,9 @@ export class TurnRun {
   readonly #stored: TurnStore;
   readonly #steps: ModelSteps;
   readonly #reply: TurnReply;
-  /** Made for the first call or person that the policy has to decide about. */
-  #policy: TurnPolicy | undefined;
-  /** The same for decisions. Not a getter of each environment: V8 would make dictionaries of these. */
-  readonly #callPolicy: TurnEnvironment["callPolicy"] = {
-    verdict: (call) => this.#policyNow().verdict(call),
-    unknownOutcome: (call) => this.#policyNow().unknownOutcome(call),
-  };
-  readonly #schemas: CheckedValues;
-  /** Of the person whose turn it is; undefined where no grants are kept. */
-  readonly #granted: GrantedScopes | undefined;
+  readonly #facts: TurnFacts;
   readonly #speaker: Speaker;
   #head: QueuedMessage;
-  /** An agent of this run has. */
-  #hasReadNotes = false;
   /** What was said in the group before; undefined where the agent does not read along. */
   #overheard: UserMessage[] | undefined;
   /** Of the last step. */
@@ -124,7 +97,6 @@ export class TurnRun {
 
   constructor(services: Services, speaker: Speaker, claimed: TurnStart, slot: TurnSlot) {
     this.#services = services;
-    this.#schemas = new CheckedValues(services.schemas);
     this.#speaker = speaker;
     const { agent, turn } = speaker;
     const { head, epoch, settings } = claimed;
@@ -132,9 +104,6 @@ export class TurnRun {
     // A part may have become unreadable since the turn began.
     if (turn !== undefined) this.#start = { ...this.#start, turn: this.#withNotes(turn) };
     this.#head = head;
-    const { grants, clock } = services;
-    this.#granted =
-      grants === undefined ? undefined : new GrantedScopes(grants, clock, head.message);
     const model = agent.modelOf(settings.model);
     const { controller } = slot;
     const begun =
@@ -150,6 +119,7 @@ export class TurnRun {
     const starter = services.agents.get(first) ?? agent;
     this.#run = { ...slot, agent, first: starter, model, options, stored, budget, memories };
     this.#stored = stored;
+    this.#facts = new TurnFacts(services, this.#run, this.#start);
     this.#steps = new ModelSteps(services, this.#run);
     this.#reply = new TurnReply(services, this.#run);
   }
@@ -201,20 +171,20 @@ export class TurnRun {
   async #begin(): Promise<Transition | TurnEnd> {
     const { turn, control } = this.#start;
     if (turn !== undefined) {
-      return control.length > 0
-        ? await this.#resume(control)
-        : resumeTurn(turn, this.#environment());
+      return control.length > 0 ? await this.#resume(control) : resumeTurn(turn, this.#facts.now());
     }
     await this.#prepare();
     const reason = this.#abortReason();
     // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
     if (reason === "fenced") return { end: "fenced" };
     if (reason === "shutdown") return await this.#handOff();
-    const first = await this.#decide(() => this.#firstTransition(this.#run.agent, this.#run.model));
+    const first = await this.#facts.decide(() =>
+      this.#firstTransition(this.#run.agent, this.#run.model),
+    );
     first.events.push(...expiringSoon(this.#services, this.#start));
     // Followers may hold deltas of a run that died before it saved anything.
     if (first.next.do === "model" && this.#hasStarted(first.turn)) {
-      first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
+      first.events.push(stepRestart(first.turn.steps, this.#facts.now().model, "crash"));
     }
     if (control.length === 0) return first;
     if (first.next.do === "finish") return first; // a command that is done at once cannot be cancelled any more
@@ -229,7 +199,7 @@ export class TurnRun {
     const begun =
       turn ??
       (damaged === undefined ? this.#head : newTurn(this.#head, this.#services.clock.now()));
-    return abandonTurn(begun, this.#environment(), `given up: ${reason}`);
+    return abandonTurn(begun, this.#facts.now(), `given up: ${reason}`);
   }
 
   /** Fetches what the message refers to, and what was said in the group before it. */
@@ -262,7 +232,7 @@ export class TurnRun {
   #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
     const { othersWait, history } = this.#start;
     const { message } = this.#head;
-    const { known, texts } = this.#environment();
+    const { known, texts } = this.#facts.now();
     const command =
       message.command === undefined
         ? undefined
@@ -299,7 +269,7 @@ export class TurnRun {
       agent,
       model,
       start: this.#start,
-      mayUse: (other) => this.#mayUse(other),
+      mayUse: this.#facts.mayUse,
     });
   }
 
@@ -317,10 +287,10 @@ export class TurnRun {
     const decided = await this.#applyControlEntries(control);
     // The worker that died may have applied the same entries, and published deltas of the step that follows.
     if (decided.next.do === "model" && (inStep || this.#hasStarted(decided.turn))) {
-      decided.events.push(stepRestart(decided.turn.steps, this.#environment().model, "crash"));
+      decided.events.push(stepRestart(decided.turn.steps, this.#facts.now().model, "crash"));
     }
     if (decided.next.do !== "wait" && decided.next.do !== "tools") return decided;
-    return { ...decided, next: resumeTurn(decided.turn, this.#environment()).next };
+    return { ...decided, next: resumeTurn(decided.turn, this.#facts.now()).next };
   }
 
   /** Takes over a decision, which the next write stores. */
@@ -403,8 +373,8 @@ export class TurnRun {
   /** The next member of a team answers. */
   async #chooseSpeaker(): Promise<Transition | TurnEnd> {
     for (;;) {
-      const facts = teamFactsIn(this.#environment());
-      if ((await this.#policy?.supply()) === true) continue;
+      const facts = teamFactsIn(this.#facts.now());
+      if (await this.#facts.supply()) continue;
       const { turn } = this.#stored;
       // Its team is not configured any more: its member answers alone.
       if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
@@ -441,7 +411,7 @@ export class TurnRun {
       if (shortened !== undefined) {
         const restart = stepRestart(
           shortened.turn.steps,
-          this.#environment().model,
+          this.#facts.now().model,
           step.failure.code,
         );
         return step.failure.partial
@@ -453,9 +423,7 @@ export class TurnRun {
     this.#failure = step.failure;
     this.#steps.used(step.usage);
     this.#answeredBy = step.model;
-    const decided = await this.#decide((environment) =>
-      afterStep(this.#stored.turn, step, environment),
-    );
+    const decided = await this.#facts.decide((env) => afterStep(this.#stored.turn, step, env));
     this.#run.watch.decided(decided.turn.calls);
     return decided;
   }
@@ -494,7 +462,7 @@ export class TurnRun {
     const { turn } = this.#stored;
     if (this.#run.agent.config.busy !== "steer" || turn.steps === 0) return false;
     const waiting = await messagesToJoin(this.#services, turn.message);
-    const transition = await this.#decide((environment) => absorb(turn, waiting, environment));
+    const transition = await this.#facts.decide((env) => absorb(turn, waiting, env));
     const joined = transition.absorbed?.length ?? 0;
     if (joined === 0) return false;
     this.#take(transition);
@@ -514,7 +482,7 @@ export class TurnRun {
   /** Undefined when the step was broken off. */
   async #askModel(): Promise<StepResult | undefined> {
     const { turn } = this.#stored;
-    const maxPauses = this.#environment().limits.maxIterations - iterationsOf(turn) - 1;
+    const maxPauses = this.#facts.now().limits.maxIterations - iterationsOf(turn) - 1;
     const offered = { tools: await this.#offered(), maxPauses };
     const result = await this.#steps.answer(offered, {
       onEvent: (event) => this.#streamed(event),
@@ -558,8 +526,8 @@ export class TurnRun {
 
   async #offered(): Promise<ToolSpec[]> {
     for (;;) {
-      const specs = offeredSpecs(this.#stored.turn, this.#environment());
-      if ((await this.#policy?.supply()) !== true) return specs;
+      const specs = offeredSpecs(this.#stored.turn, this.#facts.now());
+      if (!(await this.#facts.supply())) return specs;
     }
   }
 
@@ -597,7 +565,7 @@ export class TurnRun {
     const summary = await this.#steps.summarise(plan);
     if (summary === undefined) return await this.#brokenOff();
     if (summary.failure !== undefined) {
-      return await this.#decide((environment) => afterStep(turn, summary, environment));
+      return await this.#facts.decide((env) => afterStep(turn, summary, env));
     }
     const compacted = this.#steps.compacted(plan, summary);
     const done = commandDone(turn, compacted.report, facts);
@@ -668,94 +636,8 @@ export class TurnRun {
       control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)),
     );
     const entries = await keepLargeResults(this.#services, this.#run.agent, turn, checked.entries);
-    const decided = await this.#decide((environment) => afterControl(turn, entries, environment));
+    const decided = await this.#facts.decide((env) => afterControl(turn, entries, env));
     return { ...decided, events: [...checked.events, ...decided.events] };
-  }
-
-  #policyNow(): TurnPolicy {
-    return (this.#policy ??= new TurnPolicy(this.#services, this.#run, this.#start.head.message));
-  }
-
-  /** Whether the person may use an agent here, and it is not paused. */
-  #mayUse(agent: Agent): boolean {
-    const mayUse = (one: Agent): boolean =>
-      one.config.access === null || this.#policyNow().mayUse(one);
-    const isAtWork = ({ name }: Agent): boolean => !isPaused(this.#services, name);
-    return (
-      isAtWork(agent) && agentsIn(this.#services, agent).some((one) => isAtWork(one) && mayUse(one))
-    );
-  }
-
-  /** Decides, and fetches the facts that the decision has missed; most decisions need none. */
-  async #decide(decision: (environment: TurnEnvironment) => Transition): Promise<Transition> {
-    this.#policy?.renew();
-    this.#granted?.renew();
-    for (;;) {
-      const transition = decision(this.#environment());
-      const missed = await Promise.all([
-        this.#policy?.supply(),
-        this.#schemas.supply(),
-        this.#granted?.supply(),
-      ]);
-      if (!missed.includes(true)) return transition;
-    }
-  }
-
-  /** The facts of this moment. */
-  #environment(): TurnEnvironment {
-    const { agent, model, options } = this.#run;
-    const { history, live } = this.#stored;
-    const chosenModel = this.#start.settings.model;
-    const mayUse = (other: Agent): boolean => this.#mayUse(other);
-    const isTeams = teamOfTurn(this.#stored.turn) !== undefined || agent.config.team !== null;
-    const { together, team, limits } = isTeams
-      ? teamOfRun(this.#services, this.#run, { chosenModel, mayUse })
-      : { limits: this.#run.first.limits };
-    const transfers = transfersOf(this.#services, { agent, team: together, chosenModel, mayUse });
-    const helpers = agent.helpers.size === 0 ? undefined : helpersOf(this.#services, agent, mayUse);
-    const { task } = this.#head.message;
-    return {
-      limits: task === undefined ? limits : limitsOfTask(task, limits),
-      tools: this.#services.toolCatalog.ofTurn(this.#run),
-      model: model.model,
-      texts: agent.speech.texts,
-      place: agent.place,
-      nowMs: this.#services.clock.now(),
-      callPolicy: this.#callPolicy,
-      schemas: this.#schemas,
-      abilities: allAbilities,
-      known: {
-        memory: { notes: this.#memoriesRead(), wereRead: this.#readsNotes() },
-        structured: options.form,
-        helpers,
-        handover: transfers,
-        team,
-        ...(this.#run.zone === undefined ? {} : { schedules: { zone: this.#run.zone.name } }),
-        identity: this.#granted,
-      },
-      history,
-      othersWait: this.#start.othersWait,
-      live,
-    };
-  }
-
-  #memoriesRead(): TurnMemories["read"] {
-    return this.#run.memories?.read ?? [];
-  }
-
-  /** What one agent of the turn has read in notes may be in what it said to the next one. */
-  #readsNotes(): boolean {
-    const isOfTeam = teamOfTurn(this.#stored.turn) !== undefined;
-    this.#hasReadNotes ||= this.#memoriesRead().length > 0 || (isOfTeam && this.#teamRemembers());
-    return this.#hasReadNotes;
-  }
-
-  /** Members may have spoken in another process. */
-  #teamRemembers(): boolean {
-    const { agents } = this.#services;
-    const members =
-      agents.get(teamOfTurn(this.#stored.turn)?.name ?? "")?.config.team?.members ?? [];
-    return members.some((name) => agents.get(name)?.hasMemory === true);
   }
 
   #abortReason(): AbortReason | undefined {
@@ -779,8 +661,8 @@ export class TurnRun {
     const cancel: ControlEntry = { type: "cancel", turnId: turn.turnId, reason };
     this.#stored.consume(control);
     const { entries } = await checkEntries(this.#services, turn, control);
-    return await this.#decide((environment) =>
-      afterControl(this.#stored.turn, [...entries, cancel], environment),
+    return await this.#facts.decide((env) =>
+      afterControl(this.#stored.turn, [...entries, cancel], env),
     );
   }
 
@@ -850,35 +732,4 @@ function isPlain({ references, parts, chatType, sender }: InboundMessage): boole
 
 function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
   return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
-}
-
-/** What a turn knows of values and the schemas of others. A decision asks, {@link supply} finds out between decisions. */
-class CheckedValues implements SchemaFacts {
-  readonly #checks: SchemaChecks;
-  /** By the JSON of both. */
-  readonly #known = new Map<string, SchemaCheck>();
-  #missed: { key: string; schema: object; value: unknown }[] = [];
-
-  constructor(checks: SchemaChecks) {
-    this.#checks = checks;
-  }
-
-  check(schema: object, value: unknown): SchemaCheck {
-    const key = JSON.stringify([schema, value]);
-    const known = this.#known.get(key);
-    if (known === undefined) this.#missed.push({ key, schema, value });
-    return known ?? { ok: true };
-  }
-
-  /** Checks what decisions have missed since the last call; false when they have missed nothing. */
-  async supply(): Promise<boolean> {
-    const missed = this.#missed;
-    this.#missed = [];
-    await Promise.all(
-      missed.map(async ({ key, schema, value }) => {
-        this.#known.set(key, await this.#checks.check(schema, value));
-      }),
-    );
-    return missed.length > 0;
-  }
 }

@@ -85,7 +85,7 @@ declare module "../../turn/ability.ts" {
   }
   interface AbilityFacts {
     /** The time zone of the person of the message. */
-    schedules?: { readonly zone: string };
+    schedules?: { readonly zone: string } | undefined;
   }
 }
 
