@@ -17,7 +17,6 @@ export const wellSeries: SeriesByName = {
   'larkline_queue_jobs{service="console",queue="tools-default",state="waiting"}': still(3),
   'larkline_queue_jobs{service="console",queue="tools-default.deploy",state="waiting"}': still(3),
   'larkline_queue_oldest_seconds{service="console",queue="tools-default"}': still(1),
-  'larkline_canary_failures_total{service="console"}': still(0),
   'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}':
     growing(60),
   'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="5"}':
@@ -64,7 +63,6 @@ export const alertCases: Readonly<Record<string, SeriesByName>> = {
     'larkline_message_oldest_seconds{service="console",state="running"}': still(2_000),
   },
   LarklineReplyNotDelivered: { 'larkline_outbox_oldest_seconds{service="console"}': still(400) },
-  LarklineCanaryFails: { 'larkline_canary_failures_total{service="console"}': growing(1) },
   LarklineAcknowledgesSlowly: {
     'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}':
       growing(30),

@@ -226,7 +226,6 @@ describe("npm run compose-files", () => {
     expect(names("feishu-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("python-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("console")).toEqual([
-      "API_TOKEN",
       "CONSOLE_PASSWORD",
       "FEISHU_APP_ID",
       "LOG_LEVEL",
@@ -292,16 +291,7 @@ describe("npm run compose-files", () => {
   });
 
   // The composition sets addresses, names and places; a runner's own variables are not ours to know.
-  const elsewhere = [
-    "REDIS_URL",
-    "HOST",
-    "PORT",
-    "LARKLINE_CONFIG",
-    "BLOB_DIR",
-    "RUNNER_DRAIN_MS",
-    "INGRESS_URL",
-    "CANARY_INTERVAL_MS",
-  ];
+  const elsewhere = ["REDIS_URL", "HOST", "PORT", "LARKLINE_CONFIG", "BLOB_DIR", "RUNNER_DRAIN_MS"];
   const made = [
     "API_TOKEN",
     "CALL_SIGNING_KEY",

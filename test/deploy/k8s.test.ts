@@ -344,11 +344,11 @@ describe("the networks of infra/k8s", () => {
     expect(whoReaches("redis", 6379).toSorted()).toEqual(usersOfRedis);
   });
 
-  it("let only Prometheus reach a worker, a runner or the console; its controller and the canary reach ingress, too", () => {
+  it("let only Prometheus reach a worker, a runner or the console; its controller reaches ingress, too", () => {
     for (const name of usersOfRedis.filter((each) => each !== "ingress")) {
       expect(whoReaches(name, 8000), name).toEqual(["prometheus"]);
     }
-    expect(whoReaches("ingress", 8000).toSorted()).toEqual(["console", "controller", "prometheus"]);
+    expect(whoReaches("ingress", 8000).toSorted()).toEqual(["controller", "prometheus"]);
   });
 
   it("let those out that speak to Feishu, to models or for trusted tools, and none to its neighbours", () => {

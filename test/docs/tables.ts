@@ -60,10 +60,6 @@ export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = 
       ["metric", "labels", "meaning"],
       ...instruments("states").map(([name, facts]) => metricRow(name, facts)),
     ],
-    canary: [
-      ["metric", "labels", "meaning"],
-      ...instruments("canary").map(([name, facts]) => metricRow(name, facts)),
-    ],
   },
 };
 
@@ -103,10 +99,9 @@ function workTools(language: "en" | "zh", heads: readonly string[]): Rows {
   return [heads, ...rows];
 }
 
-/** Instruments of one table: what the console reads from Redis, its canary's, or all others. */
-function instruments(table: "states" | "canary" | "processes"): [string, InstrumentFacts][] {
+/** Instruments of one table: what the console reads from Redis, or all others. */
+function instruments(table: "states" | "processes"): [string, InstrumentFacts][] {
   const tableFor = (name: string, { by }: InstrumentFacts): typeof table => {
-    if (name.startsWith("larkline_canary_")) return "canary";
     return by.includes("console") && !name.startsWith("larkline_console_") ? "states" : "processes";
   };
   return Object.entries(instrumentCatalogue).filter(

@@ -88,7 +88,7 @@ describe.each([
       );
       expect(app.output().includes('"msg":"clocks differ"')).toBe(aheadMs !== 0);
       if (aheadMs === 0) continue;
-      const page = app === runner ? "runners" : "instances";
+      const page = app === runner ? "runners" : "";
       await vi.waitFor(
         async () => expect(await (await fetch(`${operators.url}/${page}`)).text()).toContain(words),
         {

@@ -115,7 +115,6 @@ it.each([
     paths.push(
       "/feedback",
       "/feishu",
-      "/instances",
       "/runners",
       "/dead-letters",
       "/sessions",

@@ -1,10 +1,4 @@
-import {
-  scrubText,
-  silentTelemetry,
-  type Span,
-  type Tags,
-  type Telemetry,
-} from "@larkline/process/telemetry";
+import { scrubText, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   turnIdOf,
   type CallState,
@@ -12,7 +6,6 @@ import {
   type ModelFailure,
   type ModelRetry,
   type TurnState,
-  isCanary,
   traceparentOfMessage,
   type Clock,
   type Message,
@@ -92,7 +85,7 @@ export class TurnWatch {
     { session, head, failures, deaths, ranBefore, turn }: TurnStart,
   ) {
     const { message } = head;
-    this.telemetry = isCanary(session) ? silentTelemetry : telemetry;
+    this.telemetry = telemetry;
     this.tags = {
       traceparent: traceparentOfMessage(message),
       session,

@@ -2,7 +2,6 @@ import { scrubText } from "@larkline/process/telemetry";
 import {
   apiApp,
   errorCodes,
-  isCanary,
   newEngineError,
   pause,
   traceIdOf,
@@ -233,7 +232,7 @@ export class SessionRunner {
     }
     // On a message that was the first of its session no reaction says that it waits.
     if (start.mayHaveWaited) takeBackReaction(services, message, "queued");
-    if (!isCanary(session)) services.runs.began({ message });
+    services.runs.began({ message });
     const stopWatching = this.#watchForCancel(session, controller);
     const watch = new TurnWatch(services, start);
     let outcome = "failed";
@@ -253,10 +252,8 @@ export class SessionRunner {
       paused = pausedAtEnd(services, end);
       const failure = end.end === "committed" ? end.failure : undefined;
       const seconds = (clock.monotonic() - startedMs) / 1_000;
-      if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
-      if (end.end === "committed" && committed && !isCanary(session)) {
-        services.runs.ended(end.run, outcome);
-      }
+      reportTurn(services, { turnId, outcome, seconds, failure });
+      if (end.end === "committed" && committed) services.runs.ended(end.run, outcome);
       noteScheduleEnd(services, message, { committed, failed: failure !== undefined });
       return end;
     } finally {

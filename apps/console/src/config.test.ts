@@ -15,7 +15,6 @@ it("without a password it listens on loopback only", () => {
       appId: undefined,
       domain: "feishu",
       configFile: undefined,
-      canary: undefined,
     },
   });
 });

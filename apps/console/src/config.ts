@@ -30,8 +30,6 @@ export interface ConsoleConfig {
   appId: string | undefined;
   /** Platform of that bot: `feishu`, `lark` or a base URL. */
   domain: string;
-  /** Absent: no messages are sent to prove that they are answered. */
-  canary: { url: string; token: string | undefined; intervalMs: number } | undefined;
   /** Path of larkline.config.ts, which says what may be spent. */
   configFile: string | undefined;
 }
@@ -87,19 +85,6 @@ function readProxies(reader: EnvReader): string[] {
   return proxies;
 }
 
-const shortestIntervalMs = 1_000;
-
-function readCanary(reader: EnvReader): ConsoleConfig["canary"] {
-  const intervalMs = reader.integer("CANARY_INTERVAL_MS", { default: 0, min: 0, max: 86_400_000 });
-  const url = reader.url("INGRESS_URL", { default: "http://127.0.0.1:8000" });
-  const token = reader.secret("API_TOKEN");
-  if (intervalMs === 0) return undefined;
-  if (intervalMs < shortestIntervalMs) {
-    reader.problem(`CANARY_INTERVAL_MS must be 0 or at least ${shortestIntervalMs}.`);
-  }
-  return { url, token, intervalMs };
-}
-
 /**
  * Reads the environment; every problem is reported at once, one per line, naming the variable.
  * Without `CONSOLE_PASSWORD` the console listens on loopback only, and needs no sign-in.
@@ -120,7 +105,6 @@ export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
     proxies: readProxies(reader),
     appId: reader.text("FEISHU_APP_ID"),
     domain: reader.text("FEISHU_DOMAIN", { default: "feishu" }),
-    canary: readCanary(reader),
     configFile: reader.text("LARKLINE_CONFIG"),
   });
 }

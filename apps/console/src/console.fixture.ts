@@ -194,7 +194,6 @@ export async function startTestConsole(
       proxies,
       appId,
       domain: "feishu",
-      canary: undefined,
     },
     metrics: new Metrics({ service: "console" }),
     log: silentLogger,

@@ -14,17 +14,16 @@ import { registerAgent } from "./agent.ts";
 import { registerAgents } from "./agents.ts";
 import { registerApprovals } from "./approvals.ts";
 import { registerBudgets } from "./budgets.ts";
-import { startCanary } from "./canary.ts";
 import { registerDeadLetters } from "./dead-letters.ts";
 import { registerFeedback } from "./feedback.ts";
 import { registerFeishu } from "./feishu.ts";
-import { registerInstances, registerRunners } from "./instances.ts";
 import { registerJob } from "./job.ts";
 import { showRedis, showState } from "./metrics.ts";
 import { registerOverview } from "./overview.ts";
 import { languageSwitch, problemPage, sendPage, strangersView } from "./page.ts";
 import { boardPath, registerQueueBoard } from "./queue-board.ts";
 import { registerRules } from "./rules.ts";
+import { registerRunners } from "./runners.ts";
 import { registerRuns } from "./runs.ts";
 import { openServices, type ServiceOptions, type Services } from "./services.ts";
 import { registerSession } from "./session.ts";
@@ -56,20 +55,18 @@ export async function startConsole(options: ServiceOptions): Promise<Console> {
   const quotaOf = (app: string): number | null => botOfApp(settings, app).feishu.monthlyCalls;
   showState({ ...services, apps: bots, quotaOf, logger: log });
   showRedis(metrics, services.clock, services.servers);
-  const canary = config.canary && startCanary({ ...config.canary, ...services, logger: log });
   let isClosing = false;
   const ready = async () => ({
     redis: await services.ping(),
     writes: await services.takesWrites(),
     clock: services.serverClock.problem ?? true,
     accepting: !isClosing,
-    ...(canary === undefined ? {} : { canary: await canary.isAlive() }),
   });
   const server = await createServer(services, ready);
   const shutDown = async (): Promise<void> => {
     isClosing = true;
     queues.close();
-    await Promise.all([canary?.close(), server.close()]);
+    await server.close();
     await services.close();
   };
   let closed: Promise<void> | undefined;
@@ -140,7 +137,6 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   registerDeadLetters(server, services);
   registerBudgets(server, services);
   registerFeishu(server, services);
-  registerInstances(server, services);
   await registerQueueBoard(server, services);
   return server;
 }

@@ -2,6 +2,7 @@ import type { FastifyInstance } from "fastify";
 import type { QueueDepth } from "@larkline/store/queues";
 import {
   countIn,
+  type KnownInstance,
   outcomeKinds,
   type Pause,
   type RunRecord,
@@ -32,6 +33,10 @@ interface Overview {
   queues: readonly { name: string; depth: QueueDepth }[];
   /** Ids of living workers. */
   workers: readonly string[];
+  /** Living processes of ingress and workers, as they announce themselves. */
+  instances: readonly KnownInstance[];
+  /** Apps whose events an unknown client probably takes. */
+  leaking: readonly string[];
   runners: readonly LivingRunner[];
   away: readonly AwayRunner[];
   open: OpenApprovals;
@@ -52,48 +57,67 @@ const shownRuns = 8;
 async function overviewOf(services: Services): Promise<Overview> {
   const { queues, catalog, presence, directory, approvals, letters, usage, runs, pauses } =
     services;
+  const living = async () => {
+    const known = await services.instances.instances();
+    return known.filter(({ expiresAtMs }) => expiresAtMs > services.clock.now());
+  };
+  const leaking = async () => {
+    const reports = await Promise.all(services.bots.map((app) => services.watches.of(app)));
+    return reports.flatMap((report) =>
+      report !== undefined && report.missed.length > 0 ? [report.app] : [],
+    );
+  };
   const named = async () => {
     const names = await queues.names();
     return await Promise.all(
       names.map(async (name) => ({ name, depth: await catalog.depth(name) })),
     );
   };
-  const [depths, workers, runners, away, open, given, hour, day, newest, takesWrites, stopped] =
-    await Promise.all([
-      named(),
-      presence.members(),
-      directory.runners(),
-      directory.away(),
-      openApprovals(approvals),
-      letters.count(),
-      usage.newest("minute", 60),
-      usage.newest(daySpan.size, daySpan.count),
-      runs.page({ limit: shownRuns }),
-      services.takesWrites(),
-      pauses.list(),
-    ]);
-  const clockProblem = services.serverClock.problem;
-  const seen = {
+  const [depths, members, instances, leaks, runners, away, open, given] = await Promise.all([
+    named(),
+    presence.members(),
+    living(),
+    leaking(),
+    directory.runners(),
+    directory.away(),
+    openApprovals(approvals),
+    letters.count(),
+  ]);
+  const [hour, day, newest, takesWrites, stopped] = await Promise.all([
+    usage.newest("minute", 60),
+    usage.newest(daySpan.size, daySpan.count),
+    runs.page({ limit: shownRuns }),
+    services.takesWrites(),
+    pauses.list(),
+  ]);
+  return {
     queues: depths,
-    workers,
+    workers: members,
+    instances,
+    leaking: leaks,
     runners,
     away,
     open,
+    pauses: stopped,
     letters: given,
-    clockProblem,
+    clockProblem: services.serverClock.problem,
     takesWrites,
+    hour,
+    day,
+    newest: newest.runs,
   };
-  return { ...seen, pauses: stopped, hour, day, newest: newest.runs };
 }
 
 function overviewPage(view: View, seen: Overview, timeZone: string): Page {
   const { say } = view;
-  const { runners, workers, open, day, newest } = seen;
+  const { runners, workers, instances, open, day, newest } = seen;
+  const ingresses = instances.filter(({ service }) => service === "ingress");
   const names = [...new Set(runners.map(({ runner }) => runner))].sort();
   const count = `${open.approvals.length}${open.hasMore ? "+" : ""}`;
   const body = html`${troublesOf(view, seen)}
     <h2>${say("nowWaiting")}</h2>
     ${facts([
+      [say("ingresses"), ingresses.length],
       [say("workers"), workers.length],
       [
         say("runners"),
@@ -139,6 +163,11 @@ function troublesOf(view: View, seen: Overview): Html {
     workers.length === 0 && html`${say("noWorkers")}`,
     takesWrites !== true && html`${takesWrites || say("noWrites")}`,
     clockProblem !== undefined && html`${say("clocksDiffer")}${clockProblem}`,
+    ...seen.instances.map(
+      ({ clock, service, host }) =>
+        clock !== undefined && html`${service} ${host}: ${say("clocksDiffer")}${clock}`,
+    ),
+    ...seen.leaking.map((app) => html`<a href="/feishu">${app}</a> ${say("unknownTakes")}`),
     isFailing &&
       html`<a href="${runsPath({ outcome: "failed", span: "hour" })}">${failed} / ${runs}</a>
         ${say("runsFailedLately")}`,

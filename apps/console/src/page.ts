@@ -155,7 +155,6 @@ const sections = [
   ["/dead-letters", "deadLetters"],
   ["/budgets", "budgets"],
   ["/feishu", "feishu"],
-  ["/instances", "instances"],
 ] as const;
 
 function navigation({ say, url }: PlainView): Html {

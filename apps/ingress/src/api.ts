@@ -2,11 +2,8 @@ import { noticeText, sessionKeyOf } from "@larkline/agent";
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import {
   apiApp,
-  canaryMessage,
-  canarySessionId,
   ChatRequest,
   formatSseEvent,
-  isCanary,
   jsonParserOf,
   parserOf,
   streamErrors,
@@ -87,11 +84,6 @@ async function postChat(
   const agent = agentNamed(settings, name);
   if (agent === undefined) {
     return await reply.code(400).send({ error: `there is no agent '${name}'` });
-  }
-  if (ask.sessionId === canarySessionId && ask.text !== canaryMessage) {
-    return await reply
-      .code(400)
-      .send({ error: `the session '${canarySessionId}' is kept for the canary` });
   }
   const { messageChars } = settings.limits;
   if (ask.text.length > messageChars) {
@@ -204,7 +196,7 @@ async function start(
   if (command.for === "now") return await runOrder(services, reply, command, asked);
   const { message } = command;
   const stored = await storeMessage(services, { ...asked, message });
-  count(services, message, outcomeOf(stored));
+  count(services, outcomeOf(stored));
   if (stored === "refused") {
     return await unavailable(services, reply, "not taken, please try again");
   }
@@ -301,7 +293,7 @@ export async function obeyNow(
     text = answer ?? noticeText("stopping", language);
   } catch (error) {
     watch.end("failed", error);
-    count(services, message, "failed");
+    count(services, "failed");
     services.log.error(
       { error, session: message.session, command: order.name },
       "command could not be obeyed",
@@ -309,7 +301,7 @@ export async function obeyNow(
     return "uncertain";
   }
   watch.end("command");
-  count(services, message, "command");
+  count(services, "command");
   return { text };
 }
 
@@ -333,12 +325,8 @@ function watchOf(
 /** What became of a message of the API. */
 type ApiOutcome = AppendResult["result"] | "busy" | "command" | "failed" | "uncertain";
 
-export function count(
-  { counters }: Services,
-  { session }: InboundMessage,
-  outcome: ApiOutcome,
-): void {
-  if (!isCanary(session)) counters.messages.add(1, { channel: "api", outcome });
+export function count({ counters }: Services, outcome: ApiOutcome): void {
+  counters.messages.add(1, { channel: "api", outcome });
 }
 
 /** An error frame only while the process starts. */

@@ -5,9 +5,8 @@ import { request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
-import { canaryMessage, canarySessionId, pause, turnIdOf } from "@larkline/protocol";
+import { pause, turnIdOf } from "@larkline/protocol";
 import { noteKeptResponse } from "@larkline/store";
-import { adapterOf, telemetryFor } from "@larkline/process/telemetry";
 import { patientClock } from "@larkline/testkit";
 import { replacing } from "./backend.fixture.ts";
 import { drainMs } from "./bot.ts";
@@ -271,23 +270,6 @@ describe("POST /chat", () => {
       body: new Uint8Array([0x7b, 0xff, 0x7d]),
     });
     expect(broken.status).toBe(400);
-  });
-
-  it("the session of the canary takes only the canary's message, and no observer gets it", async () => {
-    const told: string[] = [];
-    const watching = { event: (name: string) => void told.push(name), error: () => {} };
-    const ingress = await start({ script: hello, telemetry: telemetryFor([adapterOf(watching)]) });
-    const canary = { session_id: canarySessionId };
-    const refused = await postChat(ingress, { ...canary, message: "what is the time?" });
-    await refused.end();
-    expect(refused.status).toBe(400);
-    expect(ingress.wakes).toEqual([]);
-    await (await postChat(ingress, { ...canary, message: canaryMessage })).end();
-    expect(ingress.wakes).toHaveLength(1);
-    expect(told).toEqual([]);
-    expect(await ingress.metrics.text()).not.toMatch(/^larkline_ingress_messages_total\{/m);
-    await (await postChat(ingress, { message: "hi" })).end();
-    expect(told).toEqual(["message.received", "message.appended"]);
   });
 
   it("SA-27: while the process starts there is one error frame and nothing is stored; later it answers", async () => {

@@ -1,7 +1,6 @@
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import {
   apiApp,
-  canarySessionId,
   isTerminal,
   jsonParserOf,
   outputFormProblem,
@@ -147,7 +146,7 @@ async function storeRun(
     .header("x-trace-id", traceIdOf(traceparentOfMessage(message)))
     .header("x-session-id", sessionId);
   const stored = await storeMessage(services, asked);
-  count(services, message, outcomeOf(stored));
+  count(services, outcomeOf(stored));
   if (typeof stored === "string") return await notStored(reply, asked, stored);
   const { result: outcome } = stored;
   if (outcome === "full" || outcome === "foreign") return await notStored(reply, asked, outcome);
@@ -188,7 +187,6 @@ async function readRun(
   const request = parsed.value;
   const agent = agentNamed(settings, request.agent ?? "default");
   if (agent === undefined) return { error: `agent: there is no agent '${request.agent}'` };
-  if (request.session_id === canarySessionId) return { error: "session_id: kept for the canary" };
   if (request.message_id !== undefined && request.session_id === undefined) {
     return { error: "message_id: needs a session_id" };
   }
@@ -313,7 +311,7 @@ async function postCommand(
   reply: FastifyReply,
 ) {
   const { id: sessionId } = params;
-  if (!isSessionId(sessionId) || sessionId === canarySessionId) return await noSuchSession(reply);
+  if (!isSessionId(sessionId)) return await noSuchSession(reply);
   const parsed = parseCommandRequest(bodyText(body) ?? "");
   if (!parsed.ok) return await refuse(reply, parsed.error);
   const { command: text, agent: name = "default", message_id: key } = parsed.value;

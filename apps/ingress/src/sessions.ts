@@ -1,10 +1,8 @@
 import { sessionIdOf, sessionKeyOf } from "@larkline/agent";
 import type { FeishuMessage } from "@larkline/feishu";
 import { agentNamed, type AgentConfig, type BusyPolicy } from "@larkline/process/config";
-import { silentTelemetry, type Span, type Telemetry } from "@larkline/process/telemetry";
+import type { Span, Telemetry } from "@larkline/process/telemetry";
 import {
-  canarySessionId,
-  isCanary,
   traceparentOfMessage,
   turnIdOf,
   withDeadline,
@@ -391,9 +389,8 @@ export class MessageWatch {
   /** Begins the span. */
   constructor(services: Services, message: ArrivingMessage) {
     const { app, id, chat, person, channel } = message;
-    const isProbe = channel === "api" && chat === canarySessionId;
     this.#services = services;
-    this.#telemetry = isProbe ? silentTelemetry : services.telemetry;
+    this.#telemetry = services.telemetry;
     this.#message = message;
     this.#startedMs = services.clock.monotonic();
     this.#tags = { traceparent: traceparentOfMessage(message), message: id };
@@ -432,7 +429,6 @@ export function tellAppended(
   { seq, ahead }: { seq: number; ahead: number },
 ): void {
   const { session, id } = message;
-  if (isCanary(session)) return;
   const attributes = {
     traceparent: traceparentOfMessage(message),
     message: id,

@@ -44,8 +44,6 @@ const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, stri
   console: (known) => ({
     ...redisUrl("console", known),
     CONSOLE_PASSWORD: known.secrets.consolePassword,
-    // For its canary, which speaks to ingress as everybody does.
-    API_TOKEN: known.secrets.apiToken,
   }),
 };
 

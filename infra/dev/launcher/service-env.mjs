@@ -43,11 +43,7 @@ const withheld = {
     ...callKeys,
   ],
   "tool-runner": secrets,
-  // Its canary speaks to the HTTP API.
-  console: [
-    ...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)),
-    ...ofCollectors,
-  ],
+  console: [...secrets.filter((name) => !consolePasswords.includes(name)), ...ofCollectors],
 };
 
 /** Of these, every bot with a name has its own, with that name behind. */
@@ -88,7 +84,6 @@ function addressesOf({ plan, redisUrl, modelPort }) {
   const portOf = (service) => plan.ports.find((entry) => entry.service === service)?.port;
   return {
     REDIS_URL: redisUrl,
-    INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
     RUNNER_TOOLS: tools.join(","),

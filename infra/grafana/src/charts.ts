@@ -54,13 +54,6 @@ const answered: Row = {
       queries: { undelivered: "max(larkline_outbox_oldest_seconds)" },
     },
     {
-      title: "Since the canary came through",
-      help: "A synthetic message through the whole path. Empty where there is no canary.",
-      unit: "s",
-      bounds: [300, 900],
-      queries: { since: "time() - max(larkline_canary_success_timestamp_seconds > 0)" },
-    },
-    {
       title: "Workers",
       help: "Living ones. Alert: LarklineNoWorkers.",
       unit: "short",
@@ -112,15 +105,6 @@ const answered: Row = {
       help: "By how they ended.",
       unit: "reqps",
       queries: rateBy("larkline_turn_seconds_count", "outcome"),
-    },
-    {
-      title: "Canary",
-      help: "How long a synthetic message takes, and how many did not come through.",
-      unit: "s",
-      queries: {
-        ...quantiles("larkline_canary_seconds", undefined, [0.5]),
-        "failed (number)": "sum(increase(larkline_canary_failures_total[$__rate_interval]))",
-      },
     },
   ],
 };

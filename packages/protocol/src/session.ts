@@ -75,20 +75,6 @@ export const knownFeatures: readonly string[] = [
   "consent",
 ];
 
-/** Session of the HTTP API for messages that only prove that messages are answered. */
-export const canarySessionId = "larkline-canary";
-
-/**
- * The only message of that session: an order that goes the whole way of a message, from receipt to the event
- * stream, and that no model sees, so that it costs nothing and leaves no history.
- */
-export const canaryMessage = "/new";
-
-/** Whether a session belongs to the canary, whose turns are left out of metrics and traces. */
-export function isCanary(session: SessionKey): boolean {
-  return session.endsWith(`.${canarySessionId}`) && session.startsWith("api.");
-}
-
 /** Names one run. Deterministic, so that a redelivered message and its retry share it. */
 export function turnIdOf(session: SessionKey, seq: number): string {
   return `${session}-${seq}`;

@@ -847,12 +847,11 @@ export const keyTable = {
     dutyOf: {
       key: "{<ns>}:duty:<name>",
       type: "string",
-      content: "the holder of a duty: sweeping, keeping data, an event watch, the canary",
+      content: "the holder of a duty: sweeping, keeping data, an event watch",
       retention: "until shortly before the next round",
       rights: { worker: "set" },
       some: {
         "{<ns>}:duty:event-watch:<app>": { ingress: "set" },
-        "{<ns>}:duty:canary": { console: "set" },
       },
     },
     instances: {

@@ -473,24 +473,6 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     labels: ["node"],
     help: "Whether Redis keeps an append-only file and can write it (1 or 0).",
   },
-  larkline_canary_seconds: {
-    by: console,
-    kind: "histogram",
-    labels: [],
-    help: "Time that the canary's messages took through the whole system.",
-  },
-  larkline_canary_failures_total: {
-    by: console,
-    kind: "counter",
-    labels: [],
-    help: "Messages of the canary that did not come through in time.",
-  },
-  larkline_canary_success_timestamp_seconds: {
-    by: console,
-    kind: "gauge",
-    labels: [],
-    help: "When one came through last, in seconds since 1970; absent: none so far.",
-  },
 };
 
 export type SpanName = keyof typeof spanCatalogue;
