@@ -1,6 +1,6 @@
-// `node infra/dev/run.mjs --redis infra/dev/film.mjs`: starts everything as `npm start` does, with a model that follows a
+// `node infra/dev/run.mjs --redis docs/images/make-answer.mjs`: starts everything as `npm start` does, with a model that follows a
 // script, and makes the moving pictures of both READMEs (with ffmpeg), in Chinese and English. An argument names the Chromium
-// to use. It needs the fonts of screenshots.mjs, which takes the still pictures.
+// to use. It needs the fonts of make-pictures.mjs, which takes the still pictures.
 import { spawn, spawnSync } from "node:child_process";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { freePort, startModelServer } from "../../packages/testkit/src/index.ts";
-import { nodeProgram, root } from "./launcher/paths.mjs";
+import { nodeProgram, root } from "../../infra/dev/launcher/paths.mjs";
 
 const require = createRequire(join(root, "test/package.json"));
 const driver = "playwright-core"; // One of the tests' dependencies, not of this folder's.
@@ -161,7 +161,6 @@ async function startEverything(modelUrl, directory) {
     LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"),
     RUNNER_TOOLS: `@larkline/example-tools,@larkline/example-tools/wait,${tool}`,
     PLAYGROUND_PORT: playground,
-    PLAYGROUND_URL: `http://127.0.0.1:${playground}`,
     INGRESS_PORT: ingress,
     AGENT_WORKER_PORT: worker,
     TOOL_RUNNER_PORT: runner,

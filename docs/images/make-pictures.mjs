@@ -1,11 +1,11 @@
-// `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs`: takes the pictures of the documents anew. The tests on what
+// `node infra/dev/run.mjs --redis docs/images/make-pictures.mjs`: takes the pictures of the documents anew. The tests on what
 // people see (test/e2e/states.test.ts) take them in a real browser, in Chinese and English. An argument
-// names the Chromium to use; film.mjs makes the one that moves. Needs a font with Chinese and one with emoji, and pngquant, which makes the files small.
+// names the Chromium to use; make-answer.mjs makes the one that moves. Needs a font with Chinese and one with emoji, and pngquant, which makes the files small.
 import { spawnSync } from "node:child_process";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Failure } from "./launcher/failure.mjs";
-import { nodeProgram, root } from "./launcher/paths.mjs";
+import { Failure } from "../../infra/dev/launcher/failure.mjs";
+import { nodeProgram, root } from "../../infra/dev/launcher/paths.mjs";
 
 const folder = join(root, "docs/images");
 

@@ -20,17 +20,6 @@ export default {
     approvers: { roles: ["managers"] },
     reason,
   })),
-  mcp: {
-    servers: {
-      // Of the playground itself: its tool asks people.
-      travel: {
-        url: `${env["PLAYGROUND_URL"] ?? "http://127.0.0.1:8004"}/demo/mcp`,
-        allowPrivate: true,
-        runner: env["RUNNER_NAME"] ?? "local",
-        tools: { "*": { effect: "pure", requiresApproval: false, risk: "low" } },
-      },
-    },
-  },
   agents: {
     default: {
       memory,

@@ -26,7 +26,7 @@ export { app } from "../playground/page-test.fixture.ts";
 
 export type Language = "zh" | "en";
 
-/** Where pictures go: `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs` names the folder of the documents. */
+/** Where pictures go: `node infra/dev/run.mjs --redis docs/images/make-pictures.mjs` names the folder of the documents. */
 const wantedFolder = process.env["PICTURES"];
 export const isForDocuments = wantedFolder !== undefined;
 /** What people see is looked at in Chinese; for the documents, in English as well. */

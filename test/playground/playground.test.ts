@@ -403,31 +403,6 @@ test("health, readiness and metrics answer, and the scripted model listens on it
   expect(model.status).toBe(401);
 });
 
-test.each([
-  ["zh", "去哪里，哪天出发？", "订好了：2026-12-24 去Oslo，靠窗。"],
-  ["en", "Where to, and when?", "Booked: Oslo on 2026-12-24, window."],
-])("its MCP server asks in %s, and books what was answered", async (language, question, booked) => {
-  const { url } = await start();
-  const call = async (params: object): Promise<unknown> => {
-    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params });
-    const headers = { "content-type": "application/json" };
-    const response = await fetch(`${url}/demo/mcp`, { method: "POST", headers, body });
-    return ((await response.json()) as { result: unknown }).result; // JSON-RPC
-  };
-  const asked = { arguments: { language } };
-  expect(await call(asked)).toMatchObject({
-    inputRequests: { trip: { params: { message: question } } },
-  });
-  const content = { city: "Oslo", day: "2026-12-24", seat: "window" };
-  const answered = await call({
-    ...asked,
-    inputResponses: { trip: { action: "accept", content } },
-  });
-  expect(answered).toMatchObject({ content: [{ text: expect.stringContaining(booked) }] });
-  const declined = await call({ ...asked, inputResponses: { trip: { action: "decline" } } });
-  expect(JSON.stringify(declined)).toMatch(/不订了|nothing is booked/);
-});
-
 test("requests that come while it starts are answered with 503, and with the page as soon as it is there", async () => {
   const port = await freePort();
   const ask = async (): Promise<number> => {

@@ -114,7 +114,6 @@ function playgroundConfig(env, plan) {
   return {
     LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"),
     PLAYGROUND_CONSOLE_URL: urlOf("console"),
-    PLAYGROUND_URL: urlOf("playground"),
   };
 }
 

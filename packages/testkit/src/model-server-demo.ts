@@ -72,15 +72,6 @@ const wishes: readonly Wish[] = [
     tool: "read_notes",
     find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []),
   },
-  {
-    tool: "travel_book_trip",
-    find: (text) =>
-      /\bbook a trip\b/i.test(text)
-        ? ["en"]
-        : /订(?:一?[个次])?(?:行程|票|出差)/.test(text)
-          ? ["zh"]
-          : [],
-  },
 ];
 
 /** What is said before a call; several calls, and other tools, are announced by the first of them. */
@@ -96,10 +87,6 @@ const announcements: Readonly<Record<string, readonly [zh: string, en: string]>>
   roll_dice: ["我来掷。", "I roll."],
   read_notes: ["我看看笔记。", "Let me read the notes."],
   send_helper: ["我派两个助手去看看。", "I send two helpers."],
-  travel_book_trip: [
-    "我来订，对方可能要问几个细节。",
-    "I will book it: you may be asked for details.",
-  ],
 };
 
 function announcementOf(calls: readonly ScriptedCall[], zh: boolean): string {
@@ -340,7 +327,6 @@ const sentences: Readonly<Record<string, (content: string, zh: boolean) => strin
     zh ? `图画好了：\n\n${content}` : `Here is the chart:\n\n${content}`,
   wait: (content, zh) => (zh ? `${content.split(" ")[0]} 秒到了。` : `${content}.`),
   roll_dice: (content, zh) => (zh ? `掷出了 **${content}**。` : `The die shows **${content}**.`),
-  travel_book_trip: (content) => content,
   fetch_page(content, zh) {
     const { title, text, url } = fieldsOf(content);
     const start = String(text).slice(0, 300);

@@ -542,22 +542,15 @@ describe("demoScript", () => {
     expect(reply.text).toBe(sentence);
   });
 
-  it("announces what it does, and books a trip where an MCP server offers that", () => {
-    const offered = ["add_note", "travel_book_trip", "calculator", "current_time"].map((name) => ({
+  it("announces what it does", () => {
+    const offered = ["add_note", "calculator", "current_time"].map((name) => ({
       name,
       description: "",
-      inputSchema: { required: [name === "travel_book_trip" ? "language" : "text"] },
+      inputSchema: { required: ["text"] },
     }));
     const said = (text: string) => demoScript({ ...asked(text), tools: offered });
     expect(said("记一下：给花浇水").text).toBe("好的，我来记到团队笔记里。");
     expect(said("现在几点，12*7 是多少").text).toBe("我来查一下。");
-    expect(said("book a trip").calls).toEqual([
-      { name: "travel_book_trip", arguments: { language: "en" } },
-    ]);
-    expect(said("订一个行程").calls).toEqual([
-      { name: "travel_book_trip", arguments: { language: "zh" } },
-    ]);
-    expect(demoScript(asked("book a trip")).calls).toBeUndefined();
   });
 
   it("streams slowly when asked to", () => {

@@ -24,7 +24,6 @@ import {
   type EventStream,
 } from "./routes.ts";
 import { registerConsentPage } from "./consent-page.ts";
-import { registerTravelServer } from "./travel-server.ts";
 import { pageScript } from "./page-script.ts";
 import { registerWorkPages } from "./work-pages.ts";
 
@@ -74,7 +73,6 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
   registerConsentPage(server, simulator);
   registerWorkPages(server, simulator);
-  registerTravelServer(server);
   await registerPage(server);
   await server.ready();
   pageReady = true;
