@@ -15,10 +15,12 @@ import {
   type StreamFrame,
 } from "@larkline/protocol";
 import type { AppendResult } from "@larkline/store";
+import { ApiError } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";
 import { keepLanguage, languageOfMessage, shownLanguage, writtenLanguage } from "./messages.ts";
+import { afterParameter, textSchema } from "./openapi.ts";
 import type { Services } from "./services.ts";
 import {
   answeredBy,
@@ -59,10 +61,50 @@ export function registerChatRoutes(scope: FastifyInstance, services: Services): 
     // The place is taken before the request is read: requests that come at once do not pass together.
     return (await takePlace(services, request, reply)) ? undefined : reply;
   });
-  scope.post("/chat", async (request, reply) => await postChat(services, request, reply));
+  scope.post(
+    "/chat",
+    {
+      config: {
+        operation: {
+          about: {
+            en: "Sends a message and streams its run as frames; with Last-Event-ID and a session it resumes.",
+            zh: "发送一条消息并以帧流返回运行过程；带 Last-Event-ID 和会话时继续读取。",
+          },
+          headers: {
+            "X-Session-Id": { en: "As `session_id`.", zh: "同 `session_id`。", schema: textSchema },
+            "Idempotency-Key": {
+              en: "As `message_id`.",
+              zh: "同 `message_id`。",
+              schema: textSchema,
+            },
+            "Last-Event-ID": afterParameter,
+          },
+          body: ChatRequest,
+          answers: { 200: "events", 204: "empty", 400: ApiError, 404: ApiError, 413: ApiError },
+        },
+      },
+    },
+    async (request, reply) => await postChat(services, request, reply),
+  );
   scope.get<EventsRoute>(
     "/chat/:sessionId/events",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Follows the run under way of a session as frames, or shows the last one.",
+            zh: "以帧流跟随会话中进行的运行，或显示最后一次运行。",
+          },
+          query: {
+            after: afterParameter,
+            run: { en: "The run to follow.", zh: "要跟随的运行。", schema: textSchema },
+          },
+          headers: { "Last-Event-ID": afterParameter },
+          answers: { 200: "events", 204: "empty", 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await getEvents(services, request, reply),
   );
 }

@@ -3,19 +3,19 @@ import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
   apiApp,
   ApiAnswer,
+  ApiApproval,
+  ApiApprovals,
   ApiDecision,
+  ApiQuestion,
+  ApiQuestions,
+  ApiRules,
   ApprovalId,
   isChildSession,
   jsonParserOf,
   maxAnswerLength,
   parserOf,
   withDeadline,
-  type ApiApproval,
-  type ApiApprovals,
-  type ApiQuestion,
-  type ApiQuestions,
   type ApiRule,
-  type ApiRules,
   type Approval,
   type ApprovalDecision,
   type Clock,
@@ -25,9 +25,11 @@ import {
   type SessionKey,
 } from "@larkline/protocol";
 import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
+import { ApiError } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs, type Bot } from "./bot.ts";
+import { answerWith, sessionParameter } from "./openapi.ts";
 import { levelOf, type Channel, type Services } from "./services.ts";
 import { wakeSession } from "./sessions.ts";
 
@@ -343,38 +345,119 @@ interface ListRoute {
 }
 
 /**
- * Approvals and questions of runs over HTTP, where no card asks, and the decisions that are remembered:
- * - `GET /v1/approvals?session_id=` lists what a session waits for, oldest first.
- * - `POST /v1/approvals/:id` decides: `{decision, note?, remember?}`. 409 when it was decided before or
- *   has expired, 403 when others have to, 404 for an id or a word that fits no approval.
- * - `GET /v1/inputs?session_id=` and `POST /v1/inputs/:id` `{value}`: the same for questions and their answers.
- * - `GET /v1/permissions?session_id=` lists what runs without asking, oldest first.
- * - `DELETE /v1/permissions/:id?session_id=` takes one back, at once; 404 when it does not hold.
- *
+ * Adds approvals and questions of runs over HTTP, where no card asks, and the decisions that are remembered.
  * Needs a scope that only callers of the API reach, with a parser that leaves bodies as bytes.
  */
 export function registerApprovalRoutes(scope: FastifyInstance, services: Services): void {
-  scope.get<ListRoute>("/v1/approvals", { exposeHeadRoute: false }, async (request, reply) => {
-    return await listPending(services, request, reply, approvalsView);
-  });
+  scope.get<ListRoute>(
+    "/v1/approvals",
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Lists the approvals that a session waits for, oldest first.",
+            zh: "列出会话等待的审批，最早的在前。",
+          },
+          query: { session_id: sessionParameter },
+          answers: { 200: ApiApprovals, 400: ApiError, 404: ApiError },
+        },
+      },
+    },
+    async (request, reply) => await listPending(services, request, reply, approvalsView),
+  );
   scope.post<DecideRoute>(
     "/v1/approvals/:id",
+    {
+      config: {
+        operation: {
+          about: {
+            en: "Decides an approval. 403: others have to; 409: it was decided before, or has expired.",
+            zh: "对审批作出决定。403：须由他人决定；409：已决定或已过期。",
+          },
+          body: ApiDecision,
+          answers: {
+            200: answerWith({ approval: ApiApproval }),
+            400: ApiError,
+            403: answerWith({ approval: ApiApproval }, "error"),
+            404: ApiError,
+            409: answerWith({ approval: ApiApproval }, "error"),
+          },
+        },
+      },
+    },
     async (request, reply) => await postDecision(services, request, reply),
   );
-  scope.get<ListRoute>("/v1/inputs", { exposeHeadRoute: false }, async (request, reply) => {
-    return await listPending(services, request, reply, questionsView);
-  });
+  scope.get<ListRoute>(
+    "/v1/inputs",
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Lists the questions to people that a session waits for, oldest first.",
+            zh: "列出会话等待回答的提问，最早的在前。",
+          },
+          query: { session_id: sessionParameter },
+          answers: { 200: ApiQuestions, 400: ApiError, 404: ApiError },
+        },
+      },
+    },
+    async (request, reply) => await listPending(services, request, reply, questionsView),
+  );
   scope.post<DecideRoute>(
     "/v1/inputs/:id",
+    {
+      config: {
+        operation: {
+          about: {
+            en: "Answers a question. 403: others were asked; 409: it was answered before, or has expired.",
+            zh: "回答一个提问。403：提问对象是他人；409：已有回答或已过期。",
+          },
+          body: ApiAnswer,
+          answers: {
+            200: answerWith({ input: ApiQuestion }),
+            400: ApiError,
+            403: answerWith({ input: ApiQuestion }, "error"),
+            404: ApiError,
+            409: answerWith({ input: ApiQuestion }, "error"),
+          },
+        },
+      },
+    },
     async (request, reply) => await postAnswer(services, request, reply),
   );
   scope.get<RuleRoute>(
     "/v1/permissions",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Lists what runs in a session without asking, oldest first.",
+            zh: "列出会话中无需询问即可运行的内容。",
+          },
+          query: { session_id: sessionParameter },
+          answers: { 200: ApiRules, 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await listRules(services, request, reply),
   );
   scope.delete<RuleRoute>(
     "/v1/permissions/:id",
+    {
+      config: {
+        operation: {
+          about: {
+            en: "Takes a remembered permission back, at once.",
+            zh: "立即收回一条记住的许可。",
+          },
+          query: { session_id: sessionParameter },
+          answers: { 204: "empty", 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await deleteRule(services, request, reply),
   );
 }

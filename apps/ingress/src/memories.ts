@@ -6,10 +6,11 @@ import {
   type MemoryOwner,
   type SessionKey,
 } from "@larkline/protocol";
-import type { Memories } from "@larkline/protocol/views/run-api";
+import { ApiError, Memories } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs } from "./bot.ts";
+import { sessionParameter } from "./openapi.ts";
 import type { Services } from "./services.ts";
 
 // What is remembered, for clients of the HTTP API: that of the caller, and that of one of their sessions.
@@ -19,20 +20,36 @@ interface MemoryRoute {
   Querystring: Record<string, unknown>;
 }
 
-/**
- * - `GET /v1/memories?session_id=` lists what is remembered of the caller and of the session, the newest first.
- * - `DELETE /v1/memories/:id?session_id=` takes one of these away.
- *
- * Needs a scope that only callers of the API reach.
- */
+/** Adds memories. Needs a scope that only callers of the API reach. */
 export function registerMemoryRoutes(scope: FastifyInstance, services: Services): void {
   scope.get<MemoryRoute>(
     "/v1/memories",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Lists what is remembered of the caller and of a session, the newest first.",
+            zh: "列出关于调用方和会话所记住的内容，最新的在前。",
+          },
+          query: { session_id: sessionParameter },
+          answers: { 200: Memories, 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await answer(services, request, reply, listMemories),
   );
   scope.delete<MemoryRoute>(
     "/v1/memories/:id",
+    {
+      config: {
+        operation: {
+          about: { en: "Takes a memory away, at once.", zh: "立即忘掉一条内容。" },
+          query: { session_id: sessionParameter },
+          answers: { 204: "empty", 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await answer(services, request, reply, deleteMemory),
   );
 }

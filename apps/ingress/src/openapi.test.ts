@@ -1,11 +1,11 @@
 import { compileJsonSchema } from "@larkline/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createTestServices, startTestIngress, type TestIngress } from "./ingress.fixture.ts";
-import { openApiDocument, operations } from "./openapi.ts";
 import { testMemory } from "./redis.fixture.ts";
 import { createServer } from "./server.ts";
 
 interface Described {
+  openapi: string;
   paths: Record<
     string,
     Record<string, { responses: Record<string, { content?: Record<string, { schema: object }> }> }>
@@ -21,6 +21,12 @@ beforeAll(async () => {
   ingress = await startTestIngress(script);
 });
 afterAll(async () => await ingress.close());
+
+async function served(): Promise<Described> {
+  const response = await fetch(`${ingress.url}/openapi.json`);
+  expect(response.headers.get("content-type")).toContain("application/json");
+  return (await response.json()) as Described; // the test looks at it
+}
 
 /** Routes that are no part of the API: those of operators, and the description itself. */
 const others = ["GET /health", "GET /ready", "GET /metrics", "GET /openapi.json", "GET /docs"];
@@ -52,16 +58,17 @@ async function routesOfServer(): Promise<string[]> {
 describe("the description of the API", () => {
   it("has every route of the server, and no other", async () => {
     const routes = (await routesOfServer()).filter((route) => !route.startsWith("HEAD "));
-    expect(routes.toSorted()).toEqual([...Object.keys(operations), ...others].toSorted());
+    const { paths } = await served();
+    const described = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    expect(routes.toSorted()).toEqual([...described, ...others].toSorted());
   });
 
-  it("is OpenAPI 3.1 whose references all lead somewhere, served as it is made", async () => {
-    const document = openApiDocument();
-    const served = await fetch(`${ingress.url}/openapi.json`);
-    expect(served.headers.get("content-type")).toContain("application/json");
-    expect(await served.json()).toEqual(JSON.parse(JSON.stringify(document)));
-    expect(document["openapi"]).toBe("3.1.0");
-    const { components, paths } = document as unknown as Described;
+  it("is OpenAPI 3.1 whose references all lead somewhere", async () => {
+    const document = await served();
+    expect(document.openapi).toBe("3.1.0");
+    const { components, paths } = document;
     const targets = [
       ...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g),
     ].map(([, name = ""]) => name);
@@ -78,7 +85,7 @@ describe("the description of the API", () => {
   });
 
   it("says what real calls are answered", async () => {
-    const { components, paths } = openApiDocument() as unknown as Described;
+    const { components, paths } = await served();
     const unlike: string[] = [];
     const call = async (route: string, path: string, init: RequestInit = {}) => {
       const [method = "", template = ""] = route.split(" ");

@@ -19,7 +19,15 @@ import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
 import type { RunState } from "@larkline/protocol/views/item-view";
 import { runViews, type Position, type RunViewName } from "@larkline/protocol/views/run-stream";
-import { CommandRequest, RunRequest, type RunReport } from "@larkline/protocol/views/run-api";
+import {
+  ApiError,
+  CommandAnswer,
+  CommandRequest,
+  RunCancelled,
+  RunReport,
+  RunRequest,
+  RunStarted,
+} from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import {
   bodyText,
@@ -46,6 +54,7 @@ import {
 import { interruptionsOf } from "./approvals.ts";
 import { readCommand } from "./commands.ts";
 import { parseNested, runView, tellNested, type NestedPosition } from "./nested.ts";
+import { afterParameter, textSchema } from "./openapi.ts";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";
 import {
@@ -74,35 +83,137 @@ interface RunRoute {
 }
 
 /**
- * - `POST /v1/runs` takes an input and answers 202 with the ids of the run; with `Accept: text/event-stream` its events
- *   follow at once, with `Prefer: wait=<1-300>` the report of the run, if it has ended by then.
- * - `GET /v1/runs/:id` reports on a run as long as its events are kept; its lists come in pages of `limit` after `after`.
- * - `GET /v1/runs/:id/events` streams it: `view` is `engine`, `items` or `messages`; `Last-Event-ID` or `after` say what the client
- *   has seen; `nested=1` adds what the helpers of the run tell.
- * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 409 when it has ended.
- * - `POST /v1/sessions/:id/commands` takes an order such as `/new`: 200 with its answer, or 202 with the ids of the run
- *   that answers it. The input of a run is never taken for an order.
- *
+ * Adds runs and orders. The input of a run is never taken for an order.
  * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
  */
 export function registerRunRoutes(scope: FastifyInstance, services: Services): void {
-  scope.post("/v1/runs", async (request, reply) => await postRun(services, request, reply));
+  scope.post(
+    "/v1/runs",
+    {
+      config: {
+        operation: {
+          about: {
+            en: "Starts a run. The same session_id and message_id mean the same run, however often they are sent.",
+            zh: "开始一次运行。相同的 session_id 和 message_id 始终指同一次运行。",
+          },
+          headers: {
+            Prefer: {
+              en: "`wait=<1-300>`: answer with the report if the run ends within so many seconds.",
+              zh: "`wait=<1-300>`：若运行在该秒数内结束，则返回报告。",
+              schema: textSchema,
+            },
+            Accept: {
+              en: "`text/event-stream`: answer with the events of the run.",
+              zh: "`text/event-stream`：以事件流返回运行过程。",
+              schema: textSchema,
+            },
+          },
+          body: RunRequest,
+          answers: {
+            200: RunReport,
+            202: RunStarted,
+            400: ApiError,
+            404: ApiError,
+            409: ApiError,
+            413: ApiError,
+          },
+        },
+      },
+    },
+    async (request, reply) => await postRun(services, request, reply),
+  );
   scope.get<RunRoute>(
     "/v1/runs/:id",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Reports on a run, as long as its events are kept. Its lists come in pages.",
+            zh: "查询一次运行（在其事件保留期内）。其中的列表分页返回。",
+          },
+          query: {
+            after: {
+              en: "`next` of the page before.",
+              zh: "上一页的 `next`。",
+              schema: textSchema,
+            },
+            limit: {
+              en: "Entries of each list in a page, 1 to 500; default 100.",
+              zh: "每页中各列表的条数，1 到 500，默认 100。",
+              schema: textSchema,
+            },
+          },
+          answers: { 200: RunReport, 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await getRun(services, request, reply),
   );
   scope.get<RunRoute>(
     "/v1/runs/:id/events",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Follows a run in a view. The event `end` is the last one; 204 when nothing is left to see.",
+            zh: "以某种视图跟随一次运行。最后一个事件是 `end`；没有更多内容时返回 204。",
+          },
+          query: {
+            view: {
+              en: "`engine` (default), `items` or `messages`.",
+              zh: "`engine`（默认）、`items` 或 `messages`。",
+              schema: { ...textSchema, enum: ["engine", "items", "messages"] },
+            },
+            after: afterParameter,
+            nested: {
+              en: "`1` adds the events of runs that work for this one, each with its `runId` and `parentRunId`: all of a helper's before the result of its call. The `id` lines are opaque positions in all of them.",
+              zh: "`1` 加入子运行的事件，各带自己的 `runId` 和 `parentRunId`：子运行的全部事件都在其调用结果之前。`id` 行是所有运行的总位置，请原样使用。",
+              schema: { ...textSchema, enum: ["0", "1"] },
+            },
+          },
+          headers: { "Last-Event-ID": afterParameter },
+          answers: { 200: "events", 204: "empty", 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await getEvents(services, request, reply),
   );
-  scope.post<RunRoute>("/v1/runs/:id/cancel", async (request, reply) => {
-    return await postCancel(services, request, reply);
-  });
-  scope.post<RunRoute>("/v1/sessions/:id/commands", async (request, reply) => {
-    return await postCommand(services, request, reply);
-  });
+  scope.post<RunRoute>(
+    "/v1/runs/:id/cancel",
+    {
+      config: {
+        operation: {
+          about: { en: "Stops a run, waiting or under way.", zh: "停止一次等待中或进行中的运行。" },
+          answers: { 202: RunCancelled, 404: ApiError, 409: RunCancelled },
+        },
+      },
+    },
+    async (request, reply) => await postCancel(services, request, reply),
+  );
+  scope.post<RunRoute>(
+    "/v1/sessions/:id/commands",
+    {
+      config: {
+        operation: {
+          about: {
+            en: "Gives an order such as /new or /status: 200 with its answer, 202 where a run answers it.",
+            zh: "执行 /new、/status 等命令：直接答复时返回 200，由一次运行答复时返回 202。",
+          },
+          body: CommandRequest,
+          answers: {
+            200: CommandAnswer,
+            202: RunStarted,
+            400: ApiError,
+            404: ApiError,
+            409: ApiError,
+          },
+        },
+      },
+    },
+    async (request, reply) => await postCommand(services, request, reply),
+  );
 }
 
 async function postRun(services: Services, request: FastifyRequest, reply: FastifyReply) {

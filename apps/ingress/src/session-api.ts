@@ -1,11 +1,17 @@
 import { sessionKeyOf } from "@larkline/agent";
 import { apiApp, withDeadline, type SessionKey } from "@larkline/protocol";
 import { conversationRunItems } from "@larkline/protocol/views/item-input";
-import type { SessionItems, SessionReport, SessionState } from "@larkline/protocol/views/run-api";
+import {
+  ApiError,
+  SessionItems,
+  SessionReport,
+  type SessionState,
+} from "@larkline/protocol/views/run-api";
 import type { SessionSummary } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs, pageIn, readDeadlineMs } from "./api-access.ts";
 import { interruptionView } from "./approvals.ts";
+import { textSchema } from "./openapi.ts";
 import type { Services } from "./services.ts";
 
 // Reading sessions of the HTTP API: their state and totals, and their conversation.
@@ -15,21 +21,50 @@ interface SessionRoute {
   Querystring: Record<string, unknown>;
 }
 
-/**
- * - `GET /v1/sessions/:id` returns the state of a session, and what its runs have used.
- * - `GET /v1/sessions/:id/items` returns its conversation, oldest first, in pages of `limit` messages after `after`.
- *
- * Needs a scope that only callers of the API reach.
- */
+/** Adds sessions. Needs a scope that only callers of the API reach. */
 export function registerSessionRoutes(scope: FastifyInstance, services: Services): void {
   scope.get<SessionRoute>(
     "/v1/sessions/:id",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "Returns the state of a session, and what its runs have used.",
+            zh: "查询会话状态及其用量。",
+          },
+          answers: { 200: SessionReport, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await getSession(services, request, reply),
   );
   scope.get<SessionRoute>(
     "/v1/sessions/:id/items",
-    { exposeHeadRoute: false },
+    {
+      exposeHeadRoute: false,
+      config: {
+        operation: {
+          about: {
+            en: "The conversation of a session, oldest first, in pages.",
+            zh: "分页读取会话内容，最早的在前。",
+          },
+          query: {
+            after: {
+              en: "`next` of the page before.",
+              zh: "上一页的 `next`。",
+              schema: textSchema,
+            },
+            limit: {
+              en: "Messages of a page, 1 to 200; default 50.",
+              zh: "每页消息数，1 到 200，默认 50。",
+              schema: textSchema,
+            },
+          },
+          answers: { 200: SessionItems, 400: ApiError, 404: ApiError },
+        },
+      },
+    },
     async (request, reply) => await getItems(services, request, reply),
   );
 }
