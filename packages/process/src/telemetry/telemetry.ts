@@ -3,13 +3,8 @@ import {
   TraceFlags,
   type Counter,
   type Histogram,
-  type Logger as OtelLogger,
   type LogRecord,
-  type Span as OtelSpan,
   type SpanContext,
-  type SpanStatus,
-  SpanStatusCode,
-  type Tracer,
 } from "@opentelemetry/api";
 import {
   systemClock,
@@ -24,16 +19,16 @@ import {
 import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/store/operations";
 import { metricCatalogue, type EventName, type MetricName, type SpanName } from "./observations.ts";
 
-// Product code instruments itself with the API of OpenTelemetry: it starts spans, emits events and adds to metrics. What
-// becomes of that is the business of adapters: Prometheus, the trace log, observers of the deployment, OTLP, the debug
-// log. This implementation of the API instead of OpenTelemetry's SDK keeps that cheap: a span is one object, and an
-// adapter that is not there costs nothing.
+// Product code starts spans, emits events and adds to metrics with the few methods of OpenTelemetry's API that it needs.
+// What becomes of that is the business of adapters: Prometheus, the trace log, observers of the deployment, the SDK of
+// OpenTelemetry where a collector is named, the debug log. A span is one object, and an adapter that is not there costs
+// nothing: decision 0025 has the figures.
 
 /** Facts of an observation: ids and numbers, never content. `traceparent` says which message it belongs to. */
 export type Tags = Readonly<Record<string, string | number | boolean>>;
 
 /** Something that takes time. */
-export interface Span extends OtelSpan {
+export interface Span {
   /** Adds what is known only now. */
   setAttributes(attributes: Tags): this;
   /** Says that it failed; by an error, or by a code of what went wrong. */
@@ -43,12 +38,12 @@ export interface Span extends OtelSpan {
 }
 
 /** Starts spans by the names of the catalogue. */
-export interface SpanStarter extends Tracer {
+export interface SpanStarter {
   startSpan(name: SpanName, options: { attributes: Tags }): Span;
 }
 
 /** Emits events by the names of the catalogue, and errors. */
-export interface EventEmitter extends OtelLogger {
+export interface EventEmitter {
   emit(record: EventRecord | ErrorRecord): void;
 }
 
@@ -100,7 +95,7 @@ export function telemetryFor(
 
 /** A span of this process, as adapters see it. */
 export class RecordedSpan implements Span {
-  name: string;
+  readonly name: string;
   /** What was known when it began. */
   readonly tags: Tags;
   readonly startedAtMs: number;
@@ -138,27 +133,8 @@ export class RecordedSpan implements Span {
     return this;
   }
 
-  setAttribute(name: string, value: unknown): this {
-    return isTag(value) ? this.setAttributes({ [name]: value }) : this;
-  }
-
   recordException(error: unknown): void {
     this.error = error;
-  }
-
-  setStatus({ code, message }: SpanStatus): this {
-    if (code === SpanStatusCode.ERROR) this.error ??= message ?? "error";
-    return this;
-  }
-
-  addEvent(name: string, attributes?: unknown): this {
-    const tags =
-      typeof attributes === "object" && attributes !== null ? Object.entries(attributes) : [];
-    this.#group.event(name, {
-      ...this.tags,
-      ...Object.fromEntries(tags.filter(([, value]) => isTag(value))),
-    });
-    return this;
   }
 
   /** Of the trace of its message, or else of one of its own. */
@@ -174,24 +150,6 @@ export class RecordedSpan implements Span {
 
   #randomHex(length: number): string {
     return this.#group.random.uuid().replaceAll("-", "").slice(-length);
-  }
-
-  updateName(name: string): this {
-    this.name = name;
-    return this;
-  }
-
-  isRecording(): boolean {
-    return this.#ends !== undefined;
-  }
-
-  // Spans are tied to each other by their message alone.
-  addLink(): this {
-    return this;
-  }
-
-  addLinks(): this {
-    return this;
   }
 }
 
@@ -211,24 +169,11 @@ class AdapterGroup implements SpanStarter, EventEmitter {
     return new RecordedSpan(this, name, attributes);
   }
 
-  /** The callback is the last argument. There is no current span: spans are tied to each other by their message. */
-  startActiveSpan<Run extends (span: OtelSpan) => unknown>(
-    name: string,
-    ...rest: readonly unknown[]
-  ): ReturnType<Run> {
-    const run = rest.at(-1) as Run; // the last one, in all forms of the call
-    return run(new RecordedSpan(this, name, {})) as ReturnType<Run>;
-  }
-
   emit(record: EventRecord | ErrorRecord): void {
     const { attributes, exception, eventName } = record;
     if (exception !== undefined) {
       for (const adapter of this.#adapters) quietly(() => adapter.error?.(exception, attributes));
     } else if (eventName !== undefined) this.event(eventName, attributes);
-  }
-
-  enabled(): boolean {
-    return this.#adapters.length > 0;
   }
 
   event(name: string, tags: Tags): void {
@@ -250,10 +195,6 @@ function samplesFor(group: AdapterGroup): Samples {
     return [name, kind === "counter" ? { add: take } : { record: take }];
   });
   return Object.fromEntries(samples) as Samples; // one per name, of the kind that the catalogue says
-}
-
-function isTag(value: unknown): value is string | number | boolean {
-  return typeof value === "string" || typeof value === "number" || typeof value === "boolean";
 }
 
 /** Runs it; drops what it throws, and what it rejects with if it promises something. */
