@@ -278,6 +278,7 @@ describe("the way in", () => {
     expect(paths.map(({ path }) => path)).toEqual([
       "/feishu/events",
       "/feishu/cards",
+      "/feishu/consent",
       "/chat",
       "/v1",
     ]);
@@ -287,7 +288,7 @@ describe("the way in", () => {
       expect(backend.service?.name).toBe("ingress");
       expect(ports).toContain(backend.service?.port?.name);
     }
-    const routes = ["webhook", "api", "approvals"].map((name) =>
+    const routes = ["webhook", "consent-callback", "api", "approvals"].map((name) =>
       textOf(`apps/ingress/src/${name}.ts`),
     );
     const served = [...routes.join("").matchAll(/"(\/[a-z][^"\s]*)"/g)].map(
@@ -295,7 +296,7 @@ describe("the way in", () => {
     );
     expect(served.length).toBeGreaterThan(4);
     for (const path of served) {
-      expect(path).toMatch(/^\/(?:feishu\/(?:events|cards)|chat|v1)(?:\/|$)/);
+      expect(path).toMatch(/^\/(?:feishu\/(?:events|cards|consent)|chat|v1)(?:\/|$)/);
     }
   });
 });

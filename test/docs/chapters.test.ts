@@ -7,6 +7,7 @@ import { root, textOf } from "./document.ts";
 const reasons: Record<string, string> = {
   "apps/console/src/run-words.ts": "words of two pages: those of the others fill words.ts",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
+  "apps/ingress/src/consent-callback.ts": "the address to which browsers bring people's consents",
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
   "packages/feishu/src/cards/scope-words.ts":
     "a table of the platform's permissions in words, in both languages",

@@ -2,7 +2,7 @@ import type { ModelScript } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { answersTo, write } from "../system/answers.ts";
 import { answerTo, type Writer } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { startSystem, type System, type SystemOptions } from "../system/system.ts";
 
 let system: System;
 
@@ -18,23 +18,20 @@ const script: ModelScript = ({ messages }) => {
   };
 };
 
-beforeAll(async () => {
+async function start(options: Pick<SystemOptions, "config" | "workers">): Promise<void> {
   const env = { GRANT_KEY: "a1".repeat(32) };
-  system = await startSystem({ workers: 2, runners: 0, script, env, lines: true });
+  system = await startSystem({ runners: 0, script, env, lines: true, ...options });
   await system.start("tool-runner", {
     RUNNER_NAME: "feishu",
     RUNNER_TOOLS: "@larkline/feishu-tools",
   });
-});
-afterAll(async () => {
-  await system.close();
-});
+}
 
 /** The page of the platform that the person's newest card leads to. */
 async function consentLink({ chatId }: Writer): Promise<string> {
   return await vi.waitFor(() => {
     const cards = system.feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
-    const link = /https?:[^"\\]*user_code=[^"\\]*/.exec(
+    const link = /https?:[^"\\]*(?:user_code=|\/authorize\?)[^"\\]*/.exec(
       JSON.stringify(cards.map(({ card }) => card?.json)),
     )?.[0];
     if (link === undefined) throw new Error("no card has a link");
@@ -53,6 +50,9 @@ function personWithPlan(name: string): Writer {
 }
 
 describe("a call that acts as the person who asks", () => {
+  beforeAll(async () => await start({ workers: 2 }));
+  afterAll(async () => await system.close());
+
   it("waits for their consent, and sees what they may see, though a worker dies meanwhile", async () => {
     const [ann, bob] = [personWithPlan("Ann"), personWithPlan("Bob")];
     const written = await write(system, ann, "where is the plan of the launch?");
@@ -67,5 +67,42 @@ describe("a call that acts as the person who asks", () => {
     const other = await write(system, bob, "and mine?");
     system.feishu.grants.consent(await consentLink(bob), bob.openId);
     expect(await answerTo(system, other)).toContain("Launch of Bob");
+  });
+});
+
+describe("in the code flow", () => {
+  beforeAll(
+    async () =>
+      await start({ config: { feishu: { consentUrl: "https://bot.example.com/feishu/consent" } } }),
+  );
+  afterAll(async () => await system.close());
+
+  /** As the proxy in front of ingress leads a browser there. */
+  async function open(address: string): Promise<{ status: number; page: string }> {
+    const { pathname, search } = new URL(address);
+    const response = await fetch(`${system.ingresses[0]?.url}${pathname}${search}`);
+    return { status: response.status, page: await response.text() };
+  }
+
+  it("a consent comes back to ingress by its state, and the call continues; any other grants nothing", async () => {
+    const ann = personWithPlan("Ann");
+    const written = await write(system, ann, "where is the plan of the launch?");
+    const link = await consentLink(ann);
+    const { redirect = "" } = system.feishu.grants.consent(link, ann.openId);
+    const [code, state = ""] = ["code", "state"].map((name) =>
+      new URL(redirect).searchParams.get(name),
+    );
+    const stale = { status: 400, page: expect.stringContaining("This link is not valid any more") };
+    for (const other of ["", "x", `${state}x`, (state ?? "").replace(/^.{22}/, "a".repeat(22))]) {
+      const query = new URLSearchParams({ code: code ?? "", state: other }).toString();
+      expect(await open(`${redirect.split("?")[0]}?${query}`)).toEqual(stale);
+    }
+    expect(await open(redirect.replace("code=", "other="))).toEqual(stale);
+    expect(answersTo(system, written).filter(({ text }) => text.includes("found:"))).toEqual([]);
+    const { status, page } = await open(redirect);
+    expect(status).toBe(200);
+    for (const words of ["谢谢", "Thank you"]) expect(page).toContain(words);
+    expect(await answerTo(system, written)).toContain("Launch of Ann");
+    expect(await open(redirect)).toEqual(stale);
   });
 });

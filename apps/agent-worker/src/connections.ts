@@ -425,7 +425,17 @@ export function createServices({
       consents:
         grants === undefined || consents === undefined || tokens === undefined
           ? undefined
-          : new Consents({ consents, grants, tokens, apiOf, approvals, wake, clock, log }),
+          : new Consents({
+              consents,
+              grants,
+              tokens,
+              apiOf,
+              redirectOf: (app) => botOfApp(settings, app).feishu.consentUrl ?? undefined,
+              approvals,
+              wake,
+              clock,
+              log,
+            }),
       keepRule: async (status) => await keepRule(services, status),
       roles: settings.permissions.roles,
       wake,

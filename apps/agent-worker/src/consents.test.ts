@@ -1,9 +1,9 @@
 import { ApprovalCards, FeishuApi, GrantsApi } from "@larkline/feishu";
 import { systemClock, type Approval, type ToolOutcome } from "@larkline/protocol";
 import { startFeishuSimulator, type SimMessage } from "@larkline/simulator";
-import { ConsentStore, GrantStore } from "@larkline/store";
+import { ConsentCallbacks, ConsentStore, GrantStore } from "@larkline/store";
 import { openElsewhere, openTestStores } from "@larkline/store/testing";
-import { expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { calling, resultsIn, type Wanted } from "./approval-world.fixture.ts";
 import { Consents } from "./consents.ts";
 import { PersonTokens } from "./person-tokens.ts";
@@ -15,8 +15,11 @@ const grantKey = "a".repeat(64);
 const grantKeys = [grantKey] as const;
 const [readTasks, createEvents] = ["task:task:read", "calendar:calendar.event:create"];
 
-/** Ann asks an agent for calls that act as her; `worker()` starts another process that looks after the cards. */
-async function scene() {
+/**
+ * Ann asks an agent for calls that act as her; `worker()` starts another process that looks after the cards. With
+ * `redirectUri` in the code flow.
+ */
+async function scene(redirectUri?: string) {
   const stores = openTestStores();
   const world = newWorld(stores);
   const clock = { ...systemClock, now: stores.now };
@@ -48,7 +51,16 @@ async function scene() {
     const cards = new ApprovalCards({
       apis: new Map([["cli_app", platform]]),
       approvals,
-      consents: new Consents({ ...held, tokens, apiOf, approvals, wake, clock, log }),
+      consents: new Consents({
+        ...held,
+        tokens,
+        apiOf,
+        redirectOf: () => redirectUri,
+        approvals,
+        wake,
+        clock,
+        log,
+      }),
       keepRule: async () => {},
       roles: {},
       wake,
@@ -96,7 +108,10 @@ async function scene() {
         [...simulator.messages(chatId)].filter(({ senderType }) => senderType === "app"),
       );
   const textOf = (): string => JSON.stringify(cardsOf(ann).map(({ card }) => card?.json));
-  const linkNow = (): string => simulator.grants.waiting.at(-1)?.link ?? "";
+  const linkNow = (): string =>
+    redirectUri === undefined
+      ? (simulator.grants.waiting.at(-1)?.link ?? "")
+      : (/http:[^"\\]*\/authorize[^"\\]*/.exec(textOf())?.[0] ?? "");
   const pending = async (): Promise<Approval[]> =>
     (await stores.approvals.pending(session)).map(({ approval }) => approval);
   const die = (): void => void (cards = worker());
@@ -117,6 +132,7 @@ async function scene() {
     linkNow,
     pending,
     die,
+    callbacks: new ConsentCallbacks(keep),
   };
 }
 
@@ -302,4 +318,71 @@ test("scopes that the platform leaves off end their calls alone", async () => {
     "c1-0",
     expect.stringContaining(`did not grant ${createEvents}`),
   ]);
+});
+
+describe("in the code flow", () => {
+  const redirectUri = "https://bot.example.com/feishu/consent";
+  /** What the browser brings to ingress. */
+  const broughtBy = ({ redirect = "" }: { redirect?: string }) => {
+    const { searchParams: query } = new URL(redirect);
+    const [code, state = ""] = [query.get("code"), query.get("state") ?? undefined];
+    return { state, answer: code === null ? {} : { code } };
+  };
+
+  test("a consent comes back once, by its state, and any process continues", async () => {
+    const here = await scene(redirectUri);
+    const { simulator, ann, ask, poll, linkNow, callbacks, die, textOf, redis, namespace } = here;
+    await ask(["tasks", "book"]);
+    const { state, answer } = broughtBy(simulator.grants.consent(linkNow(), ann));
+    await poll();
+    expect(await attemptsOf(here)).toEqual([[], []]);
+    expect(await callbacks.take("cli_other", state, answer)).toBeUndefined();
+    expect(await callbacks.take("cli_app", `${state.slice(0, -1)}#`, answer)).toBeUndefined();
+    const wrong = `${state.slice(0, -1)}${state.endsWith("A") ? "B" : "A"}`;
+    expect(await callbacks.take("cli_app", wrong, answer)).toBeUndefined();
+    const waiting = (await here.pending()).map(({ id }) => id);
+    expect(waiting).toContain((await callbacks.take("cli_app", state, answer))?.approvalId);
+    expect(await callbacks.take("cli_app", state, answer)).toBeUndefined();
+    die();
+    await poll(15_000);
+    expect(textOf()).toContain("Permission granted");
+    expect((await attemptsOf(here))[0]).toEqual(["c1-0", "c1-1"]);
+    expect(await callbacks.take("cli_app", state, answer)).toBeUndefined();
+    expect(await redis.keys(`*${namespace}*consent-*`)).toEqual([]);
+  });
+
+  test("the code of another person fits no verifier, and nothing is granted", async () => {
+    const here = await scene(redirectUri);
+    const { simulator, ann, ben, ask, poll, linkNow, callbacks, grants, owner, textOf } = here;
+    await ask(["tasks"]);
+    const { state } = broughtBy(simulator.grants.consent(linkNow(), ann));
+    const other = new GrantsApi({ ...app, domain: simulator.url });
+    const verifier = "v".repeat(43);
+    const link = other.consentLink({ redirectUri, scopes: [readTasks], state: "s", verifier });
+    const { answer } = broughtBy(simulator.grants.consent(link, ben));
+    expect(await callbacks.take("cli_app", state, answer)).toBeDefined();
+    await poll(15_000);
+    expect(textOf()).toContain("The link has run out");
+    expect(await grants.read(owner)).toBeUndefined();
+    expect(await grants.read({ ...owner, openId: ben })).toBeUndefined();
+  });
+
+  test("a refusal on the page ends the calls, and another link leaves the old one without a state", async () => {
+    const here = await scene(redirectUri);
+    const { simulator, ann, ask, poll, work, linkNow, callbacks, approvals, textOf } = here;
+    await ask(["tasks"]);
+    const old = broughtBy(simulator.grants.consent(linkNow(), ann));
+    await poll(600_000);
+    expect(textOf()).toContain("The link has run out");
+    const [asked] = await here.pending();
+    await approvals.touchCards(session, asked?.id ?? "", true);
+    await work();
+    expect(await callbacks.take("cli_app", old.state, old.answer)).toBeUndefined();
+    const { state, answer } = broughtBy(simulator.grants.refuse(linkNow()));
+    expect(answer).toEqual({});
+    expect(await callbacks.take("cli_app", state, answer)).toBeDefined();
+    await poll(15_000);
+    expect(textOf()).toContain("Not granted");
+    expect((await attemptsOf(here))[0]).toEqual([]);
+  });
 });

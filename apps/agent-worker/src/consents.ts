@@ -1,14 +1,15 @@
 import type { GrantsApi, ConsentRound } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
 import type { Clock, InboundMessage } from "@larkline/protocol";
-import type {
-  ApprovalStatus,
-  ApprovalStore,
-  ConsentMember,
-  ConsentStore,
-  GrantOwner,
-  GrantStore,
-  PendingConsent,
+import {
+  codeFlowMs,
+  type ApprovalStatus,
+  type ApprovalStore,
+  type ConsentMember,
+  type ConsentStore,
+  type GrantOwner,
+  type GrantStore,
+  type PendingConsent,
 } from "@larkline/store";
 import type { PersonTokens } from "./person-tokens.ts";
 
@@ -22,6 +23,8 @@ interface ConsentsOptions {
   tokens: PersonTokens;
   /** Throws for an app of which this worker has no credentials. */
   apiOf(app: string): GrantsApi;
+  /** Where a person's consent comes back to this bot, in the code flow; undefined: the device flow. */
+  redirectOf(app: string): string | undefined;
   approvals: ApprovalStore;
   wake: (session: string, gen: number) => Promise<void>;
   clock: Clock;
@@ -37,8 +40,16 @@ const [slowDownMs, unreadMs] = [5_000, 1_000];
 const touchAgainMs = 1_000;
 /** The platform does not answer, or another consent of the person has to end first. */
 const laterMs = 10_000;
+/** Of the code flow: what comes back is looked at once, and again after so long, in case that was lost. */
+const lookAgainMs = 15_000;
 
 type Pending = ApprovalStatus["approval"];
+
+interface CodeWanted {
+  wanted: string[];
+  againAtMs: number;
+  redirectUri: string;
+}
 
 export class Consents {
   readonly #options: ConsentsOptions;
@@ -76,7 +87,10 @@ export class Consents {
     const againAtMs = await this.#options.approvals.againAtMs(approval);
     const wanted = wantedOf(consent);
     if (consent.state === "new" || !isWhole(consent) || againAtMs !== consent.againAtMs) {
-      return await this.#ask(owner, wanted, againAtMs);
+      const redirectUri = this.#options.redirectOf(owner.app);
+      return redirectUri === undefined
+        ? await this.#ask(owner, wanted, againAtMs)
+        : await this.#askForCode(owner, memberOf(approval), { wanted, againAtMs, redirectUri });
     }
     return consent.state === "waiting"
       ? await this.#poll(owner, approval, consent)
@@ -124,16 +138,47 @@ export class Consents {
       return await this.#change(owner, { state: "trouble", asked: wanted, againAtMs });
     }
     const { deviceCode, link, expiresInMs, intervalMs } = started.device;
-    const changed = await consents.change(owner, {
-      state: "waiting",
+    return await this.#offer(owner, {
       asked: wanted,
       sealed: consents.seal(owner, deviceCode),
+      stateId: "",
       link,
-      startedAtMs: nowMs,
       endsAtMs: nowMs + expiresInMs,
       intervalMs,
-      nextPollMs: nowMs + intervalMs,
       againAtMs,
+    });
+  }
+
+  /** The same in the code flow, where the person's browser brings the answer to ingress. */
+  async #askForCode(
+    owner: GrantOwner,
+    member: ConsentMember,
+    { wanted, againAtMs, redirectUri }: CodeWanted,
+  ): Promise<ConsentRound> {
+    const { clock, consents } = this.#options;
+    const { stateId, state, verifier } = await consents.expectCode(owner, member);
+    const api = this.#options.apiOf(owner.app);
+    return await this.#offer(owner, {
+      asked: wanted,
+      sealed: consents.seal(owner, JSON.stringify({ verifier, redirectUri })),
+      stateId,
+      link: api.consentLink({ redirectUri, scopes: wanted, state, verifier }),
+      endsAtMs: clock.now() + codeFlowMs,
+      intervalMs: lookAgainMs,
+      againAtMs,
+    });
+  }
+
+  async #offer(
+    owner: GrantOwner,
+    link: Omit<PendingConsent, "state" | "members" | "startedAtMs" | "nextPollMs">,
+  ): Promise<ConsentRound> {
+    const nowMs = this.#options.clock.now();
+    const changed = await this.#options.consents.change(owner, {
+      ...link,
+      state: "waiting",
+      startedAtMs: nowMs,
+      nextPollMs: nowMs + link.intervalMs,
     });
     // A call has joined meanwhile that needs more: no person has seen this link.
     return isWhole(changed) ? shownOf(changed) : { nextAtMs: nowMs };
@@ -144,13 +189,12 @@ export class Consents {
     approval: Pending,
     consent: PendingConsent,
   ): Promise<ConsentRound> {
-    const { clock, consents, log, tokens } = this.#options;
-    const { asked, intervalMs, nextPollMs, endsAtMs } = consent;
-    if (clock.now() < nextPollMs) return shownOf(consent);
+    const { clock, log, tokens } = this.#options;
+    const { asked, intervalMs, nextPollMs, endsAtMs, stateId } = consent;
+    if (stateId === "" && clock.now() < nextPollMs) return shownOf(consent);
     const api = this.#options.apiOf(owner.app);
-    const deviceCode = consents.open(owner, consent);
-    if (deviceCode === undefined) return await this.#change(owner, { state: "ran_out" });
-    const answer = await api.poll(deviceCode);
+    const answer = await this.#answerTo(owner, api, consent);
+    if (answer === undefined) return await this.#change(owner, { state: "ran_out" });
     const later = async (moreMs: number): Promise<ConsentRound> => {
       const next = Math.min(maxIntervalMs, intervalMs + moreMs);
       if (clock.now() >= endsAtMs) return await this.#change(owner, { state: "ran_out" });
@@ -190,6 +234,23 @@ export class Consents {
         log.error({ app: owner.app, refusal: answer }, "the platform gives no tokens");
         return await this.#change(owner, { state: "trouble" });
     }
+  }
+
+  /** What the person has answered; undefined where this process cannot open what the consent was begun with. */
+  async #answerTo(
+    owner: GrantOwner,
+    api: GrantsApi,
+    consent: PendingConsent,
+  ): Promise<Awaited<ReturnType<GrantsApi["poll"]>> | undefined> {
+    const { consents } = this.#options;
+    const secret = consents.open(owner, consent);
+    if (secret === undefined) return undefined;
+    if (consent.stateId === "") return await api.poll(secret);
+    const back = await consents.codeOf(owner, consent);
+    if (back === undefined) return { state: "pending" };
+    if (back.code === undefined) return { state: "denied", code: 0 };
+    const kept = JSON.parse(secret) as { verifier: string; redirectUri: string }; // sealed by askForCode alone
+    return await api.exchange({ ...kept, code: back.code });
   }
 
   async #change(owner: GrantOwner, to: Partial<PendingConsent>): Promise<ConsentRound> {

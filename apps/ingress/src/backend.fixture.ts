@@ -1,5 +1,6 @@
 import type { SessionKey } from "@larkline/protocol";
 import type {
+  ConsentCallbacks,
   GrantEnds,
   ApprovalStore,
   BudgetStore,
@@ -31,6 +32,7 @@ export interface TestMemory {
   cards: CardLedger;
   lookups: LookupCache;
   grantEnds: GrantEnds;
+  consentCallbacks: ConsentCallbacks;
   approvals: ApprovalStore;
   rules: PermissionRules;
   schedules: ScheduleStore;

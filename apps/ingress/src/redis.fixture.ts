@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { inject, onTestFinished } from "vitest";
 import {
+  ConsentCallbacks,
   GrantEnds,
   ApprovalStore,
   BudgetStore,
@@ -57,6 +58,7 @@ export function connectSharedRedis(limits: { maxWaiting?: number } = {}): Shared
       agentVersions: new AgentVersions({ ...options, stateKey: "0".repeat(64) }),
       lookups: new LookupCache({ ...options, owner: "ingress" }),
       grantEnds: new GrantEnds(options),
+      consentCallbacks: new ConsentCallbacks(options),
       letters: new DeadLetters(options),
       instances: new InstanceDirectory(options),
       watches: new EventWatchReports(options),

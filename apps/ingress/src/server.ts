@@ -9,6 +9,7 @@ import { guardApi } from "./api-access.ts";
 import { registerChatRoutes } from "./api.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
 import { registerMemoryRoutes } from "./memories.ts";
+import { registerConsentRoute } from "./consent-callback.ts";
 import { drainMs, feedsOf, type Bot } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
 import { registerDescription } from "./openapi.ts";
@@ -123,6 +124,7 @@ export async function createServer(
     if (bot.access.webhook) {
       await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
     }
+    if (bot.settings.feishu.consentUrl !== null) registerConsentRoute(server, services, bot);
   }
   // In a scope of their own: hooks of the server itself would run for webhooks, too.
   await server.register(async (scope) => {

@@ -12,6 +12,7 @@ import { SchemaChecks } from "@larkline/process/schemas";
 import { apiApp, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
+  ConsentCallbacks,
   GrantEnds,
   ApprovalStore,
   BudgetStore,
@@ -80,6 +81,8 @@ export interface Stores {
   lookups: LookupCache;
   /** Ends of grants, for workers. */
   grantEnds: GrantEnds;
+  /** Where consents of the code flow come back. */
+  consentCallbacks: ConsentCallbacks;
   eventLog: EventLog;
   /** The cards of replies that an outbox delivery started here may have to finish. */
   cards: CardLedger;
@@ -292,6 +295,7 @@ export function connectStores(
     agentVersions: new AgentVersions(on),
     lookups: new LookupCache({ ...on, owner: "ingress" }),
     grantEnds: new GrantEnds(on),
+    consentCallbacks: new ConsentCallbacks(on),
     warmUp: {
       store: new WarmUpStore(on),
       lookups: new WarmUpLookups({ ...on, owner: "ingress" }),

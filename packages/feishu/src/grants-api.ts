@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import { deadline, systemClock, type Clock } from "@larkline/protocol";
 import { baseUrlOf, type FeishuDomain } from "./transport/rate-limiter.ts";
 
@@ -7,6 +8,7 @@ import { baseUrlOf, type FeishuDomain } from "./transport/rate-limiter.ts";
 
 /** Addresses of the platform; a setting, because the platform is moving the token endpoint from v2 to v3. */
 interface GrantEndpoints {
+  authorize: string;
   device: string;
   token: string;
   revoke: string;
@@ -53,6 +55,13 @@ type TokenAnswer = { state: "granted"; tokens: GrantedTokens } | GrantFailure;
 
 /** `pending`: the person has not answered; `slow_down`: the interval grows by 5 s. */
 type PollAnswer = TokenAnswer | { state: "pending" | "slow_down" };
+
+interface CodeRequest {
+  redirectUri: string;
+  scopes: readonly string[];
+  state: string;
+  verifier: string;
+}
 
 /** Who a token belongs to. */
 interface TokenOwner {
@@ -127,10 +136,7 @@ export class GrantsApi {
     scopes: readonly string[],
     signal?: AbortSignal,
   ): Promise<{ state: "started"; device: DeviceStart } | GrantFailure> {
-    const asked = [...new Set([...scopes, offlineScope])];
-    if (asked.length > maxScopesOfRequest) {
-      throw new RangeError(`one request names ${maxScopesOfRequest} scopes at most`);
-    }
+    const asked = scopesAsked(scopes);
     const basic = Buffer.from(`${this.#appId}:${this.#appSecret}`).toString("base64");
     const answer = await this.#post(
       this.endpoints.device,
@@ -165,6 +171,23 @@ export class GrantsApi {
       default:
         return tokenAnswerOf(answer);
     }
+  }
+
+  /**
+   * The page on which a person consents, in the code flow: it leads back to `redirectUri`, which the developer console
+   * lists, with a code and the `state`. `verifier`: PKCE, of 43 to 128 characters. `scopes`: as of `startDevice`.
+   */
+  consentLink({ redirectUri, scopes, state, verifier }: CodeRequest): string {
+    const query = new URLSearchParams({
+      client_id: this.#appId,
+      response_type: "code",
+      redirect_uri: redirectUri,
+      scope: scopesAsked(scopes).join(" "),
+      state,
+      code_challenge: hash("sha256", verifier, "base64url"),
+      code_challenge_method: "S256",
+    });
+    return `${this.endpoints.authorize}?${query.toString()}`;
   }
 
   /** Exchanges the code of the consent page. */
@@ -269,6 +292,14 @@ export class GrantsApi {
   }
 }
 
+function scopesAsked(scopes: readonly string[]): string[] {
+  const asked = [...new Set([...scopes, offlineScope])];
+  if (asked.length > maxScopesOfRequest) {
+    throw new RangeError(`one request names ${maxScopesOfRequest} scopes at most`);
+  }
+  return asked;
+}
+
 type Answer = Record<string, unknown> | undefined;
 
 function endpointsOf(domain: FeishuDomain): GrantEndpoints {
@@ -276,6 +307,7 @@ function endpointsOf(domain: FeishuDomain): GrantEndpoints {
   const accounts =
     domain === "feishu" || domain === "lark" ? open.replace("://open.", "://accounts.") : open;
   return {
+    authorize: `${accounts}/open-apis/authen/v1/authorize`,
     device: `${accounts}/oauth/v1/device_authorization`,
     token: `${open}/open-apis/authen/v2/oauth/token`,
     revoke: `${accounts}/oauth/v1/revoke`,

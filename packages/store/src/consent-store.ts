@@ -1,5 +1,5 @@
-import { hash } from "node:crypto";
-import { jsonParserOf, systemRandom } from "@larkline/protocol";
+import { hash, timingSafeEqual } from "node:crypto";
+import { jsonParserOf, systemRandom, type Random } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { runScript, script, type RedisConnection } from "./connection.ts";
 import { GrantSeal, type GrantOwner } from "./grant-store.ts";
@@ -25,8 +25,10 @@ const PendingConsent = Type.Object({
   state: Type.Enum(["new", "waiting", "ran_out", "other_person", "trouble"]),
   /** What the link asks for. */
   asked: Type.Array(Type.String(), { maxItems: 50 }),
-  /** The device code, sealed: with it a process gets the tokens. */
+  /** The device code, or the verifier of a code, sealed: with it a process gets the tokens. */
   sealed: Type.String(),
+  /** Of the code flow: the id of the `state` in the link; `sealed` is the verifier then. Empty: the device flow. */
+  stateId: Type.String(),
   link: Type.String(),
   startedAtMs: Type.Integer(),
   endsAtMs: Type.Integer(),
@@ -43,6 +45,8 @@ const swapConsent = script("swap-consent");
 
 /** More calls of one person wait for their own consent after this one. */
 const maxMembers = 50;
+/** How long a person has for the page of the code flow, and their code lives after that ("Obtain authorization code"). */
+export const codeFlowMs = 600_000;
 /** Calls wait for a week. */
 const ttlMs = 8 * 86_400_000;
 
@@ -55,9 +59,11 @@ export class ConsentStore {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #seal: GrantSeal;
+  readonly #random: Random;
 
   constructor({ redis, namespace, grantKeys, random = systemRandom }: ConsentStoreOptions) {
     this.#redis = redis;
+    this.#random = random;
     this.#keys = createKeyspace(namespace);
     this.#seal = new GrantSeal(grantKeys, random);
   }
@@ -114,16 +120,57 @@ export class ConsentStore {
       if (
         (await runScript(this.#redis, swapConsent, { consent }, { before, after, ttlMs })) === 1
       ) {
+        const { stateId } = read(before) ?? {};
+        if (stateId !== undefined && stateId !== "" && (after === "" || stateId !== next.stateId)) {
+          await this.#forgetState(owner, stateId);
+        }
         return next;
       }
     }
   }
 
-  seal(owner: GrantOwner, deviceCode: string): string {
-    return this.#seal.close(deviceCode, placeOf(owner));
+  /**
+   * Lets a consent come back to ingress, in the code flow: by `state` alone, and once. `verifier` is for PKCE; `member`:
+   * whose card is looked at then.
+   */
+  async expectCode(
+    { app }: GrantOwner,
+    { session, approvalId }: ConsentMember,
+  ): Promise<{ stateId: string; state: string; verifier: string }> {
+    const [stateId, secret, verifier] = [this.#random.id(), this.#secret(), this.#secret()];
+    const expected: ExpectedCode = { digest: digestOf(secret), session, approvalId };
+    await this.#redis.set(
+      this.#keys.consentStateOf(app, stateId),
+      JSON.stringify(expected),
+      "PX",
+      codeFlowMs,
+    );
+    return { stateId, state: `${stateId}.${secret}`, verifier };
   }
 
-  /** The device code; undefined where no key of this process opens it. */
+  /** What has come back to ingress; undefined: nothing yet. */
+  async codeOf({ app }: GrantOwner, { stateId }: PendingConsent): Promise<ConsentCode | undefined> {
+    const text = await this.#redis.get(this.#keys.consentCodeOf(app, stateId));
+    const code = text === null ? undefined : parseCode(text);
+    return code?.ok === true ? code.value : undefined;
+  }
+
+  async #forgetState({ app }: GrantOwner, stateId: string): Promise<void> {
+    await this.#redis.unlink(this.#keys.consentStateOf(app, stateId));
+    await this.#redis.unlink(this.#keys.consentCodeOf(app, stateId));
+  }
+
+  /** 43 characters, of 256 bits. */
+  #secret(): string {
+    return hash("sha256", `${this.#random.id()}${this.#random.id()}`, "base64url");
+  }
+
+  /** `secret`: a device code or a verifier. */
+  seal(owner: GrantOwner, secret: string): string {
+    return this.#seal.close(secret, placeOf(owner));
+  }
+
+  /** The secret; undefined where no key of this process opens it. */
   open(owner: GrantOwner, { sealed }: PendingConsent): string | undefined {
     return this.#seal.open(sealed, placeOf(owner))?.text;
   }
@@ -141,6 +188,7 @@ const begun: PendingConsent = {
   state: "new",
   asked: [],
   sealed: "",
+  stateId: "",
   link: "",
   startedAtMs: 0,
   endsAtMs: 0,
@@ -156,4 +204,54 @@ function read(text: string | null): PendingConsent | undefined {
 
 function placeOf({ app, tenant, openId }: GrantOwner): string {
   return JSON.stringify(["consent", app, tenant, openId]);
+}
+
+const ExpectedCode = Type.Object({
+  digest: Type.String(),
+  session: Type.String(),
+  approvalId: Type.String(),
+});
+type ExpectedCode = Static<typeof ExpectedCode>;
+const parseExpected = jsonParserOf(ExpectedCode);
+
+/** What the consent page has sent back: a code, or that the person has refused. */
+const ConsentCode = Type.Object({ code: Type.Optional(Type.String()) });
+export type ConsentCode = Static<typeof ConsentCode>;
+const parseCode = jsonParserOf(ConsentCode);
+
+/** Where consents of the code flow come back: ingress, which can read no consent, no grant and no verifier. */
+export class ConsentCallbacks {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+
+  constructor({ redis, namespace }: Pick<StoreOptions, "redis" | "namespace">) {
+    this.#redis = redis;
+    this.#keys = createKeyspace(namespace);
+  }
+
+  /**
+   * Takes what has come back with this `state`, for the worker. Undefined, and nothing is kept: it is none that a person
+   * of this app has a link with now, or it was used before. Otherwise whose card waits for it.
+   */
+  async take(
+    app: string,
+    state: string,
+    code: ConsentCode,
+  ): Promise<{ session: string; approvalId: string } | undefined> {
+    const [, stateId, secret] = /^([\w-]{22})\.([\w-]{43})$/.exec(state) ?? [];
+    if (stateId === undefined || secret === undefined) return undefined;
+    const text = await this.#redis.get(this.#keys.consentStateOf(app, stateId));
+    const expected = text === null ? undefined : parseExpected(text);
+    if (expected?.ok !== true) return undefined;
+    const { digest, session, approvalId } = expected.value;
+    const [given, known] = [Buffer.from(digestOf(secret)), Buffer.from(digest)];
+    if (given.length !== known.length || !timingSafeEqual(given, known)) return undefined;
+    const answer = this.#keys.consentCodeOf(app, stateId);
+    const kept = await this.#redis.set(answer, JSON.stringify(code), "PX", codeFlowMs, "NX");
+    return kept === "OK" ? { session, approvalId } : undefined;
+  }
+}
+
+function digestOf(secret: string): string {
+  return hash("sha256", secret, "base64url");
 }

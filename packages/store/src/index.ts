@@ -62,7 +62,13 @@ export {
   type StoredSchedule,
 } from "./schedule-store.ts";
 /** Consents that wait for their person. */
-export { ConsentStore, type ConsentMember, type PendingConsent } from "./consent-store.ts";
+export {
+  codeFlowMs,
+  ConsentCallbacks,
+  ConsentStore,
+  type ConsentMember,
+  type PendingConsent,
+} from "./consent-store.ts";
 export { MemoryStore, type Memory, type OwnedMemory } from "./memory-store.ts";
 export { CardLedger, type CardFence } from "./outbox.ts";
 export { DeadLetters, type DeadLetter, type DeadLetterFacts } from "./dead-letters.ts";

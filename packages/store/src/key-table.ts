@@ -781,6 +781,22 @@ export const keyTable = {
       retention: "until the last call waits no more, 8 days after its last change at most",
       rights: { worker: "del get set" },
     },
+    consentStateOf: {
+      key: "{<ns>}:consent-state:<app>:<id>",
+      type: "string",
+      content:
+        "JSON: digest of the `state` with which a person's consent may come back to ingress, and whose card waits for it; of the code flow",
+      retention: "10 minutes; until its consent ends or another link is asked for",
+      rights: { ingress: "get", worker: "set unlink" },
+    },
+    consentCodeOf: {
+      key: "{<ns>}:consent-code:<app>:<id>",
+      type: "string",
+      content:
+        "JSON: the code of the consent page, which is good for nothing without the sealed verifier, or that the person has refused",
+      retention: "10 minutes; until its consent ends or another link is asked for",
+      rights: { ingress: "set", worker: "get unlink" },
+    },
     eventWatchOf: {
       key: "{<ns>}:event-watch:<app>",
       type: "string",

@@ -202,6 +202,8 @@ export type ConfigInput = {
       feedback?: boolean;
       /** Turns of a chat and hour that other bots may cause by mentioning this one. Default 0: other bots are ignored. */
       botTurnsPerHour?: number;
+      /** Where a person's consent comes back to ingress, as the developer console lists it, such as `https://bot.example.com/feishu/consent`: the code flow. Default: the device flow, which needs no address. */
+      consentUrl?: string;
       /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
       rateLimits?: boolean;
     };
@@ -350,6 +352,8 @@ export type ConfigInput = {
     feedback?: boolean;
     /** Turns of a chat and hour that other bots may cause by mentioning this one. Default 0: other bots are ignored. */
     botTurnsPerHour?: number;
+    /** Where a person's consent comes back to ingress, as the developer console lists it, such as `https://bot.example.com/feishu/consent`: the code flow. Default: the device flow, which needs no address. */
+    consentUrl?: string;
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits?: boolean;
   };

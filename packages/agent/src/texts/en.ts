@@ -63,6 +63,10 @@ export const en = {
       "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
     scheduleUnreachable:
       "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
+    consentTaken:
+      "Thank you. What follows is in your chat with the bot in Feishu; you can close this page.",
+    consentRefused: "Nothing was granted. You can close this page.",
+    consentStale: "This link is not valid any more. The card of the bot has a new one.",
     readInGroup: "All members of this chat will see what is read as you.",
     memoryAsked:
       "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",

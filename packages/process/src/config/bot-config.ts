@@ -19,6 +19,7 @@ const defaultFeishu: FeishuSettings = {
   welcome: true,
   menu: {},
   monthlyCalls: null,
+  consentUrl: null,
   maxCards: 5,
   feedback: false,
   botTurnsPerHour: 0,

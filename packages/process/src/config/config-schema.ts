@@ -266,6 +266,11 @@ export const FeishuInput = Type.Object(
     feedback: Type.Optional(Type.Boolean()),
     /** Turns of a chat and hour that other bots may cause by mentioning this one. Default 0: other bots are ignored. */
     botTurnsPerHour: Type.Optional(Type.Integer({ minimum: 0, maximum: 60 })),
+    /**
+     * Where a person's consent comes back to ingress, as the developer console lists it, such as
+     * `https://bot.example.com/feishu/consent`: the code flow. Default: the device flow, which needs no address.
+     */
+    consentUrl: Type.Optional(Type.String({ pattern: "^https?://[^?#\\s]+$", maxLength: 500 })),
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits: Type.Optional(Type.Boolean()),
   },

@@ -112,8 +112,11 @@ export interface BotConfig {
   readonly feishu: FeishuSettings;
 }
 
-/** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited. */
-export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls" | "footer">>> & {
+/** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited; in `consentUrl`: the device flow. */
+export type FeishuSettings = Readonly<
+  Required<Omit<FeishuInput, "monthlyCalls" | "footer" | "consentUrl">>
+> & {
   readonly monthlyCalls: number | null;
+  readonly consentUrl: string | null;
   readonly footer?: LocalText;
 };
