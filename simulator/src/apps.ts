@@ -424,14 +424,14 @@ export function applicationRoutes(platform: Platform): ApiRoute[] {
       method: "GET",
       path: "/open-apis/application/v6/scopes",
       handle: ({ app }) => {
-        const scopes = [...platform.console.entry(app.appId).scopes];
-        return success({
-          scopes: scopes.map((name) => ({
-            scope_name: name,
-            scope_type: "tenant",
-            grant_status: 1,
-          })),
-        });
+        const byType = {
+          tenant: [...platform.console.entry(app.appId).scopes],
+          user: platform.grants.userScopesOf(app.appId),
+        };
+        const scopes = Object.entries(byType).flatMap(([type, own]) =>
+          own.map((name) => ({ scope_name: name, scope_type: type, grant_status: 1 })),
+        );
+        return success({ scopes });
       },
     },
     {

@@ -73,6 +73,8 @@ export interface Grants extends GrantControls {
   readonly routes: OpenRoute[];
   /** Whose token it is; refuses with 99991668, 99991677 or 21000. */
   authenticate(token: string): TokenOwner;
+  /** Those of {@link GrantControls.setUserScopes}; none where the app has all. */
+  userScopesOf(appId: string): readonly string[];
 }
 
 /** Lifetimes in seconds ("Get user_access_token", "Refresh user_access_token"; device flow: clients' defaults). */
@@ -248,6 +250,10 @@ export class GrantService implements Grants {
   setUserScopes(appId: string, scopes: readonly string[] | undefined): void {
     if (scopes === undefined) this.#userScopes.delete(appId);
     else this.#userScopes.set(appId, new Set(scopes));
+  }
+
+  userScopesOf(appId: string): readonly string[] {
+    return [...(this.#userScopes.get(appId) ?? [])];
   }
 
   forbidPair(first: string, second: string): void {

@@ -95,6 +95,17 @@ async function announceEverything(): Promise<void> {
   expect(announced).toMatchObject({ ok: true });
 }
 
+/** A runner of its own announces a tool that acts as someone. */
+async function announceAs(name: string, as: "person" | "bot" | "either", scopes: string[]) {
+  const spec = { name, description: "", inputSchema: { type: "object" } };
+  const facts = { effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+  const announced = await new RunnerDirectory({ redis, namespace }).announce(
+    { runner: name, instance: "one", tools: [{ spec, ...facts, identity: { as, scopes } }] },
+    60_000,
+  );
+  expect(announced).toMatchObject({ ok: true });
+}
+
 interface Check {
   check: string;
   status: string;
@@ -358,6 +369,30 @@ describe("npm run doctor", () => {
     // Without the right to look, it says how to look.
     expect(of("feishu.events")).toMatchObject([
       { status: "warning", advice: expect.stringContaining("application:application:self_manage") },
+    ]);
+  });
+
+  it("names the scopes of people that announced tools need and the app lacks, and the page for them", async () => {
+    const people = async () => (await examined(healthy())).of("feishu.people");
+    expect(await people()).toEqual([]);
+    await announceAs("find_documents", "person", ["search:docs:read"]);
+    await announceAs("add_task", "either", ["task:task:write", "search:docs:read"]);
+    await announceAs("post", "bot", ["im:message"]);
+    platform.grants.setUserScopes(app.appId, ["task:task:write", "offline_access"]);
+    const [missing] = await people();
+    expect(missing).toMatchObject({
+      status: "warning",
+      text: "Tools cannot act as people, because the app lacks scopes of people: search:docs:read",
+    });
+    expect(missing?.advice).toContain("q=search:docs:read&op_from=openapi&token_type=user");
+    expect(missing?.advice).toContain("search:docs:read (find_documents, add_task)");
+    platform.grants.setUserScopes(app.appId, [
+      "task:task:write",
+      "search:docs:read",
+      "offline_access",
+    ]);
+    expect(await people()).toMatchObject([
+      { status: "ok", text: "The app has all 3 scopes of people that its tools need" },
     ]);
   });
 

@@ -46,6 +46,7 @@ import {
   hiddenScopes,
   scopeFindings,
 } from "./feishu-check.ts";
+import { checkPeopleScopes, peopleScopesOf, type PeopleScopes } from "./people-scopes.ts";
 import { problem, skipped, type Finding } from "./finding.ts";
 
 const checkMs = 5_000;
@@ -72,6 +73,7 @@ interface RedisResult {
   tools?: string[];
   clashes?: ToolClash[];
   notOffered?: NotOffered[];
+  peopleScopes?: PeopleScopes;
 }
 
 function messageOf(error: unknown): string {
@@ -92,7 +94,9 @@ async function announced(redis: RedisConnection, namespace: string) {
     const why = toolProblem(announcement.spec);
     return why === undefined ? [] : [{ tool: name, why }];
   });
-  return { runners: [...byName.values()], tools: [...offered.keys()], clashes, notOffered };
+  const peopleScopes = peopleScopesOf(offered);
+  const tools = [...offered.keys()];
+  return { runners: [...byName.values()], tools, clashes, notOffered, peopleScopes };
 }
 
 async function readRedis(
@@ -181,10 +185,16 @@ async function scopes(
   }
 }
 
+/** What is known of a deployment besides its apps at the platform. */
+interface Known {
+  config: LarklineConfig | undefined;
+  redis: Promise<RedisResult>;
+}
+
 async function inspectFeishu(
   { clock, inspector }: { clock: Clock; inspector: AppInspector },
   checked: CheckedBot,
-  config: LarklineConfig | undefined,
+  { config, redis }: Known,
 ) {
   const { access: feishu } = checked;
   const offset = clockOffset(clock, inspector);
@@ -196,6 +206,10 @@ async function inspectFeishu(
   }
   const rest = await Promise.all([
     scopes(inspector, checked, config),
+    redis.then(
+      async ({ peopleScopes = new Map() }) =>
+        await checkPeopleScopes(inspector, feishu, peopleScopes),
+    ),
     ...(config === undefined
       ? []
       : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
@@ -207,14 +221,10 @@ async function inspectFeishu(
   return { findings: [bot, ...rest.flat()], ...(await offset) };
 }
 
-async function checkBot(
-  clock: Clock,
-  bot: CheckedBot,
-  config: LarklineConfig | undefined,
-): Promise<FeishuResult> {
+async function checkBot(clock: Clock, bot: CheckedBot, known: Known): Promise<FeishuResult> {
   const inspector = new AppInspector({ ...bot.access, timeoutMs: checkMs - 1_000, clock });
   try {
-    return await inspectFeishu({ clock, inspector }, bot, config);
+    return await inspectFeishu({ clock, inspector }, bot, known);
   } finally {
     inspector.close();
   }
@@ -222,7 +232,7 @@ async function checkBot(
 
 async function checkFeishu(
   { clock, deployment: { feishu } }: DoctorInput,
-  config: LarklineConfig | undefined,
+  known: Known,
 ): Promise<FeishuResult> {
   if (feishu === undefined) {
     const text = {
@@ -231,7 +241,7 @@ async function checkFeishu(
     };
     return { findings: [skipped("feishu", text)] };
   }
-  return await checkBot(clock, { name: "default", access: feishu }, config);
+  return await checkBot(clock, { name: "default", access: feishu }, known);
 }
 
 async function checkWebhooks(
@@ -245,13 +255,9 @@ async function checkWebhooks(
 }
 
 /** All that is found about one bot besides the first one's app. */
-async function checkNamedBot(
-  input: DoctorInput,
-  bot: CheckedBot,
-  config: LarklineConfig | undefined,
-) {
+async function checkNamedBot(input: DoctorInput, bot: CheckedBot, known: Known) {
   const found = [
-    checkBot(input.clock, bot, config).then(({ findings }) => findings),
+    checkBot(input.clock, bot, known).then(({ findings }) => findings),
     checkWebhooks(input, bot),
   ];
   return ofBot(bot.name, (await Promise.all(found)).flat());
@@ -322,7 +328,8 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     ...checkModelChoice(deployment, configured.config, input.env),
   ];
   const redis = checkRedis(input);
-  const feishu = checkFeishu(input, configured.config);
+  const known: Known = { config: configured.config, redis };
+  const feishu = checkFeishu(input, known);
   const clocks = async (): Promise<Finding[]> => {
     const [redisMs, feishuMs] = [(await redis).offsetMs, (await feishu).offsetMs];
     return clockFindings({
@@ -347,9 +354,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
       feishu.then(({ findings }) => findings),
     ),
     ...first.map(async (bot) => await guarded("feishu.webhook", checkWebhooks(input, bot))),
-    ...named.bots.map(
-      async (bot) => await guarded("feishu", checkNamedBot(input, bot, configured.config)),
-    ),
+    ...named.bots.map(async (bot) => await guarded("feishu", checkNamedBot(input, bot, known))),
     guarded("model", checkModels(input)),
     guarded("model", checkModelAdditions(configured.config, input.env)),
     guarded("running", running()),

@@ -541,7 +541,11 @@ export function consoleLink({ appId, domain }: Access): string {
   return `${clouds[domain] ?? domain.replace(/\/+$/, "")}/app/${encodeURIComponent(appId)}`;
 }
 
-/** The page that asks for these scopes at once. */
-export function permissionLink(access: Access, scopes: readonly string[]): string {
-  return `${consoleLink(access)}/auth?q=${scopes.join(",")}&op_from=openapi&token_type=tenant`;
+/** The page that asks for these scopes at once: of the app itself, or of people. */
+export function permissionLink(
+  access: Access,
+  scopes: readonly string[],
+  of: "tenant" | "user" = "tenant",
+): string {
+  return `${consoleLink(access)}/auth?q=${scopes.join(",")}&op_from=openapi&token_type=${of}`;
 }

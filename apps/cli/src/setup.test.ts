@@ -1,4 +1,7 @@
+import { randomUUID } from "node:crypto";
 import { systemClock } from "@larkline/protocol";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
+import { RunnerDirectory } from "@larkline/store/runners";
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -9,7 +12,18 @@ import {
   type SimulatorOptions,
 } from "@larkline/simulator";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  inject,
+  it,
+  onTestFinished,
+  vi,
+} from "vitest";
 import { openWorkplace, type AdminRun, type Workplace } from "./admin.fixture.ts";
 import { readCommand } from "./command-line.ts";
 import { createPrompt } from "./questions.ts";
@@ -328,6 +342,31 @@ describe("npm run setup", () => {
       .filter(({ path, method }) => /slash/.test(path) && method !== "GET");
     expect(writes).toEqual([]);
     inspector.close();
+  });
+
+  it("names the scopes of people that the tools of running runners need", async () => {
+    await startPlatform();
+    const redis = connectRedis(inject("redisUrl"));
+    onTestFinished(async () => await closeRedis(redis));
+    const namespace = `test-${randomUUID()}`;
+    const spec = { name: "find_documents", description: "", inputSchema: { type: "object" } };
+    const identity = { as: "person" as const, scopes: ["search:docs:read"] };
+    const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+    await new RunnerDirectory({ redis, namespace }).announce(
+      { runner: "feishu", instance: "one", tools: [{ ...tool, identity }] },
+      60_000,
+    );
+    const run = setUpHere(["--yes"], {
+      FEISHU_DOMAIN: platform.url,
+      REDIS_URL: inject("redisUrl"),
+      REDIS_NAMESPACE: namespace,
+    });
+    platform.registrations.confirm(await linkOf(run));
+    expect(await run.exitCode()).toBe(0);
+    expect(run.output()).toContain(
+      "the app lacks scopes of people: search:docs:read, offline_access",
+    );
+    expect(run.output()).toContain("/auth?q=search:docs:read,offline_access&");
   });
 
   it("sets up a bot without the scopes of the panel, and says which ones those are", async () => {

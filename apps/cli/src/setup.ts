@@ -21,6 +21,7 @@ import {
   permissionLink,
   permissionList,
 } from "./feishu-check.ts";
+import { checkPeopleScopes, readPeopleScopes } from "./people-scopes.ts";
 import { type Finding, linesOf, ok, printable } from "./finding.ts";
 import {
   checkConfigFile,
@@ -104,7 +105,7 @@ async function verifyApp(
     const bot = await inspector.bot(setup.signal);
     setup.report(botFinding(bot, app));
     // Good to know now, but no reason to stop: the doctor looks at them as well.
-    const granted = await inspector.grantedScopes(setup.signal).catch(() => undefined);
+    const granted = await inspector.grantedScopes("tenant", setup.signal).catch(() => undefined);
     if (granted !== undefined) tellMissing(setup, granted, app);
     return !setup.signal.aborted;
   } catch (error) {
@@ -155,9 +156,7 @@ async function write(setup: Setup, answers: Answers): Promise<void> {
  * without: what fails is said, and no reason to stop.
  */
 async function registerPanels(setup: Setup): Promise<void> {
-  // What was written just now counts, also where the shell still names another app.
-  const env = { ...setup.env, ...(await readEnvFile(setup.interview.file.path)).values };
-  const { configFile, feishu } = readDeployment(env);
+  const { env, configFile, feishu } = await deploymentNow(setup);
   const { config, findings } = await checkConfigFile(setup.clock, configFile);
   if (config === undefined) {
     for (const finding of findings) setup.report(finding);
@@ -167,6 +166,31 @@ async function registerPanels(setup: Setup): Promise<void> {
   for (const bot of [...first, ...namedBots(env, config, feishu).bots]) {
     const found = await registerPanel(setup, bot, panelOf(bot.name, config));
     for (const finding of ofBot(bot.name, [found])) setup.report(finding);
+  }
+}
+
+/** What was written just now counts, also where the shell still names another app. */
+async function deploymentNow({ env: given, interview }: Setup) {
+  const env = { ...given, ...(await readEnvFile(interview.file.path)).values };
+  return { env, ...readDeployment(env) };
+}
+
+/** The scopes of people that the tools of running runners need, and the page where an administrator grants them. */
+async function reportPeopleScopes(setup: Setup): Promise<void> {
+  const { redisUrl, namespace, feishu: app } = await deploymentNow(setup);
+  if (redisUrl === undefined || app === undefined) {
+    setup.say({
+      zh: "以个人身份执行的工具还需要用户权限：docs/zh/work-tools.md 列出了它们；有了 REDIS_URL，npm run doctor 会指出缺少哪些。",
+      en: "Tools that act as people need scopes of people, too: docs/work-tools.md lists them; with REDIS_URL, npm run doctor names those that are missing.",
+    });
+    return;
+  }
+  const needed = await readPeopleScopes(setup.clock, { redisUrl, namespace }, checkMs);
+  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000, clock: setup.clock });
+  try {
+    for (const finding of await checkPeopleScopes(inspector, app, needed)) setup.report(finding);
+  } finally {
+    inspector.close();
   }
 }
 
@@ -218,6 +242,7 @@ async function setUpManually(setup: Setup): Promise<number> {
   if (!accepted || !modelsAccepted) return refuse(setup, { zh: "", en: "" });
   await write(setup, answers);
   await registerPanels(setup);
+  await reportPeopleScopes(setup);
   return finish(setup);
 }
 
@@ -329,6 +354,7 @@ async function setUpByLink(setup: Setup): Promise<number> {
   }
   await verifyApp(setup, created);
   await registerPanels(setup);
+  await reportPeopleScopes(setup);
   return finish(setup);
 }
 

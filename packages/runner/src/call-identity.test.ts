@@ -224,7 +224,13 @@ describe("the answer with a token", () => {
   const [one, another] = [randomUUID(), randomUUID()];
   const replyOf: Parameters<typeof bed.store.reset>[1]["replyOf"] = async (id, { session, app }) =>
     await Promise.resolve({
-      ...{ v: 1, id, uuid: id, session, text: "ended", createdAtMs: 0, attempts: 0 },
+      v: 1,
+      id,
+      uuid: id,
+      session,
+      text: "ended",
+      createdAtMs: 0,
+      attempts: 0,
       target: { app, chatId: "oc_1", messageId: "om_1", inThread: false },
       uncertainSinceMs: 0,
     });

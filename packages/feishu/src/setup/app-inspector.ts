@@ -105,15 +105,18 @@ export class AppInspector {
     return { openId: bot.open_id, name: bot.app_name ?? "", status };
   }
 
-  /** The scopes that are granted. */
-  async grantedScopes(signal?: AbortSignal): Promise<ReadonlySet<string>> {
+  /** The scopes that are granted: to the app itself, or those of people, for whom it may ask. */
+  async grantedScopes(
+    of: "tenant" | "user" = "tenant",
+    signal?: AbortSignal,
+  ): Promise<ReadonlySet<string>> {
     const url = "/open-apis/application/v6/scopes";
     const { data } = await this.#read(
       { api: "application.scope.list", url, schema: Scopes },
       signal,
     );
     const own = data.scopes.filter(
-      (one) => one.grant_status === granted && one.scope_type !== "user",
+      ({ grant_status: status, scope_type: type = of }) => status === granted && type === of,
     );
     return new Set(own.map(({ scope_name: name }) => name));
   }
