@@ -339,14 +339,16 @@ describe("a Redis with a user for each app", () => {
   });
 
   it("gives no token that a person has granted to anyone but the workers", async () => {
-    const [grant, consent, answer] = [
+    const [grant, tokens, consent, answer] = [
       "{larkline}:grant:cli_x:x",
+      "{larkline}:grant-tokens:cli_x:x",
       "{larkline}:consent:cli_x:x",
       "{larkline:3}:begun",
     ];
     const attempts = [
-      `HGETALL ${grant}`,
-      `HMGET ${grant} sealed`,
+      `GET ${tokens}`,
+      `SET ${tokens} forged`,
+      `ZADD {larkline}:grants 0 x`,
       `HSET ${grant} issuer https://forged.example`,
       `GET ${consent}`,
       `SET ${consent} {}`,

@@ -11,6 +11,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { CardReply, StaleSession } from "@larkline/store";
+import { sweepGrants } from "./grants.ts";
 import { endsLate } from "./helpers.ts";
 import { sweepSchedules } from "./schedules.ts";
 import type { Services } from "./services.ts";
@@ -41,8 +42,8 @@ interface SessionHolder {
 
 /**
  * Finds unfinished work: sessions of dead workers, lost wake-ups, calls and approvals past their deadline, unsent
- * replies, cards that do not show the present state, schedules that are due. Every worker may run it, one at a time does. Each of its actions
- * may be repeated.
+ * replies, cards that do not show the present state, schedules that are due, grants that end. Every worker may run it,
+ * one at a time does. Each of its actions may be repeated.
  */
 export function startSweeper(
   services: Services,
@@ -54,7 +55,7 @@ export function startSweeper(
   let lookedAtMs = clock.monotonic();
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
-  const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) =>
+  const atPlatform = [sweepCards, sweepApprovalCards, sweepGrants].map((sweepOnce) =>
     besideOthers(services, sweepOnce, closing.signal),
   );
 
@@ -63,7 +64,7 @@ export function startSweeper(
       if (hasReturned) await wakeCallers(services);
       hasReturned = false;
       if (await presence.takeDuty("sweep", owner, sweepEveryMs - 50)) {
-        for (const card of cards) card.start();
+        for (const each of atPlatform) each.start();
         await sweepAll(services);
       }
       if (clock.monotonic() - lookedAtMs >= ownEveryMs) {
@@ -91,7 +92,7 @@ export function startSweeper(
       closing.abort();
       cancelNext();
       await pass;
-      await Promise.all(cards.map(async (card) => await card.ended()));
+      await Promise.all(atPlatform.map(async (each) => await each.ended()));
     },
   };
 }
@@ -154,7 +155,6 @@ async function sweepAll(services: Services): Promise<void> {
     sweepExpiries,
     sweepOutboxes,
     sweepSchedules,
-    sweepGrantEnds,
   ];
   const ended = await Promise.allSettled(parts.map(async (part) => await part(services)));
   for (const end of ended) {
@@ -171,16 +171,6 @@ function healed(
 ): void {
   counters.healed.add(count, { what });
   log.info({ what, count, ...of }, "healed");
-}
-
-/** Grants that the platform has ended. Their tokens are worth nothing by then; this erases them. */
-export async function sweepGrantEnds({
-  grantEnds,
-  personTokens,
-}: Pick<Services, "grantEnds" | "personTokens">): Promise<void> {
-  await grantEnds.each(async ({ app, tenant, openId, ...end }) => {
-    await personTokens?.ended({ app, tenant, openId }, end);
-  });
 }
 
 /** Entries of runners whose notification reached no worker. */

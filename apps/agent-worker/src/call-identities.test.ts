@@ -4,8 +4,8 @@ import { tokenDigestOf, type AuditRecord } from "@larkline/protocol";
 import { forgetGrant, GrantEnds, GrantStore, type GrantOwner } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";
-import { sweepGrantEnds } from "./background-jobs.ts";
 import { actsAs, TokenBroker } from "./call-identities.ts";
+import { sweepGrantEnds } from "./grants.ts";
 import { PersonTokens } from "./person-tokens.ts";
 
 const app = { appId: "cli_0123456789abcdef", appSecret: "s3cret-of-the-app", tenantKey: "t1" };
@@ -33,7 +33,10 @@ async function scene({ keyed = true } = {}) {
     return await Promise.resolve(bot);
   };
   const bots = new Map([[app.appId, { api: { baseUrl: simulator.url, botToken } }]]);
-  const broker = new TokenBroker({ bots, tokens: keyed ? tokens : undefined });
+  const uses: string[][] = [];
+  const used = async ({ openId }: GrantOwner, tool: string) =>
+    await Promise.resolve(void uses.push([openId, tool]));
+  const broker = new TokenBroker({ bots, tokens: keyed ? tokens : undefined, used });
   const consent = async () => {
     const started = await api.startDevice(scopes);
     if (started.state !== "started") throw new Error(started.state);
@@ -45,7 +48,9 @@ async function scene({ keyed = true } = {}) {
   const facts = { app: app.appId, tenant: "t1", userId: ann.openId, scopes };
   const services = { grantEnds, personTokens: tokens };
   const stored = async () =>
-    await here.redis.hgetall((await here.redis.keys(`*${here.namespace}*:grant:*`))[0] ?? "");
+    (await here.redis.keys(`*${here.namespace}*:grant*`))
+      .map((key) => key.split(":")[1])
+      .toSorted();
   return {
     ann,
     api,
@@ -57,11 +62,12 @@ async function scene({ keyed = true } = {}) {
     records,
     stored,
     here,
+    uses,
   };
 }
 
 test("a call acts as the person of its turn, once they have agreed, and `either` as the bot until then", async () => {
-  const { ann, api, broker, consent, facts, origin } = await scene();
+  const { ann, api, broker, consent, facts, origin, uses } = await scene();
   expect(await broker.of({ ...facts, as: "person" })).toEqual({
     state: "refused",
     outcome: {
@@ -74,7 +80,7 @@ test("a call acts as the person of its turn, once they have agreed, and `either`
   expect(await broker.of({ ...facts, as: "either" })).toEqual(asBot);
   await consent();
   for (const as of ["person", "either"]) {
-    const given = await broker.of({ ...facts, as });
+    const given = await broker.of({ ...facts, as, tool: `find ${as}` });
     const token = given.state === "identity" ? given.identity.token : "";
     expect(given).toEqual({
       state: "identity",
@@ -83,6 +89,10 @@ test("a call acts as the person of its turn, once they have agreed, and `either`
     expect(await api.owner(token)).toMatchObject({ owner: { openId: ann.openId } });
   }
   expect(await broker.of({ ...facts, as: "bot" })).toEqual(asBot);
+  expect(uses).toEqual([
+    [ann.openId, "find person"],
+    [ann.openId, "find either"],
+  ]);
 });
 
 test("a token that was refused is replaced once, however many calls say so", async () => {
@@ -145,17 +155,18 @@ test("what the platform has ended is erased, unless it was granted anew since, a
   const end = { ...ann, reason: "user" };
   await services.grantEnds.add({ ...end, atMs: Date.now() - 60_000 });
   await sweepGrantEnds(services);
+  expect(await stored()).toEqual(["grant", "grant-tokens", "grants"]);
   expect(await broker.of({ ...facts, as: "person" })).toMatchObject({ state: "identity" });
   await services.grantEnds.add({ ...end, atMs: Date.now() + 1 });
   await sweepGrantEnds(services);
   await sweepGrantEnds(services);
   expect(await broker.of({ ...facts, as: "person" })).toMatchObject({ state: "refused" });
-  expect(await stored()).not.toHaveProperty("sealed");
+  expect(await stored()).toEqual(["grant", "grants"]);
   const about = { app: ann.app, tenant: ann.tenant, userId: ann.openId };
   expect(records).toEqual([
     { kind: "grant_given", ...about, scopes },
     { kind: "grant_ended", ...about, result: "user" },
   ]);
   await forgetGrant(here, ann);
-  expect(await stored()).toEqual({});
+  expect(await stored()).toEqual([]);
 });

@@ -38,6 +38,8 @@ interface TokenBrokerOptions {
   bots: ReadonlyMap<string, BotAtPlatform>;
   /** Absent: without `GRANT_KEY` calls act as the bot only. */
   tokens?: Pick<PersonTokens, "tokenFor"> | undefined;
+  /** Notes that a tool acts as a person. */
+  used?(owner: GrantOwner, tool: string): Promise<void>;
 }
 
 /** Gives calls the tokens of the people and bots that they act as. */
@@ -72,6 +74,7 @@ export class TokenBroker implements CallIdentities {
     if (found.state === "token") {
       const { token } = found;
       const { openId } = owner;
+      await this.#options.used?.(owner, facts.tool ?? "");
       return {
         state: "identity",
         identity: { as: "person", token, openId, apiOrigin: bot.api.baseUrl },

@@ -32,6 +32,7 @@ import {
   GrantEnds,
   ConsentStore,
   GrantStore,
+  type GrantOwner,
   MemoryStore,
   ScheduleStore,
   SessionFiles,
@@ -348,6 +349,14 @@ export function createServices({
           clock,
           random,
         });
+  const toolCatalog = new ToolCatalog(stores.runners, clock, log, {
+    mayActAsPeople: tokens !== undefined,
+  });
+  const used = async (owner: GrantOwner, tool: string): Promise<void> => {
+    const title = toolCatalog.titleOf(tool);
+    const named = title === undefined ? {} : { title };
+    await grants?.noteUse(owner, { tool, ...named, atMs: clock.now() });
+  };
   const { timeZone } = settings.budgets;
   const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
   const services: Services = {
@@ -357,9 +366,7 @@ export function createServices({
     bots,
     ...asInFile(settings, models),
     helperReadiness: new HelperReadiness(),
-    toolCatalog: new ToolCatalog(stores.runners, clock, log, {
-      mayActAsPeople: tokens !== undefined,
-    }),
+    toolCatalog,
     runningTurns: new RunningTurns(clock),
     builtInsAtWork: new Map(),
     filesGivenUp: new LRUCache(filesGivenUp),
@@ -377,7 +384,7 @@ export function createServices({
       worker: parts.owner,
       runnerKeys,
       store,
-      identities: new TokenBroker({ bots, tokens }),
+      identities: new TokenBroker({ bots, tokens, used }),
       random,
       lookups: stores.lookups,
       delivered: async (session, delivered) => await wakeAfter(services, session, delivered),

@@ -79,6 +79,8 @@ export async function applyOrder(
       const revoked = await services.rules.revoke(act.app, act.ruleId, { id: by });
       return revoked === undefined ? nothing : done;
     }
+    case "end_grant":
+      return await endGrant(services, by, act);
     case "decide":
       return await decide(services, by, act);
     case "pause":
@@ -182,6 +184,19 @@ async function drop(services: Services, by: string, session: SessionKey): Promis
     waiting.map(async ({ seq }) => await cancelTurn(services, session, turnIdOf(session, seq))),
   );
   return dropped.includes(true) ? done : nothing;
+}
+
+/** Its record is the one of the grant's end. */
+async function endGrant(
+  { grants, personTokens, clock }: Services,
+  by: string,
+  person: OrderAct<"end_grant">,
+): Promise<OrderResult> {
+  if (grants === undefined || personTokens === undefined) return { result: "not_possible" };
+  const grant = await grants.book.read(person);
+  if (grant === undefined) return nothing;
+  const end = { reason: "operator", by, atMs: Math.max(clock.now(), grant.grantedAtMs) };
+  return (await personTokens.end(grant, end)) ? done : nothing;
 }
 
 /**

@@ -132,17 +132,34 @@ export class PersonTokens {
     }
   }
 
-  /** The platform has ended what the person granted before `atMs`. False where it was granted anew since, or not at all. */
-  async ended(
+  /**
+   * Ends what the person granted before `atMs`. False where it was granted anew since, or not at all. `by`: who wants it
+   * so; then it is ended at the platform first, as far as the platform answers. Absent: the platform has ended it.
+   */
+  async end(
     owner: GrantOwner,
-    { reason, atMs }: { reason: string; atMs: number },
+    { reason, atMs, by }: { reason: string; atMs: number; by?: string | undefined },
   ): Promise<boolean> {
-    const { grants } = this.#options;
+    const { grants, apiOf } = this.#options;
     const grant = await grants.read(owner);
     if (grant === undefined || grant.state === "revoked" || grant.grantedAtMs > atMs) return false;
-    if (!(await grants.revoke(owner))) return false;
-    await this.#record("grant_ended", owner, { result: reason });
+    if (by !== undefined && grant.tokens !== undefined) {
+      const { accessToken, refreshToken } = grant.tokens;
+      const api = apiOf(owner.app);
+      if (refreshToken !== undefined) await api.revoke(refreshToken, "refresh_token");
+      await api.revoke(accessToken, "access_token");
+    }
+    if (!(await grants.revoke(owner, reason))) return false;
+    await this.#record("grant_ended", owner, { result: by ?? reason });
     return true;
+  }
+
+  /** Refreshes a grant that no call needs now, before it ends. False when it is as it was. */
+  async keepAlive(owner: GrantOwner): Promise<boolean> {
+    const grant = await this.#options.grants.read(owner);
+    const refreshToken = grant?.tokens?.refreshToken;
+    if (grant?.state !== "active" || refreshToken === undefined) return false;
+    return await this.#refresh(owner, grant, refreshToken);
   }
 
   async #record(
@@ -189,16 +206,24 @@ export class PersonTokens {
       }
       case "consent":
         // Where another generation is there, its refresh has used this token, and nothing is lost.
-        await grants.needsConsent(owner, generation);
+        if (await grants.needsConsent(owner, generation)) await this.#noteError(owner, answer);
         return true;
       case "person_gone":
-        await grants.revoke(owner);
+        await grants.revoke(owner, "person_gone");
         await this.#record("grant_ended", owner, { result: "person_gone" });
         return true;
       default:
         // The platform may have used the token, or not: the row stays, and the lease keeps others from asking at once.
+        await this.#noteError(owner, answer);
         return false;
     }
+  }
+
+  async #noteError(
+    owner: GrantOwner,
+    { state, code }: { state: string; code: number },
+  ): Promise<void> {
+    await this.#options.grants.noteRefreshError(owner, `${state} ${code}`, this.#clock.now());
   }
 
   #timesOf({ accessToken, refreshToken, expiresInMs, refreshExpiresInMs, scopes }: GrantedTokens) {

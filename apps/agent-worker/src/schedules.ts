@@ -16,8 +16,8 @@ import {
   type ScheduleLogEntry,
 } from "@larkline/protocol";
 import type { DeliveryWatch } from "@larkline/feishu";
-import type { DueSchedule, OutboxRecord, StoredSchedule } from "@larkline/store";
-import { createHash } from "node:crypto";
+import type { DueSchedule, StoredSchedule } from "@larkline/store";
+import { noticePerson } from "./person-notices.ts";
 import type { Services } from "./services.ts";
 
 // What is due is written into its session as a message of the schedule's owner: append, then wake, then settle. A worker
@@ -194,23 +194,11 @@ async function pauseSchedule(
 }
 
 async function tellOwner(
-  { store, outboxSender, clock }: Services,
+  services: Services,
   { schedule: { id, app, owner }, generation }: StoredSchedule,
   text: string,
 ): Promise<void> {
   const key = `schedule-${id}-${generation}`;
-  const record: OutboxRecord = {
-    v: 1,
-    id: key,
-    uuid: createHash("sha256").update(`${app} ${key}`).digest("base64url").slice(0, 40),
-    // Apart from the schedule's own session: an unsent answer there would hold it up.
-    session: sessionKeyOf(app, `${scheduleSessionId(id)}-notices`),
-    target: { app, chatId: owner.id, messageId: "", inThread: false },
-    text,
-    createdAtMs: clock.now(),
-    attempts: 0,
-    uncertainSinceMs: 0,
-  };
-  const { lease } = await store.pushOutbox(record, key);
-  if (lease !== undefined) void outboxSender.deliver(lease);
+  const conversation = scheduleSessionId(id);
+  await noticePerson(services, { app, to: owner.id, key, conversation, text });
 }

@@ -4,6 +4,7 @@ import {
   runnerKeyOf,
   type Clock,
   type InboundMessage,
+  type LocalText,
   type TurnState,
   readResultName,
 } from "@larkline/protocol";
@@ -132,6 +133,11 @@ export class ToolCatalog {
 
   names(): string[] {
     return [...this.#tools.keys(), ...ownNames];
+  }
+
+  /** How the author of a tool calls it. */
+  titleOf(name: string): LocalText | undefined {
+    return this.#tools.get(name)?.announcement.title;
   }
 }
 

@@ -74,6 +74,8 @@ export const OperatorOrder = Type.Object({
       letterId: id,
     }),
     Type.Object({ do: Type.Literal("revoke_rule"), app: id, ruleId: id }),
+    /** What a person has let a bot do as them. */
+    Type.Object({ do: Type.Literal("end_grant"), app: id, openId: id }),
     Type.Object({
       do: Type.Literal("decide"),
       app: id,

@@ -2,7 +2,8 @@ import { hash, timingSafeEqual } from "node:crypto";
 import { jsonParserOf, systemRandom, type Random } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { runScript, script, type RedisConnection } from "./connection.ts";
-import { GrantSeal, type GrantOwner } from "./grant-store.ts";
+import type { GrantOwner } from "./grant-book.ts";
+import { GrantSeal } from "./grant-store.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // Consents that wait for their person: at most one of each app and person, which all calls join that need something of

@@ -1,7 +1,8 @@
 import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { expect, onTestFinished, test } from "vitest";
-import { GrantStore, type GrantFacts, type GrantOwner } from "./grant-store.ts";
+import { forgetGrant, GrantBook, type GrantOwner } from "./grant-book.ts";
+import { GrantStore, type GrantFacts } from "./grant-store.ts";
 import { appUsers } from "./rights/app-users.ts";
 import { openElsewhere, openTestStores } from "./testing.ts";
 
@@ -47,20 +48,75 @@ test("a grant is one row for each app and person, for every process", async () =
   expect(await store.read({ ...ann, tenant: "t2" })).not.toHaveProperty("tokens");
 });
 
-test("Redis holds neither a token nor the id of the person", async () => {
+test("Redis holds no token, and no key names the person", async () => {
   const { redis, store, rowKeys } = scene();
   await store.write(ann, factsWith("u-secret"), 0);
   const keys = await rowKeys();
-  expect(keys).toHaveLength(1);
-  const stored = JSON.stringify([keys, await redis.hgetall(keys[0] ?? "")]);
-  for (const secret of [
-    "u-secret",
-    Buffer.from("u-secret").toString("base64url").slice(0, 8),
-    "ou_ann",
-    key,
-  ]) {
-    expect(stored).not.toContain(secret);
-  }
+  const [row = "", tokens = "", index = ""] = ["grant:", "grant-tokens:", "grants"].map((part) =>
+    keys.find((one) => one.includes(`}:${part}`)),
+  );
+  expect(keys.toSorted()).toEqual([row, tokens, index].toSorted());
+  expect(JSON.stringify(keys)).not.toContain("ou_ann");
+  const stored = JSON.stringify([await redis.hgetall(row), await redis.get(tokens)]);
+  const begun = Buffer.from("u-secret").toString("base64url").slice(0, 8);
+  for (const secret of ["u-secret", begun, "ou_ann", key]) expect(stored).not.toContain(secret);
+});
+
+test("without a key it is known what was granted, what has used it, and how it has ended", async () => {
+  const { redis, namespace, store } = scene();
+  const book = new GrantBook({ redis, namespace });
+  expect(await book.read(ann)).toBeUndefined();
+  await store.noteUse(ann, { tool: "early", atMs: 1 }); // of no grant: nothing is kept
+  await store.write(ann, factsWith("u-1"), 0);
+  await store.noteUse(ann, { tool: "find", title: { zh: "查找", en: "Find" }, atMs: 5 });
+  await store.noteUse(ann, { tool: "add", atMs: 6 });
+  await store.noteUse(ann, { tool: "find", title: "Find", atMs: 7 });
+  await store.noteRefreshError(ann, "unknown 20050", 8);
+  const known = {
+    ...ann,
+    state: "active",
+    grantedAtMs: 1,
+    consentEndsAtMs: 1 + 365 * 86_400_000,
+    granted: ["task:a"],
+    accessEndsAtMs: 2,
+    refreshEndsAtMs: 3,
+    used: [
+      { tool: "find", title: "Find", atMs: 7 },
+      { tool: "add", atMs: 6 },
+    ],
+  };
+  expect(await book.read(ann)).toEqual({
+    ...known,
+    refreshError: { reason: "unknown 20050", atMs: 8 },
+  });
+  await store.write(ann, factsWith("u-2"), 1);
+  expect(await book.list(10)).toEqual({ grants: [known], count: 1 });
+  await store.revoke(ann, "person");
+  expect(await book.read(ann)).toEqual({
+    ...known,
+    state: "revoked",
+    ended: { reason: "person", atMs: expect.any(Number) },
+  });
+  await store.write(ann, factsWith("u-3"), 3);
+  expect(await book.read(ann)).toEqual(known);
+});
+
+test("a grant is looked after before its refresh token ends, and before its consent does", async () => {
+  const { redis, namespace, store } = scene();
+  const [hourMs, dayMs] = [3_600_000, 86_400_000];
+  const book = new GrantBook({ redis, namespace });
+  await store.write(ann, factsWith("u-1", { refreshEndsAtMs: 7 * dayMs }), 0);
+  expect(await store.due(5 * dayMs - 1, 10)).toEqual([]);
+  expect(await store.due(5 * dayMs, 10)).toEqual([await book.read(ann)]);
+  await store.lookAgain(ann, 5 * dayMs + hourMs);
+  expect(await store.due(5 * dayMs, 10)).toEqual([]);
+  await store.write(ann, factsWith("u-2", { refreshEndsAtMs: 355 * dayMs }), 1);
+  expect(await store.due(351 * dayMs, 10)).toEqual([]);
+  expect(await store.due(351 * dayMs + 1, 10)).toHaveLength(1);
+  await forgetGrant({ redis, namespace }, ann);
+  expect(await book.list(10)).toEqual({ grants: [], count: 0 });
+  await store.lookAgain(ann, 0);
+  expect(await store.due(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
 });
 
 test("a generation is written once, and none after the grant was revoked meanwhile", async () => {
@@ -69,7 +125,7 @@ test("a generation is written once, and none after the grant was revoked meanwhi
   expect(await store.write(ann, factsWith("u-2"), 1)).toBe(true);
   expect(await elsewhere.write(ann, factsWith("u-late"), 1)).toBe(false);
   expect(await store.read(ann)).toMatchObject({ generation: 2, tokens: { accessToken: "u-2" } });
-  expect(await elsewhere.revoke(ann)).toBe(true);
+  expect(await elsewhere.revoke(ann, "user")).toBe(true);
   expect(await store.write(ann, factsWith("u-3"), 2)).toBe(false);
   const ended = await store.read(ann);
   expect(ended).toMatchObject({ generation: 3, state: "revoked", granted: ["task:a"] });
@@ -95,7 +151,7 @@ test("one process refreshes a generation at a time; the lease of a dead one is t
 });
 
 test("a grant that cannot be refreshed keeps its access token, and is refreshed no more", async () => {
-  const { store } = scene();
+  const { redis, namespace, store } = scene();
   await store.write(ann, factsWith("u-1"), 0);
   expect(await store.needsConsent(ann, 2)).toBe(false);
   expect(await store.needsConsent(ann, 1)).toBe(true);
@@ -106,7 +162,7 @@ test("a grant that cannot be refreshed keeps its access token, and is refreshed 
   expect(await store.lease(ann, 1, "w1", 10_000)).toBe(false);
   expect(await store.write(ann, factsWith("u-2"), 1)).toBe(true);
   expect(await store.read(ann)).toMatchObject({ state: "active" });
-  await store.forget(ann);
+  await forgetGrant({ redis, namespace }, ann);
   expect(await store.read(ann)).toBeUndefined();
 });
 
@@ -114,17 +170,21 @@ test("tokens open at their own place alone: not for another person, another gene
   const { redis, store, rowKeys } = scene();
   const ben = { ...ann, openId: "ou_ben" };
   await store.write(ann, factsWith("u-ann"), 0);
-  const [annKey = ""] = await rowKeys();
+  const tokensOf = async (): Promise<string[]> =>
+    (await rowKeys()).filter((one) => one.includes("}:grant-tokens:"));
+  const [annKey = ""] = await tokensOf();
   await store.write(ben, factsWith("u-ben"), 0);
-  const benKey = (await rowKeys()).find((one) => one !== annKey) ?? "";
-  const sealed = (await redis.hget(annKey, "sealed")) ?? "";
-  await redis.hset(benKey, "sealed", sealed);
+  const benKey = (await tokensOf()).find((one) => one !== annKey) ?? "";
+  const sealed = (await redis.get(annKey)) ?? "";
+  await redis.set(benKey, sealed);
   expect(await store.read(ben)).not.toHaveProperty("tokens");
-  await redis.hset(annKey, "generation", 7);
+  const rowKey = annKey.replace("grant-tokens", "grant");
+  await redis.hset(rowKey, "generation", 7);
   expect(await store.read(ann)).not.toHaveProperty("tokens");
-  await redis.hset(annKey, "generation", 1, "sealed", `${sealed.slice(0, -2)}AA`);
+  await redis.hset(rowKey, "generation", 1);
+  await redis.set(annKey, `${sealed.slice(0, -2)}AA`);
   expect(await store.read(ann)).not.toHaveProperty("tokens");
-  await redis.hset(annKey, "sealed", sealed);
+  await redis.set(annKey, sealed);
   expect(await store.read(ann)).toMatchObject({ tokens: { accessToken: "u-ann" } });
 });
 
@@ -158,14 +218,14 @@ test("a grant that is being refreshed is not sealed anew, so that the refresh is
   expect(await both.lease(ann, 3, "w2", 10_000)).toBe(true);
 });
 
-test("no user of Redis but the workers' reads a grant", async () => {
+test("no user of Redis but the workers' reads tokens of a grant", async () => {
   const server = await startRedis();
   onTestFinished(async () => await server.stop());
   const admin = new Redis(server.port);
   const namespace = "larkline";
   const store = new GrantStore({ redis: admin, namespace, grantKeys: [key] });
   await store.write(ann, factsWith("u-1"), 0);
-  const [row = ""] = await admin.keys("*grant*");
+  const [tokens = ""] = await admin.keys("*grant-tokens*");
   const answers: Record<string, boolean> = {};
   for (const user of appUsers(namespace, ["notes"])) {
     const rules = user.grants
@@ -175,7 +235,7 @@ test("no user of Redis but the workers' reads a grant", async () => {
         return `(${[...patterns.map((pattern) => `~${pattern}`), ...allowed].join(" ")})`;
       });
     await admin.call("ACL", "SETUSER", user.name, "reset", "on", ">secret", ...rules);
-    const answer = await admin.call("ACL", "DRYRUN", user.name, "HGETALL", row);
+    const answer = await admin.call("ACL", "DRYRUN", user.name, "GET", tokens);
     answers[user.name] = answer === "OK";
   }
   admin.disconnect();

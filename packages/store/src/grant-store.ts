@@ -2,17 +2,22 @@ import { createCipheriv, createDecipheriv, hash } from "node:crypto";
 import { jsonParserOf, systemRandom, type Random } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { runScript, script, type RedisConnection } from "./connection.ts";
+import {
+  consentMs,
+  GrantBook,
+  grantMember,
+  keyOfGrant,
+  keyOfGrantTokens,
+  namesIn,
+  personIn,
+  usedField,
+  type GrantOwner,
+  type GrantRecord,
+} from "./grant-book.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
-// What people let an app do as them. Of each app and person there is one row. Its tokens are sealed with a key
-// that only workers have, so that neither Redis nor any of its other users can read them.
-
-/** Whose grant it is, and for which app. */
-export interface GrantOwner {
-  app: string;
-  tenant: string;
-  openId: string;
-}
+// What people let an app do as them. Of each app and person there is one row, and beside it the tokens, sealed with a
+// key that only workers have, so that neither Redis nor any of its other users can read them.
 
 const GrantTokens = Type.Object({
   accessToken: Type.String(),
@@ -52,16 +57,23 @@ interface GrantStoreOptions extends StoreOptions {
 }
 
 const writeGrant = script("write-grant");
+const readGrant = script("read-grant");
 const leaseGrant = script("lease-grant");
 const endGrant = script("end-grant");
+const noteGrant = script("note-grant");
 
-/** A consent ends after 365 days ("Obtain authorization code"); what ended is known a month longer. */
-const ttlMs = 395 * 86_400_000;
+/** What has ended is known a month longer. */
+const keptMs = 30 * 86_400_000;
+const ttlMs = consentMs + keptMs;
+/** Those of the row itself, and of the tools that have used it. */
+const maxFields = 200;
 /** Nothing but Redis is waited for. */
 const resealMs = 2_000;
 
 /** The grants of people. No error and no result but `tokens` holds a token. */
 export class GrantStore {
+  /** The same grants, without tokens. */
+  readonly book: GrantBook;
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #random: Random;
@@ -72,24 +84,24 @@ export class GrantStore {
     this.#keys = createKeyspace(namespace);
     this.#random = random;
     this.#seal = new GrantSeal(grantKeys, random);
+    this.book = new GrantBook({ redis, ...(namespace === undefined ? {} : { namespace }) });
   }
 
   /** Undefined where the person has never granted the app anything. A row under an older key is sealed anew. */
   async read(owner: GrantOwner): Promise<StoredGrant | undefined> {
-    const row = await this.#redis.hgetall(this.#keyOf(owner));
-    const {
-      generation = "",
-      sealed = "",
-      accessEndsAtMs,
-      refreshEndsAtMs,
-      grantedAtMs,
-      unionId = "",
-      issuer = "",
-    } = row;
+    const { row: flat, sealed = "" } = await runScript(
+      this.#redis,
+      readGrant,
+      this.#rowOf(owner),
+      {},
+    );
+    const row = Object.fromEntries(pairsIn(flat));
+    const { generation = "", accessEndsAtMs, refreshEndsAtMs, grantedAtMs } = row;
+    const { unionId = "", issuer = "" } = row;
     if (generation === "") return undefined;
     const place = placeOf(owner, generation);
     const opened = sealed === "" ? undefined : this.#seal.open(sealed, place);
-    if (opened?.isOld === true) await this.#reseal(owner, row, opened);
+    if (opened?.isOld === true) await this.#reseal(owner, Number(generation), opened);
     const tokens = opened === undefined ? undefined : parseTokens(opened.text);
     return {
       generation: Number(generation),
@@ -114,10 +126,10 @@ export class GrantStore {
     const { tokens, asked, granted, ...rest } = facts;
     const sealed = this.#seal.close(JSON.stringify(tokens), placeOf(owner, String(after + 1)));
     const lists = { asked: asked.join(" "), granted: granted.join(" ") };
-    const fields = Object.entries({ state: "active", sealed, ...lists, ...rest }).flatMap(
-      ([name, value]) => [name, String(value)],
-    );
-    return await this.#write(owner, after, fields);
+    const fields = { state: "active", tenant: owner.tenant, ...lists, ...rest };
+    const flat = Object.entries(fields).flatMap(([name, value]) => [name, String(value)]);
+    const lookAtMs = lookAfterAtMs(facts);
+    return await this.#write(owner, after, { facts: JSON.stringify(flat), sealed, lookAtMs });
   }
 
   /** Whether `holder` may refresh this generation: for `leaseMs` no process may again. */
@@ -128,106 +140,107 @@ export class GrantStore {
     leaseMs: number,
   ): Promise<boolean> {
     const values = { generation, holder, leaseMs };
-    return (await runScript(this.#redis, leaseGrant, { grant: this.#keyOf(owner) }, values)) === 1;
+    const { grant } = this.#rowOf(owner);
+    return (await runScript(this.#redis, leaseGrant, { grant }, values)) === 1;
   }
 
   /** This generation cannot be refreshed any more. False when another one is there. */
   async needsConsent(owner: GrantOwner, generation: number): Promise<boolean> {
-    return await this.#end(owner, String(generation));
+    return await this.#end(owner, String(generation), "");
   }
 
-  /** The grant has ended: its tokens are erased, and a refresh that is under way is not stored. */
-  async revoke(owner: GrantOwner): Promise<boolean> {
-    return await this.#end(owner, "");
+  /** The grant has ended for `reason`: its tokens are erased, and a refresh that is under way is not stored. */
+  async revoke(owner: GrantOwner, reason: string): Promise<boolean> {
+    return await this.#end(owner, "", reason);
   }
 
-  /** Removes all that is known of a person's grant. */
-  async forget(owner: GrantOwner): Promise<void> {
-    await this.#redis.del(this.#keyOf(owner));
+  /** A tool has used the grant. */
+  async noteUse(owner: GrantOwner, { tool, ...use }: GrantRecord["used"][number]): Promise<void> {
+    await this.#note(owner, { [usedField + tool]: JSON.stringify(use) });
   }
 
-  async #end(owner: GrantOwner, generation: string): Promise<boolean> {
-    return (
-      (await runScript(this.#redis, endGrant, { grant: this.#keyOf(owner) }, { generation })) === 1
-    );
+  async noteRefreshError(owner: GrantOwner, reason: string, atMs: number): Promise<void> {
+    await this.#note(owner, { refreshError: reason, refreshErrorAtMs: String(atMs) });
   }
 
-  async #write(owner: GrantOwner, after: number, fields: string[], holder = ""): Promise<boolean> {
+  /** Its person was warned of the end of the consent that they gave at `grantedAtMs`. */
+  async noteWarning(owner: GrantOwner, grantedAtMs: number): Promise<void> {
+    await this.#note(owner, { warnedOf: String(grantedAtMs) });
+  }
+
+  /** Grants that a worker has to look after at that time, at most `limit`; what is forgotten leaves the index. */
+  async due(nowMs: number, limit: number): Promise<GrantRecord[]> {
+    const members = await this.#redis.zrangebyscore(this.#keys.grants, 0, nowMs, "LIMIT", 0, limit);
+    const found: GrantRecord[] = [];
+    for (const member of members) {
+      const record = await this.book.read(personIn(member));
+      if (record === undefined) await this.#redis.zrem(this.#keys.grants, member);
+      else found.push(record);
+    }
+    return found;
+  }
+
+  /** The grant is due again at that time. */
+  async lookAgain(owner: GrantOwner, atMs: number): Promise<void> {
+    await this.#redis.zadd(this.#keys.grants, "XX", atMs, grantMember(owner));
+  }
+
+  async #note(owner: GrantOwner, facts: Record<string, string>): Promise<void> {
+    const values = { facts: JSON.stringify(Object.entries(facts).flat()), maxFields };
+    await runScript(this.#redis, noteGrant, { grant: this.#rowOf(owner).grant }, values);
+  }
+
+  async #end(owner: GrantOwner, generation: string, reason: string): Promise<boolean> {
+    const keys = { ...this.#rowOf(owner), grants: this.#keys.grants };
+    const values = { generation, member: grantMember(owner), reason, keptMs };
+    return (await runScript(this.#redis, endGrant, keys, values)) === 1;
+  }
+
+  async #write(
+    owner: GrantOwner,
+    after: number,
+    { holder = "", ...row }: { facts: string; sealed: string; lookAtMs: number; holder?: string },
+  ): Promise<boolean> {
+    const keys = { ...this.#rowOf(owner), grants: this.#keys.grants };
     const values = {
+      ...row,
       generation: after,
       next: after + 1,
-      fields: JSON.stringify(fields),
+      member: grantMember(owner),
       ttlMs,
       holder,
     };
-    return (await runScript(this.#redis, writeGrant, { grant: this.#keyOf(owner) }, values)) === 1;
+    return (await runScript(this.#redis, writeGrant, keys, values)) === 1;
   }
 
   /** As the next generation, under a lease: a refresh that is under way could not store what it gets. */
-  async #reseal(owner: GrantOwner, row: Record<string, string>, { text }: Opened): Promise<void> {
-    const after = Number(row["generation"]);
+  async #reseal(owner: GrantOwner, after: number, { text }: Opened): Promise<void> {
     const holder = this.#random.id();
     if (!(await this.lease(owner, after, holder, resealMs))) return;
     const sealed = this.#seal.close(text, placeOf(owner, String(after + 1)));
-    const { generation: _generation, leaseHolder: _holder, leaseUntilMs: _untilMs, ...rest } = row;
-    await this.#write(owner, after, Object.entries({ ...rest, sealed }).flat(), holder);
+    await this.#write(owner, after, { facts: "", sealed, lookAtMs: 0, holder });
   }
 
-  #keyOf(owner: GrantOwner): string {
-    return keyOfGrant(this.#keys, owner);
-  }
-}
-
-/** With a hash, so that no id of a person is in a key; an open_id is a person of one app, in whatever tenant. */
-function keyOfGrant(keys: Keyspace, { app, openId }: Pick<GrantOwner, "app" | "openId">): string {
-  return keys.grantOf(app, hash("sha256", openId, "base64url").slice(0, 22));
-}
-
-/** Removes all that is known of a person's grant, for a process without a key. */
-export async function forgetGrant(
-  { redis, namespace }: Pick<StoreOptions, "redis" | "namespace">,
-  person: Pick<GrantOwner, "app" | "openId">,
-): Promise<void> {
-  await redis.del(keyOfGrant(createKeyspace(namespace), person));
-}
-
-/** The platform has said that a grant has ended, at `atMs` (epoch ms) for `reason`. */
-const GrantEnd = Type.Object({
-  app: Type.String(),
-  tenant: Type.String(),
-  openId: Type.String(),
-  reason: Type.String(),
-  atMs: Type.Number(),
-});
-export type GrantEnd = Static<typeof GrantEnd>;
-const parseEnd = jsonParserOf(GrantEnd);
-
-/** Ends of grants on their way from ingress, which cannot change a grant, to workers. */
-export class GrantEnds {
-  readonly #redis: RedisConnection;
-  readonly #key: string;
-
-  constructor({ redis, namespace }: Pick<StoreOptions, "redis" | "namespace">) {
-    this.#redis = redis;
-    this.#key = createKeyspace(namespace).grantEnds;
-  }
-
-  async add(end: GrantEnd): Promise<void> {
-    await this.#redis.sadd(this.#key, JSON.stringify(end));
-  }
-
-  /** Takes each end off once `work` is done with it; one that fails comes again. */
-  async each(work: (end: GrantEnd) => Promise<void>): Promise<void> {
-    for (const text of await this.#redis.smembers(this.#key)) {
-      const end = parseEnd(text);
-      if (end.ok) await work(end.value);
-      await this.#redis.srem(this.#key, text);
-    }
+  #rowOf(owner: GrantOwner): { grant: string; token: string } {
+    return { grant: keyOfGrant(this.#keys, owner), token: keyOfGrantTokens(this.#keys, owner) };
   }
 }
 
-function namesIn(text = ""): string[] {
-  return text === "" ? [] : text.split(" ");
+function pairsIn(flat: readonly string[]): [name: string, value: string][] {
+  return flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1] ?? ""]] : []));
+}
+
+/** A grant is kept alive with so much time left. */
+export const keepAliveMs = 48 * 3_600_000;
+/** People are warned so long before their consent ends. */
+export const warnMs = 14 * 86_400_000;
+
+/** When a worker looks after a grant: to keep it alive, or to warn of the end of the consent. */
+function lookAfterAtMs({ refreshEndsAtMs, grantedAtMs }: GrantFacts): number {
+  const warnAtMs = grantedAtMs + consentMs - warnMs;
+  return refreshEndsAtMs === undefined
+    ? warnAtMs
+    : Math.min(refreshEndsAtMs - keepAliveMs, warnAtMs);
 }
 
 /** What a seal is good for: a row that is moved to another person, app, tenant or generation does not open. */

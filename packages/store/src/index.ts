@@ -47,14 +47,15 @@ export {
   type SessionFile,
   type WriteResult,
 } from "./session-files.ts";
+export { keepAliveMs, GrantStore, type StoredGrant, warnMs } from "./grant-store.ts";
 export {
   forgetGrant,
+  GrantBook,
   GrantEnds,
-  GrantStore,
   type GrantEnd,
   type GrantOwner,
-  type StoredGrant,
-} from "./grant-store.ts";
+  type GrantRecord,
+} from "./grant-book.ts";
 export {
   maxSchedules,
   ScheduleStore,

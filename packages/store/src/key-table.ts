@@ -711,14 +711,38 @@ export const keyTable = {
       key: "{<ns>}:grant:<app>:<person>",
       type: "hash",
       content:
-        "what a person lets an app do as them: `state`, `generation`, `sealed` tokens, `accessEndsAtMs`, `refreshEndsAtMs`, `grantedAtMs`, scopes `asked` and `granted`, `issuer`, `unionId`, and while it is refreshed `leaseHolder` and `leaseUntilMs`; the person is a hash",
-      retention: "395 days after the last refresh",
-      rights: { worker: "del hdel hget hgetall hincrby hmget hset pexpire", admin: "del" },
+        "what a person lets an app do as them: `state`, `generation`, `tenant`, `accessEndsAtMs`, `refreshEndsAtMs`, `grantedAtMs`, scopes `asked` and `granted`, `issuer`, `unionId`, a field `used:<tool>` for each tool that has used it, `refreshError` and `refreshErrorAtMs`, `endReason` and `endedAtMs`, `warnedOf`, and while it is refreshed `leaseHolder` and `leaseUntilMs`; the person is a hash",
+      retention: "395 days after the last refresh, 30 days after its end",
+      rights: {
+        ingress: "hgetall",
+        worker: "del exists hdel hexists hget hgetall hincrby hlen hmget hset pexpire",
+        console: "hgetall",
+        admin: "del",
+      },
+    },
+    grantTokensOf: {
+      key: "{<ns>}:grant-tokens:<app>:<person>",
+      type: "string",
+      content: "the tokens of a grant, sealed; the person is a hash",
+      retention: "395 days after the last refresh, until the grant ends",
+      rights: { worker: "del get set", admin: "del" },
+    },
+    grants: {
+      key: "{<ns>}:grants",
+      type: "sorted set",
+      content: "app and person of each grant by the time when a worker looks after it",
+      retention: "as long as the grant",
+      rights: {
+        worker: "zadd zrangebyscore zrem",
+        console: "zcard zrange",
+        admin: "zrem",
+      },
     },
     grantEnds: {
       key: "{<ns>}:grant-ends",
       type: "set",
-      content: "grants that have ended at the platform, as its events say, JSON",
+      content:
+        "grants that have ended at the platform, as its events say, or that their people end, JSON",
       retention: "until a worker has ended them",
       rights: { ingress: "sadd", worker: "smembers srem" },
     },

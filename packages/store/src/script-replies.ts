@@ -11,6 +11,7 @@ export interface ScriptReplies {
   "deliver": { accepted: boolean; wakeGen: number; refusal?: "foreign" | "taken"; unread: number };
   "gate-state": { queued: number; running: number; suspended: number; oldestQueued: number; oldestRunning: number; outboxes: number; oldestReply: number; calls: number; approvals: number };
   "lease-approval-cards": undefined | { approval: string; state: string; decisions: string; settledAtMs?: number; cards?: string; attempts: number };
+  "read-grant": { row: string[]; sealed?: string };
   "read-memories": { isOff: boolean; memories: { member: string; text: string; by: string; atMs: number; usedAtMs: number; uses: number }[] };
   "release": undefined | { result: "accepted" | "asks" | "duplicate" | "full" | "recalled" | "foreign"; seq: number; wakeGen: number; ahead: number; eventSeq?: number; head?: string };
   "release-uncounted": { uncounted: boolean; wakeGen: number };

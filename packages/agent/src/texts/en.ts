@@ -59,6 +59,8 @@ export const en = {
       "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
+    grantEnds:
+      "On {date} it is a year since you let me act as you, and Feishu ends that then. Your schedules that need it: up to {count}. The next one that runs after that day asks you again. See what you have granted with /permissions.",
     scheduleFailed:
       "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
     scheduleUnreachable:

@@ -50,6 +50,8 @@ export const zh: Texts = {
     outcomeUnknown: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
     ruleRevoked: "已撤销规则 {rule}，以后会重新询问。",
     ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
+    grantEnds:
+      "到 {date}，你允许我以你的身份操作就满一年了，飞书会在那天结束授权。可能受影响的定时任务：{count} 个。此后第一个需要授权的任务会重新询问你。用 /权限 查看你的授权。",
     scheduleFailed: "你的定时任务「{title}」已连续失败五次，现已暂停。用 /定时 查看。",
     scheduleUnreachable: "你的定时任务「{title}」无法把消息发到它的聊天，现已暂停。用 /定时 查看。",
     consentTaken: "谢谢。后续请看飞书里与机器人的会话；可以关闭此页。",

@@ -1,8 +1,17 @@
 -- Ends a grant: without a generation all of it, and a refresh that is under way is not stored any more; with one only the
 -- right to refresh, and only if no other generation is there. -> 1 | 0
 --
--- KEYS grant
--- ARGV generation
+-- KEYS
+--   grant
+--   token    its tokens
+--   grants   the index of all grants
+-- ARGV
+--   generation
+--   member    of the index
+--   reason    of the end
+--   keptMs    how long is known that it has ended
+
+-- include now
 
 local found = redis.call('HGET', grant, 'generation')
 if not found or (generation ~= '' and found ~= generation) then return 0 end
@@ -11,7 +20,9 @@ if generation ~= '' then
   redis.call('HSET', grant, 'state', 'needs_consent')
   return 1
 end
-redis.call('HDEL', grant, 'sealed')
+redis.call('DEL', token)
 redis.call('HINCRBY', grant, 'generation', 1)
-redis.call('HSET', grant, 'state', 'revoked')
+redis.call('HSET', grant, 'state', 'revoked', 'endedAtMs', now(), 'endReason', reason)
+redis.call('PEXPIRE', grant, keptMs)
+redis.call('ZADD', grants, now() + tonumber(keptMs), member)
 return 1

@@ -1,0 +1,128 @@
+import { GrantsApi } from "@larkline/feishu";
+import { systemClock, type AuditRecord } from "@larkline/protocol";
+import { startFeishuSimulator } from "@larkline/simulator";
+import { GrantStore } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
+import { expect, onTestFinished, test } from "vitest";
+import { sweepGrants } from "./grants.ts";
+import { applyOrder } from "./operator-orders.ts";
+import { PersonTokens } from "./person-tokens.ts";
+import { newWorld, servicesOf } from "./turn-world.fixture.ts";
+
+const app = { appId: "cli_0123456789abcdef", appSecret: "s3cret-of-the-app", tenantKey: "t1" };
+const scopes = ["task:task:read"];
+const [hourMs, dayMs] = [3_600_000, 86_400_000];
+
+/** Ann has granted something; `sweep()` is what a worker does once in a while, so much later. */
+async function scene() {
+  const stores = openTestStores();
+  const world = newWorld(stores);
+  const clock = { ...systemClock, now: stores.now };
+  const simulator = await startFeishuSimulator({ apps: [app], retryDelaysMs: [], clock });
+  onTestFinished(() => simulator.close());
+  const ann = simulator.addUser({ name: "Ann" }).openId;
+  const owner = { app: app.appId, tenant: "t1", openId: ann };
+  const api = new GrantsApi({ ...app, domain: simulator.url });
+  const grants = new GrantStore({ ...stores, grantKeys: ["a".repeat(64)] });
+  const records: Omit<AuditRecord, "atMs">[] = [];
+  const audit = async (record: Omit<AuditRecord, "atMs">) =>
+    await Promise.resolve(void records.push(record));
+  const personTokens = new PersonTokens({ grants, apiOf: () => api, audit, clock });
+  const services = servicesOf(world, { services: { grants, personTokens, clock } });
+  const started = await api.startDevice(scopes);
+  if (started.state !== "started") throw new Error(started.state);
+  simulator.grants.consent(started.device.link, ann);
+  const answer = await api.poll(started.device.deviceCode);
+  if (answer.state !== "granted") throw new Error(answer.state);
+  await personTokens.accept(owner, answer.tokens, { asked: scopes, issuer: api.endpoints.token });
+  const schedule = async (): Promise<void> => {
+    const timing = { kind: "every", everyMs: dayMs, fromMs: clock.now() } as const;
+    const of = { id: "0".repeat(16), app: app.appId, owner: { id: ann }, chatId: "oc_1" };
+    const words = { title: "a", task: "b", language: "en", zone: "UTC", missed: "skip" } as const;
+    const dueMs = clock.now() + dayMs;
+    await world.schedules.add(
+      { ...of, ...words, chatType: "p2p", timing, createdAtMs: clock.now() },
+      { dueMs, alarmMs: dueMs },
+    );
+  };
+  const sweep = async (afterMs = 0): Promise<void> => {
+    await stores.advance(afterMs);
+    await sweepGrants(services, new AbortController().signal);
+  };
+  const held = async () => await grants.book.read(owner);
+  /** Refreshes, by the code of the answer. The first request for tokens was the consent. */
+  const refreshes = (): number[] =>
+    simulator.apiCalls
+      .filter(({ path }) => path === "/open-apis/authen/v2/oauth/token")
+      .map(({ code }) => code)
+      .slice(1);
+  return { world, simulator, services, owner, schedule, sweep, held, refreshes, records };
+}
+
+test("a grant that a schedule needs is kept alive for a year, and its person is warned once of the end", async () => {
+  const { world, owner, schedule, sweep, held, refreshes } = await scene();
+  await schedule();
+  await sweep(5 * dayMs - hourMs);
+  expect(refreshes()).toEqual([]);
+  await sweep(hourMs);
+  expect(refreshes()).toEqual([0]);
+  for (let day = 5; day < 350; day += 5) await sweep(5 * dayMs + 1_000);
+  expect(refreshes()).toHaveLength(70);
+  expect(new Set(refreshes())).toEqual(new Set([0]));
+  expect(world.sent).toEqual([]);
+  for (let day = 350; day < 360; day += 1) await sweep(dayMs);
+  const day = new Date((await held())?.consentEndsAtMs ?? 0).toISOString().slice(0, 10);
+  expect(world.sent.map(({ target, text }) => [target.chatId, text])).toEqual([
+    [owner.openId, expect.stringContaining(`On ${day} it is a year`)],
+  ]);
+});
+
+test("a grant that no schedule needs ends unused, and one whose refresh fails is tried again", async () => {
+  const { simulator, schedule, sweep, held, refreshes } = await scene();
+  await sweep(5 * dayMs);
+  await sweep(hourMs);
+  expect(refreshes()).toEqual([]);
+  await schedule();
+  simulator.grants.setRefresh(app.appId, "off");
+  await sweep(hourMs);
+  expect(refreshes()).toEqual([20_074]);
+  expect(await held()).toMatchObject({
+    state: "active",
+    refreshError: { reason: "app 20074", atMs: expect.any(Number) },
+  });
+  simulator.grants.setRefresh(app.appId, "on");
+  await sweep(299_000);
+  expect(refreshes()).toHaveLength(1);
+  await sweep(1_000);
+  expect(refreshes()).toEqual([20_074, 0]);
+  expect(await held()).not.toHaveProperty("refreshError");
+});
+
+test("a person's end of a grant ends it at the platform, too", async () => {
+  const { simulator, services, owner, sweep, held, records } = await scene();
+  const end = { ...owner, reason: "person", by: owner.openId, atMs: Date.now() + 1 };
+  await services.grantEnds.add(end);
+  await sweep();
+  expect(simulator.grants.grantedTo(app.appId, owner.openId)).toEqual([]);
+  expect(await services.personTokens?.tokenFor(owner, scopes)).toEqual({
+    state: "consent",
+    scopes,
+  });
+  expect(await held()).toMatchObject({ state: "revoked", ended: { reason: "person" } });
+  const about = { app: owner.app, tenant: owner.tenant, userId: owner.openId };
+  expect(records.at(-1)).toEqual({ kind: "grant_ended", ...about, result: owner.openId });
+});
+
+test("an operator ends a grant, once, with a record of who it was", async () => {
+  const { simulator, services, owner, held, records } = await scene();
+  const { app: ofApp, openId } = owner;
+  const order = { v: 1, by: "console:Olga", act: { do: "end_grant", app: ofApp, openId } } as const;
+  expect(await applyOrder(services, order)).toEqual({ result: "done" });
+  expect(await applyOrder(services, order)).toEqual({ result: "nothing" });
+  expect(simulator.grants.grantedTo(app.appId, openId)).toEqual([]);
+  expect(await held()).toMatchObject({ state: "revoked", ended: { reason: "operator" } });
+  expect(records.at(-1)).toMatchObject({ kind: "grant_ended", result: "console:Olga" });
+  expect(await applyOrder({ ...services, personTokens: undefined }, order)).toEqual({
+    result: "not_possible",
+  });
+});
