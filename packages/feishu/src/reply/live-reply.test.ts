@@ -101,6 +101,85 @@ describe("a live reply", () => {
     expect(world.cards()).toHaveLength(2);
   });
 
+  it("begins a frame 190 ms after the one before, however long that one was on its way", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const pauses: number[] = [];
+    let onTheirWayMs = 0;
+    const clock: Clock = {
+      ...world.clock,
+      monotonic: () => onTheirWayMs,
+      after: (ms, work) => {
+        pauses.push(ms);
+        return world.clock.after(0, work);
+      },
+    };
+    const content: typeof world.api.cards.content = async (...call) => {
+      await world.api.cards.content(...call);
+      onTheirWayMs += 120;
+    };
+    const api = replacing(world.api, { cards: replacing(world.api.cards, { content }) });
+    const replies = new LiveReplies({
+      apis: new Map([[world.appId, api]]),
+      ledger: world.ledger,
+      clock,
+    });
+    let view = viewOf("one");
+    const reply = opened(replies.open(world.startOf(turn, () => view)));
+    reply.changed();
+    await until(() => pauses.length === 1);
+    for (const answer of ["one two", "one two three"]) {
+      view = viewOf(answer);
+      reply.changed();
+      await until(() => textOf(world) === answer);
+    }
+    await until(() => pauses.length === 3);
+    expect(pauses).toEqual([190, 70, 70]);
+    await reply.release();
+  });
+
+  it("lets the last frame go while an update is on its way, which changes nothing any more", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const left = Promise.withResolvers<void>();
+    const arrives = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<void>();
+    const content: typeof world.api.cards.content = async (operation, options) => {
+      if (operation.content === "one") return await world.api.cards.content(operation, options);
+      await options?.beforeLeaving?.();
+      left.resolve();
+      await arrives.promise;
+      await world.api.cards
+        .content(operation, { ...options, beforeLeaving: async () => undefined })
+        .finally(ended.resolve);
+    };
+    const api = replacing(world.api, { cards: replacing(world.api.cards, { content }) });
+    const replies = new LiveReplies({
+      apis: new Map([[world.appId, api]]),
+      ledger: world.ledger,
+      // A release that waits does not end by itself.
+      clock: {
+        ...world.clock,
+        after: (ms, work) => (ms >= 2_000 ? () => undefined : world.clock.after(ms, work)),
+      },
+    });
+    let view = viewOf("one");
+    const reply = opened(replies.open(world.startOf(turn, () => view)));
+    reply.changed();
+    await until(() => textOf(world) === "one");
+    view = viewOf("one two");
+    reply.changed();
+    await left.promise;
+    reply.answered();
+    const lease = await turn.commit(answered("one two three"));
+    await reply.release();
+    await world.sender().deliver(lease);
+    expect(textOf(world)).toBe("one two three");
+    arrives.resolve();
+    await ended.promise.catch(() => undefined);
+    await expectFinished(world, turn, "one two three");
+  });
+
   it("writes no more when another worker has taken the session", async () => {
     const { world, turn, show, reads, simulator } = await typing();
     show("one");

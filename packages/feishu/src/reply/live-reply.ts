@@ -105,10 +105,11 @@ export class LiveReplies {
 }
 
 /**
- * Pauses between the frames of one card, ms. A card takes 10 operations a second ("Streaming updates for
- * cards"); the client's typing effect fills the time between frames.
+ * From the beginning of one frame of a card to that of the next, ms: no frame begins before the one before has been
+ * answered. A card takes 10 operations a second ("Streaming updates for cards"); the client's typing effect fills the
+ * time between frames.
  */
-const frameMs = 180;
+const frameMs = 190;
 const slowFrameMs = 1_000;
 /** After this many frames in a row that were held back, a reply steps down to one frame a second. */
 const refusalsToSlow = 3;
@@ -233,7 +234,8 @@ export class LiveReply {
 
   /**
    * The turn is over or handed to another worker: leaves the cards unchanged for the successor. Resolves when no call
-   * is running any more, after 2 s at most.
+   * is running any more, after 2 s at most. Where the turn has its answer, an update of a card that people see is not
+   * waited for: the last frame replaces the whole card, under a higher number.
    */
   async release(): Promise<void> {
     this.#stopped = true;
@@ -241,6 +243,13 @@ export class LiveReply {
     this.#parts.onEnd(this.#start.replyId, this, false);
     this.#opened?.record.doubt();
     this.#stopping.abort();
+    const onlyUpdates = this.#opened?.cards.leave() ?? false;
+    const quiet = this.#quiet();
+    if (!onlyUpdates || !this.#answered) await quiet;
+  }
+
+  /** Resolves when no call is running any more; those that run after 2 s are aborted. */
+  async #quiet(): Promise<void> {
     const late = Promise.withResolvers<void>();
     const cancel = this.#parts.clock.after(releaseMs, late.resolve);
     // Also a ledger that hangs is not waited for longer: what it may still write is fenced.
@@ -252,7 +261,8 @@ export class LiveReply {
   async #pump(): Promise<void> {
     while (this.#dirty && !this.#stopped) {
       const { epoch } = this.#start;
-      const pauseMs = await this.#frame();
+      const beganMs = this.#parts.clock.monotonic();
+      const pauseMs = await this.#frame(beganMs);
       // A failure under an old claim says nothing about the claim that resumed the turn.
       if (pauseMs === undefined) this.#stopped ||= epoch === this.#start.epoch;
       else if (this.#paused && this.#failures > 0) break;
@@ -276,7 +286,7 @@ export class LiveReply {
   }
 
   /** Writes one frame. Resolves to the pause before the next one in ms, to undefined when there is to be none. */
-  async #frame(): Promise<number | undefined> {
+  async #frame(beganMs: number): Promise<number | undefined> {
     const start = this.#start;
     const images = this.#images;
     try {
@@ -295,7 +305,7 @@ export class LiveReply {
       this.#reportAsked(asks, await cards.show(view, asks));
       this.#wrote(record);
       this.#tickAfter(view);
-      return record.mode === "slow" ? slowFrameMs : frameMs;
+      return Math.max(0, beganMs + this.#frameMs() - this.#parts.clock.monotonic());
     } catch (error) {
       return this.#failed(error, start.session);
     }

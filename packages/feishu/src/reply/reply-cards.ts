@@ -129,6 +129,9 @@ export class ReplyCards {
   #asks: readonly AskedInReply[] = [];
   /** Those of them that the card has shown since. */
   #asked: readonly AskedInReply[] = [];
+  /** Whether an operation is under way that changes a card which people see, and nothing else. */
+  #isUpdating = false;
+  #hasLeft = false;
 
   constructor(options: ReplyCardsOptions) {
     const { api, record, clock, random, signal, traceparent } = options;
@@ -158,6 +161,15 @@ export class ReplyCards {
     const still = asks.length === 0 ? view : { ...view, tools: view.tools.map(withoutTimes) };
     await this.#bring(still, false);
     return this.#asked;
+  }
+
+  /**
+   * Lets what is under way end and begins nothing further: a successor draws the cards. Returns whether what is under way
+   * changes a card that people see, and nothing else.
+   */
+  leave(): boolean {
+    this.#hasLeft = true;
+    return this.#isUpdating;
   }
 
   /** Shows the last state; resolves when the platform has confirmed every card. Rejects like `show`. */
@@ -191,7 +203,7 @@ export class ReplyCards {
     const maxCards = this.#noFile ? undefined : view.maxCards;
     const cuts = this.#cutsOf(view.answer, maxCards);
     const last = Math.min(cuts.length, (maxCards ?? cuts.length + 1) - 1);
-    for (let number = 0; number <= last; number += 1) {
+    for (let number = 0; number <= last && !this.#hasLeft; number += 1) {
       const page = { cuts, number, restInFile: number === last && cuts.length > last };
       const failure = await this.#bringCard({ view, page, closing: final || number < last });
       if (failure !== undefined) return failure;
@@ -488,8 +500,9 @@ export class ReplyCards {
     }
     const wanted = shownOf(rendered);
     for (const operation of operationsBetween(shown, rendered)) {
+      if (this.#hasLeft) return;
       try {
-        await this.#writer.operate(number, operation);
+        await this.#updating(this.#writer.operate(number, operation));
         this.#shown.set(number, shownAfter(this.#shown.get(number) ?? shown, operation, wanted));
         this.#options.record.note(number, measuresOf(rendered));
       } catch (error) {
@@ -500,6 +513,15 @@ export class ReplyCards {
         if (!isKind(error, "card_invalid", "sequence_behind")) throw error;
         return await this.#redraw(number, rendered);
       }
+    }
+  }
+
+  async #updating(operation: Promise<void>): Promise<void> {
+    this.#isUpdating = true;
+    try {
+      await operation;
+    } finally {
+      this.#isUpdating = false;
     }
   }
 
