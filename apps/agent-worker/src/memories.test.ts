@@ -71,7 +71,7 @@ describe("memory in a turn", () => {
     const [record] = await outboxOf(world);
     const value = { larkline: "memory", session, memory: id, about: "me" };
     expect(record?.view?.panels).toMatchObject([
-      { name: "memories", items: [{ text: "likes tea", button: { value } }] },
+      { name: "memories", items: [{ text: "likes tea", buttons: [{ value }] }] },
     ]);
   });
 
@@ -175,7 +175,12 @@ describe("memory in a turn", () => {
     const model = calling();
     await settle(world, { backend: model.backend, services: { memories } });
     expect(asked).toEqual([]);
-    expect(model.requests[0]).toMatchObject({ system: "test" });
+    expect(model.requests[0]).toMatchObject({
+      systemBlocks: [
+        { text: "test" },
+        { text: expect.stringMatching(/^The person's local time .*\.$/) },
+      ],
+    });
     expect(model.requests[0]?.tools?.map(({ name }) => name)).not.toContain("remember");
     expect(typesOf(await eventsOf(world))).not.toContain("memory_query");
   });
@@ -194,7 +199,12 @@ describe("memory in a turn", () => {
       agent: { abilities: { memory: direct } },
       services: { memories },
     });
-    expect(model.requests[0]).toMatchObject({ system: "test" });
+    expect(model.requests[0]).toMatchObject({
+      systemBlocks: [
+        { text: "test" },
+        { text: expect.stringMatching(/^The person's local time .*\.$/) },
+      ],
+    });
     expect(typesOf(await eventsOf(world))).toContain("done");
   });
 

@@ -31,7 +31,7 @@ export interface RunningTurn extends TurnSlot {
   budget: TurnBudget;
   /** Undefined for an agent without memory. */
   memories: TurnMemories | undefined;
-  /** The time zone of the person, where an agent may make schedules. */
+  /** The time zone of the person, once it is read. */
   zone?: PersonZone;
 }
 

@@ -7,6 +7,7 @@ import {
   offsetText,
   scheduleMessage,
   scheduleSessionId,
+  type DueWork,
   type SchedulesClient,
 } from "@larkline/agent/schedules";
 import {
@@ -36,7 +37,8 @@ const maxFailures = 5;
 
 /** Runs what is due. Every worker may call it at any time. */
 export async function sweepSchedules(services: Services): Promise<void> {
-  const { nowMs, due } = await services.schedules.claimDue(portion, leaseMs);
+  const { nowMs, due, unreadable } = await services.schedules.claimDue(portion, leaseMs);
+  for (const id of unreadable) await setAside(services, id, "its row is no schedule");
   const ended = await Promise.allSettled(
     due.map(async (one) => await runDue(services, one, nowMs)),
   );
@@ -45,12 +47,25 @@ export async function sweepSchedules(services: Services): Promise<void> {
   }
 }
 
+/** What can never run is paused and logged once; its alarm would ring again and again. */
+async function setAside(services: Services, id: string, error: unknown): Promise<void> {
+  if (await services.schedules.setAside(id)) {
+    services.log.error({ id, error }, "a schedule cannot be read: it is paused");
+  }
+}
+
 async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
   const { schedules } = services;
   const { schedule } = due;
   // As the first worker that claimed this instant has decided it: it may have died after a run was written.
   const decidedMs = nowMs - due.claimedMs < rememberedMs ? due.claimedMs : nowMs;
-  const work = dueWork(schedule, due.dueMs, decidedMs);
+  let work: DueWork;
+  try {
+    work = dueWork(schedule, due.dueMs, decidedMs);
+  } catch (error) {
+    // Such as a time zone that this version of Node does not know any more.
+    return await setAside(services, schedule.id, error);
+  }
   const busy = new Set<number>();
   for (const dueMs of work.runs) {
     if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
@@ -101,19 +116,8 @@ export interface PersonZone {
   isKnown: boolean;
 }
 
-/** That of a message's person, where an agent of this deployment may make schedules. Never rejects. */
-export async function zoneIfNeeded(
-  services: Services,
-  message: InboundMessage,
-): Promise<PersonZone | undefined> {
-  const schedules = [...services.agents.values()].some(
-    ({ config }) => config.abilities["schedules"] === true,
-  );
-  return schedules ? await zoneOf(services, message) : undefined;
-}
-
 /** The time zone of a message's person: what the platform has said of them, else that of the configuration. Never rejects. */
-async function zoneOf(
+export async function zoneOf(
   { lookups, settings, log }: Services,
   { app, sender, reply }: Pick<InboundMessage, "app" | "sender" | "reply">,
 ): Promise<PersonZone> {
@@ -188,7 +192,8 @@ async function pauseSchedule(
   if (found === undefined || found.state !== "active") return;
   const { schedule, dueMs } = found;
   const isOurs = await schedules.change(found, { state: "paused", why, dueMs, alarmMs: dueMs });
-  if (isOurs) {
+  // A client of the HTTP API reads it where it lists its schedules.
+  if (isOurs && schedule.chatType !== "api") {
     await tellOwner(services, found, noticeText(why, schedule.language, { title: schedule.title }));
   }
 }

@@ -54,7 +54,7 @@ import { FilesUnreadableError, ModelSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
 import type { AbortReason } from "./running-turns.ts";
-import { zoneIfNeeded } from "./schedules.ts";
+import { zoneOf } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
 import { TurnBudget } from "./turn-budget.ts";
@@ -129,10 +129,10 @@ export class TurnRun {
     // Nothing is asked on the card of a message that is given up, maybe because an approval cannot be read.
     if (givenUp === undefined) {
       const [zone] = await Promise.all([
-        zoneIfNeeded(this.#services, this.#head.message),
+        zoneOf(this.#services, this.#head.message),
         this.#stored.readAsks(),
       ]);
-      if (zone !== undefined) this.#run.zone = zone;
+      this.#run.zone = zone;
     }
     this.#reply.open(this.#start.epoch);
     try {

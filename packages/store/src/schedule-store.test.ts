@@ -24,12 +24,12 @@ function scheduleWith(number: number, more: Partial<Schedule> = {}): Schedule {
 
 function scene() {
   const here = openTestStores({ isClockStill: true });
-  const { schedules, now, advance } = here;
+  const { redis, namespace, schedules, now, advance } = here;
   const elsewhere = openElsewhere(here).schedules;
   const add = async (schedule: Schedule, dueMs = now()) =>
     await schedules.add(schedule, { dueMs, alarmMs: dueMs });
   const claim = async (store = schedules, limit = 100) => (await store.claimDue(limit, lease)).due;
-  return { schedules, elsewhere, now, advance, add, claim };
+  return { redis, namespace, schedules, elsewhere, now, advance, add, claim };
 }
 
 describe("the schedule store", () => {
@@ -156,6 +156,19 @@ describe("the schedule store", () => {
     await schedules.change(paused, { state: "active", dueMs: now(), alarmMs: now() });
     expect(await claim()).toHaveLength(1);
     expect(await schedules.read(read.schedule.id)).not.toHaveProperty("why");
+  });
+
+  it("sets a row aside once that cannot be read, and claims it no more", async () => {
+    const { redis, namespace, schedules, elsewhere, add, advance, now } = scene();
+    await add(scheduleWith(1));
+    await redis.hset(`{${namespace}}:schedule:${scheduleWith(1).id}`, "schedule", "{broken");
+    const claimed = await schedules.claimDue(10, lease);
+    expect(claimed).toEqual({ nowMs: now(), due: [], unreadable: [scheduleWith(1).id] });
+    const [id = ""] = claimed.unreadable;
+    expect([await schedules.setAside(id), await elsewhere.setAside(id)]).toEqual([true, false]);
+    await advance(lease);
+    expect(await elsewhere.claimDue(10, lease)).toMatchObject({ due: [], unreadable: [] });
+    expect(await schedules.setAside("0000000000000009")).toBe(false);
   });
 
   it("counts runs that fail one after the other", async () => {

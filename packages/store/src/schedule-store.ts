@@ -37,6 +37,7 @@ const addSchedule = script("add-schedule");
 const claimSchedules = script("claim-schedules");
 const settleSchedule = script("settle-schedule");
 const changeSchedule = script("change-schedule");
+const setScheduleAside = script("set-schedule-aside");
 const removeSchedule = script("remove-schedule");
 const countScheduleFailure = script("count-schedule-failure");
 
@@ -108,19 +109,31 @@ export class ScheduleStore {
 
   /**
    * Schedules whose alarm has rung, and the time of Redis. Each goes to one caller, and comes back after `leaseMs` unless
-   * it is settled until then.
+   * it is settled until then. `unreadable`: ids of those that are no schedules, for {@link setAside}.
    */
-  async claimDue(limit: number, leaseMs: number): Promise<{ nowMs: number; due: DueSchedule[] }> {
+  async claimDue(
+    limit: number,
+    leaseMs: number,
+  ): Promise<{ nowMs: number; due: DueSchedule[]; unreadable: string[] }> {
     const keys = { due: this.#keys.schedulesDue, rows: this.#keys.scheduleRows };
     const { nowMs, claimed } = await runScript(this.#redis, claimSchedules, keys, {
       limit,
       leaseMs,
     });
-    const due = claimed.flatMap(({ schedule, dueMs, generation, claimedMs }) => {
+    const due: DueSchedule[] = [];
+    const unreadable: string[] = [];
+    for (const { id, schedule, dueMs, generation, claimedMs } of claimed) {
       const parsed = parseSchedule(schedule);
-      return parsed.ok ? [{ schedule: parsed.value, dueMs, generation, claimedMs }] : [];
-    });
-    return { nowMs, due };
+      if (parsed.ok) due.push({ schedule: parsed.value, dueMs, generation, claimedMs });
+      else unreadable.push(id);
+    }
+    return { nowMs, due, unreadable };
+  }
+
+  /** Pauses a schedule that cannot run; its alarm rings no more. False where another process has done so. */
+  async setAside(id: string): Promise<boolean> {
+    const keys = { row: this.#keys.scheduleOf(id), due: this.#keys.schedulesDue };
+    return (await runScript(this.#redis, setScheduleAside, keys, { id })) === 1;
   }
 
   /**
@@ -201,7 +214,12 @@ export class ScheduleStore {
 
   async #readAll(ids: readonly string[]): Promise<StoredSchedule[]> {
     const found = await Promise.all(ids.map(async (id) => await this.read(id)));
-    return found.filter((one) => one !== undefined).sort((one, other) => one.dueMs - other.dueMs);
+    // People name them by their place in the list, so equal times must not change it.
+    return found
+      .filter((one) => one !== undefined)
+      .sort(
+        (one, other) => one.dueMs - other.dueMs || (one.schedule.id < other.schedule.id ? -1 : 1),
+      );
   }
 
   #keysOf({ id, app, owner, chatId }: Pick<Schedule, "id" | "app" | "owner" | "chatId">) {

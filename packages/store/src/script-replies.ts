@@ -5,7 +5,7 @@ export interface ScriptReplies {
   "approved-rules": { rules: { approval: string; state: string; decisions: string; settledAtMs?: number }[] };
   "cancel": { accepted: boolean; wakeGen: number };
   "claim": undefined | { reply: "needs"; features: string[] } | { reply: "owner"; owner: string } | { reply: "alone" } | { reply: "held" } | { reply: "claimed"; epoch: string; turn?: string; head: string; failures: string; deaths: number; deathsAlone: number; contextVersion: string; from: number; context: string[]; control: string[]; settings?: string; summary?: string; othersWait: boolean; mayHaveWaited: boolean; totals?: string; brokenOff: boolean };
-  "claim-schedules": { nowMs: number; claimed: { schedule: string; dueMs: number; generation: number; claimedMs: number }[] };
+  "claim-schedules": { nowMs: number; claimed: { id: string; schedule: string; dueMs: number; generation: number; claimedMs: number }[] };
   "commit": { reply: "fenced" } | { reply: "idle"; deliver?: string; askerGen: number } | { reply: "next"; deliver?: string; head: string } | { reply: "requeue"; deliver?: string; wakeGen: number };
   "decide": undefined | { result: "settled" | "counted" | "repeated" | "closed"; approval: string; state: string; decisions: string; settledAtMs?: number; wakeGen: number };
   "deliver": { accepted: boolean; wakeGen: number; refusal?: "foreign" | "taken"; unread: number };

@@ -10,6 +10,7 @@
 --   nowMs    integer
 --   claimed  rows
 -- ROW
+--   id          text
 --   schedule    text
 --   dueMs       integer
 --   generation  integer
@@ -24,7 +25,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '-inf', now(), 'LIMIT', 0, 
     redis.call('ZADD', due, now() + tonumber(leaseMs), id)
     redis.call('HSETNX', rows .. ':' .. id, 'claimedMs', now())
     local claimedMs = redis.call('HGET', rows .. ':' .. id, 'claimedMs')
-    claimed[#claimed + 1] = row {schedule = v[1], dueMs = v[2], generation = v[3], claimedMs = claimedMs}
+    claimed[#claimed + 1] = row {id = id, schedule = v[1], dueMs = v[2], generation = v[3], claimedMs = claimedMs}
   else
     redis.call('ZREM', due, id)
   end
