@@ -76,6 +76,12 @@ export const ProgressPanel = Type.Object({
 });
 export type ProgressPanel = Static<typeof ProgressPanel>;
 
+const PanelButton = Type.Object({
+  text: LocalText,
+  /** Comes back to ingress with the click. */
+  value: Type.Record(Type.String(), Type.String()),
+});
+
 /** Things that were made, below the finished answer, each with what may be done about it. */
 export const ListPanel = Type.Object({
   kind: Type.Literal("list"),
@@ -85,10 +91,7 @@ export const ListPanel = Type.Object({
   items: Type.Array(
     Type.Object({
       text: Type.String({ minLength: 1 }),
-      /** `value` comes back to ingress with the click. */
-      button: Type.Optional(
-        Type.Object({ text: LocalText, value: Type.Record(Type.String(), Type.String()) }),
-      ),
+      buttons: Type.Optional(Type.Array(PanelButton, { minItems: 1, maxItems: 4 })),
     }),
     { minItems: 1 },
   ),

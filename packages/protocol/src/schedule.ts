@@ -27,7 +27,8 @@ export const Schedule = Type.Object({
   /** It always runs as this person. */
   owner: Sender,
   chatId: Type.String({ minLength: 1 }),
-  chatType: Type.Enum(["p2p", "group"]),
+  /** `api`: it is a client's of the HTTP API, whose name `chatId` is, too. */
+  chatType: Type.Enum(["p2p", "group", "api"]),
   /** A message of the thread that it answers in. */
   threadMessageId: Type.Optional(Type.String()),
   title: Type.String({ minLength: 1, maxLength: 100 }),

@@ -69,6 +69,14 @@ export const en = {
       "Thank you. What follows is in your chat with the bot in Feishu; you can close this page.",
     consentRefused: "Nothing was granted. You can close this page.",
     consentStale: "This link is not valid any more. The card of the bot has a new one.",
+    schedulesLeft:
+      "A person has left the organisation. Their schedules of this chat are paused: {titles}.",
+    schedulesRevoked:
+      "The app may not act as you any more, so your schedules are paused: {titles}. See /schedules.",
+    schedulesBotGone:
+      "I am not in the chat of these schedules any more, so they are paused: {titles}. See /schedules.",
+    schedulesZone:
+      "Your time zone is {zone} now. These schedules stay as they were, in {before}: {titles}. Tell me if they should move.",
     readInGroup: "All members of this chat will see what is read as you.",
     memoryAsked:
       "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",
@@ -212,7 +220,11 @@ export const en = {
     done: {
       pause: "It is paused. Begin again with /schedules resume and its number.",
       resume: "It runs again.",
+      run: "It runs now.",
       delete: "It is deleted.",
+      notYours: "Only the person whose schedule it is can do this.",
+      busy: "Its runs before are not done yet.",
+      changed: "It has changed meanwhile. Look at /schedules again.",
       none: "There is no schedule of this number. See yours with /schedules.",
       past: "Its time has passed. Ask for a new one.",
     },

@@ -57,6 +57,11 @@ export const zh: Texts = {
     consentTaken: "谢谢。后续请看飞书里与机器人的会话；可以关闭此页。",
     consentRefused: "没有授予任何权限，可以关闭此页。",
     consentStale: "此链接已失效，请在机器人的卡片上获取新的链接。",
+    schedulesLeft: "有成员离开了组织，他在本聊天的定时任务已暂停：{titles}。",
+    schedulesRevoked: "应用不能再以你的身份操作，你的定时任务已暂停：{titles}。用 /定时 查看。",
+    schedulesBotGone: "我已不在这些定时任务的聊天里，它们已暂停：{titles}。用 /定时 查看。",
+    schedulesZone:
+      "你的时区现在是 {zone}。这些定时任务仍按原来的 {before} 运行：{titles}。如需调整请告诉我。",
     readInGroup: "以你的身份读取的内容，群里所有成员都会看到。",
     memoryAsked: "要记住这条内容吗？这个对话里读取过不是你写的内容，可能是它要求记住的。",
     memoryForgotten: "已忘掉。",
@@ -168,7 +173,11 @@ export const zh: Texts = {
     done: {
       pause: "已暂停。用 /定时 恢复 加编号重新开始。",
       resume: "已恢复运行。",
+      run: "现在开始运行。",
       delete: "已删除。",
+      notYours: "只有它的主人可以这样做。",
+      busy: "它之前的运行还没有结束。",
+      changed: "它已经变了，请再看一次 /定时。",
       none: "没有这个编号的定时任务。用 /定时 查看。",
       past: "它的时间已经过了。请重新创建。",
     },

@@ -311,7 +311,7 @@ describe("the card of a reply", () => {
   it("AT-24: lists what was made once it is complete, each with its button", () => {
     const value = { larkline: "memory", session: "cli_a.oc_1", memory: "0a1b2c", about: "me" };
     const items = [
-      { text: "likes\ntea", button: { text: { zh: "撤回", en: "Take back" }, value } },
+      { text: "likes\ntea", buttons: [{ text: { zh: "撤回", en: "Take back" }, value }] },
       { text: "plain" },
     ];
     const panels: Panel[] = [
@@ -510,10 +510,12 @@ describe("the card of a reply", () => {
           title: "已记住",
           items: Array.from({ length: 5 }, () => ({
             text: "模".repeat(1_000),
-            button: {
-              text: "撤回",
-              value: { larkline: "memory", session: "cli_a.oc_1", memory: "0", about: "me" },
-            },
+            buttons: [
+              {
+                text: "撤回",
+                value: { larkline: "memory", session: "cli_a.oc_1", memory: "0", about: "me" },
+              },
+            ],
           })),
         },
         {

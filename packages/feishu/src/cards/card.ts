@@ -2,6 +2,7 @@ import {
   rejectedText,
   textIn,
   withoutImageMarks,
+  type ListPanel,
   type ReplyLanguage,
   type RatedRun,
   type ReplyView,
@@ -691,17 +692,24 @@ function listParts(view: ReplyView): Record<string, CardElement> {
     panels.map(({ name, title, items }) => {
       const id = `list_${name}`;
       const panel = inLanguages(view, (language) => {
-        const elements = items.flatMap(({ text, button: wanted }) => [
-          smallText(shortLine(text, maxItemCharacters)),
-          ...(wanted === undefined
-            ? []
-            : [button(textIn(wanted.text, language), { value: wanted.value })]),
-        ]);
+        const elements = listElements(items, language);
         return { ...foldedPanel(textIn(title, language), elements, id), expanded: true };
       });
       return [id, panel];
     }),
   );
+}
+
+/** Each thing of a list above its buttons. */
+export function listElements(items: ListPanel["items"], language: ReplyLanguage): CardElement[] {
+  return items.flatMap(({ text, buttons: wanted = [] }) => {
+    const shown = wanted.map(({ text: label, value }) =>
+      button(textIn(label, language), { value }),
+    );
+    const [only] = shown;
+    const row = only === undefined ? [] : [shown.length === 1 ? only : buttonRow(shown)];
+    return [smallText(shortLine(text, maxItemCharacters)), ...row];
+  });
 }
 
 /** What everybody reads below the answer: how it ended, who gave it, how long it took, and what else there is to say. */

@@ -6,6 +6,7 @@ export { withReasonForm } from "./ask-in-reply.ts";
 export {
   lateCard,
   lateDecidedCard,
+  listCard,
   noticeCard,
   welcomeCard,
   type LateDecision,

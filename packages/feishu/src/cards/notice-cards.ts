@@ -1,9 +1,10 @@
-import type { ReplyLanguage } from "@larkline/protocol";
+import type { ListPanel, ReplyLanguage } from "@larkline/protocol";
 import { showAnswer, startOfAnswer, fenced, inlineText, printable } from "./answer.ts";
 import {
   button,
   cardInLanguages,
   headWithin,
+  listElements,
   markdown,
   plainText,
   type CardElement,
@@ -131,6 +132,17 @@ export function noticeCard(notice: {
     [markdown(shown.text === "" ? "…" : shown.text)],
     templates[notice.tone ?? "info"],
   );
+}
+
+/** Things, each with what may be done about it; below them what else there is to say. */
+export function listCard(
+  speech: Speech,
+  listIn: (language: ReplyLanguage) => { title: string; items: ListPanel["items"]; hint: string },
+): CardElement {
+  return cardInLanguages(speech, (language) => {
+    const { title, items, hint } = listIn(language);
+    return titled(title, [...listElements(items, language), markdown(hint)]);
+  });
 }
 
 /** Replaces a card that the answer does not need any more, because a model step started again. */

@@ -177,10 +177,12 @@ function panelOf(written: Written, session: string): ListPanel {
     title: { zh: `🧠 已记住 ${written.length} 条`, en: `🧠 Remembered: ${written.length}` },
     items: written.map(({ id, about, text }) => ({
       text,
-      button: {
-        text: { zh: "撤回", en: "Take back" },
-        value: { larkline: "memory", session, memory: id, about },
-      },
+      buttons: [
+        {
+          text: { zh: "撤回", en: "Take back" },
+          value: { larkline: "memory", session, memory: id, about },
+        },
+      ],
     })),
   };
 }

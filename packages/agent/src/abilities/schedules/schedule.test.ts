@@ -137,6 +137,17 @@ describe("the tool", () => {
     expect(added).toHaveLength(2);
   });
 
+  it("makes no second schedule that does the same at the same times", async () => {
+    const known = { schedule: scheduleOf(), state: "active", dueMs: 5, generation: 1 } as const;
+    const { run, added } = clientWith([known]);
+    const { title, task } = known.schedule;
+    const again = { do: "make", title, task, cron: "0 9 * * 1" };
+    expect(await run(again)).toMatchObject({ ok: true, result: { id: known.schedule.id } });
+    expect(added).toEqual([]);
+    await run({ ...again, cron: "0 9 * * 2" });
+    expect(added).toHaveLength(1);
+  });
+
   it("changes only what is the person's", async () => {
     const known = { schedule: scheduleOf(), state: "active", dueMs: 5, generation: 1 } as const;
     const { run, removed } = clientWith([known]);
@@ -145,8 +156,38 @@ describe("the tool", () => {
     expect(removed).toEqual([known.schedule.id]);
     expect(await run({ do: "pause", id: known.schedule.id })).toMatchObject({
       ok: true,
-      result: { next: "paused" },
+      result: { state: "paused" },
     });
+  });
+});
+
+describe("on the card", () => {
+  const answered = (given: Record<string, unknown>, result: unknown, state?: unknown) =>
+    schedules.onAnswer?.({
+      call: callOf(given),
+      outcome: { ok: true, result },
+      output: "",
+      turn: scene().turn,
+      state,
+    }).state;
+
+  it("stands what was made, with buttons, until it runs no more", () => {
+    const result = { id: "00000000000000aa", title: "Water", state: "active", next: "soon" };
+    const made = answered(reminder, result);
+    const [panel] = schedules.panels?.(made, scene().turn) ?? [];
+    if (panel?.kind !== "list") expect.fail();
+    const [item] = panel.items;
+    expect(item?.text).toBe("Water · soon");
+    expect(item?.buttons?.map(({ value }) => value)).toEqual(
+      ["run", "pause", "delete"].map((act) => ({
+        larkline: "schedule",
+        schedule: "00000000000000aa",
+        do: act,
+      })),
+    );
+    expect(answered({ do: "list" }, [], made)).toEqual(made);
+    expect(answered({ do: "delete", id: result.id }, "It is deleted.", made)).toBeUndefined();
+    expect(answered({ do: "pause", id: result.id }, {}, made)).toBeUndefined();
   });
 });
 

@@ -3,6 +3,7 @@ import {
   parserOf,
   type CallState,
   type InboundMessage,
+  type ListPanel,
   type LocalText,
   type ReplyLanguage,
   type Schedule,
@@ -22,20 +23,36 @@ import type {
   StartFacts,
 } from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
-import { isTimeZone } from "../budget/budgets.ts";
+import { localTime, nextTimes, offsetText } from "./timing.ts";
 import {
+  changedSchedule,
+  equalOf,
+  hasTiming,
+  newSchedule,
+  wantedTiming,
+  wishFields,
+  type KnownSchedule,
+  type Wanted,
+  type WishedSchedule,
+} from "./wish.ts";
+
+export {
   alarmOf,
-  cronProblem,
-  durationOf,
-  instantOf,
+  dueWork,
   localTime,
   nextDue,
   nextTimes,
   offsetText,
-  shortestPeriodMs,
+  type DueWork,
 } from "./timing.ts";
-
-export { alarmOf, dueWork, localTime, nextDue, offsetText, type DueWork } from "./timing.ts";
+export {
+  changedSchedule,
+  equalOf,
+  newSchedule,
+  wishFields,
+  type KnownSchedule,
+  type Wish,
+} from "./wish.ts";
 
 /*
  * What an agent does for a person at a time: once, in steps, or as cron fields say. The person who asked confirms each
@@ -49,15 +66,6 @@ const toolName = "schedule";
 /** The name of a message's session in which a schedule runs. */
 export function scheduleSessionId(id: string): string {
   return `sched-${id}`;
-}
-
-/** A schedule as the ability knows it. */
-export interface KnownSchedule {
-  readonly schedule: Schedule;
-  readonly state: "active" | "paused" | "done";
-  readonly why?: string;
-  readonly dueMs: number;
-  readonly generation: number;
 }
 
 /** The schedules of a deployment. */
@@ -90,7 +98,7 @@ declare module "../../turn/ability.ts" {
 }
 
 /** Of an agent that is configured with `schedules: true`. */
-export const schedules: Ability = {
+export const schedules: Ability<Made> = {
   name: "schedules",
   config: Type.Boolean({
     description:
@@ -101,7 +109,63 @@ export const schedules: Ability = {
   beforeCall,
   run,
   needs: () => "schedule",
+  onAnswer: ({ call, outcome, state = [] }) => {
+    const made = madeBy(call, outcome);
+    const others = state.filter(({ id }) => id !== made?.id);
+    const kept = [...others, ...(made?.next === undefined ? [] : [made])].slice(-maxShown);
+    return { state: kept.length === 0 ? undefined : kept };
+  },
+  panels: (made) => [
+    {
+      kind: "list",
+      name: "schedules",
+      title: { zh: `⏰ 定时任务 ${made.length} 个`, en: `⏰ Schedules: ${made.length}` },
+      items: made.map(({ id, title, next = "" }) => ({
+        text: `${title} · ${next}`,
+        buttons: scheduleButtons(id, "active"),
+      })),
+    },
+  ],
 };
+
+/** Schedules that calls of a turn have made or changed, as its card shows them. */
+type Made = readonly { id: string; title: string; next?: string }[];
+const maxShown = 5;
+
+/** `next` is absent where it does not run any more. */
+function madeBy(call: CallState, outcome: ToolOutcome): Made[number] | undefined {
+  const parsed = parseInput(call.arguments);
+  if (!parsed.ok || !outcome.ok) return undefined;
+  const { do: order, id = "" } = parsed.value;
+  if (order === "delete" || order === "pause") return { id, title: "" };
+  if (order !== "make" && order !== "change" && order !== "resume") return undefined;
+  const { state, ...made } = outcome.result as ShownSchedule; // workers alone answer calls of their own tools
+  return state === "active" ? made : { id: made.id, title: made.title };
+}
+
+const buttonTexts = {
+  run: { zh: "立即运行", en: "Run now" },
+  pause: { zh: "暂停", en: "Pause" },
+  resume: { zh: "恢复", en: "Resume" },
+  delete: { zh: "删除", en: "Delete" },
+} as const;
+
+/** What is done with a schedule by a click. */
+export type ScheduleAct = keyof typeof buttonTexts;
+
+/** The buttons of a schedule; `more` comes back with a click. */
+export function scheduleButtons(
+  id: string,
+  state: KnownSchedule["state"],
+  more: Readonly<Record<string, string>> = {},
+): NonNullable<ListPanel["items"][number]["buttons"]> {
+  const acts: readonly ScheduleAct[] =
+    state === "active" ? ["run", "pause", "delete"] : ["resume", "delete"];
+  return acts.map((act) => ({
+    text: buttonTexts[act],
+    value: { larkline: "schedule", schedule: id, do: act, ...more },
+  }));
+}
 
 function mayBeScheduled({ settings, message }: AbilityPlace): boolean {
   const { schedule, task, reply } = message;
@@ -126,46 +190,7 @@ const Input = Type.Object(
         "`make` needs title, task and one of after, at, every, cron; `list` nothing; the others an id.",
     }),
     id: Type.Optional(Id),
-    title: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
-    task: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: 1_000,
-        description:
-          "What you are to do then, as an order that stands alone: you will not see this conversation.",
-      }),
-    ),
-    after: Type.Optional(
-      Type.String({ maxLength: 40, description: "Once, so long from now: `PT2H`, `P1DT30M`." }),
-    ),
-    at: Type.Optional(
-      Type.String({
-        maxLength: 19,
-        description: "Once, at this time on the person's clock: `2026-11-30T09:00`.",
-      }),
-    ),
-    every: Type.Optional(
-      Type.String({ maxLength: 40, description: "In steps of 5 minutes or more: `PT30M`." }),
-    ),
-    cron: Type.Optional(
-      Type.String({
-        maxLength: 100,
-        description:
-          "Five cron fields on the person's clock: `0 9 * * 1` is each Monday at nine. Never for something once.",
-      }),
-    ),
-    zone: Type.Optional(
-      Type.String({
-        maxLength: 64,
-        description: "Time zone, such as `Europe/Berlin`, where the person names one.",
-      }),
-    ),
-    missed: Type.Optional(
-      Type.Enum(["skip", "late", "all"], {
-        description:
-          "Times at which nothing could run: `late` (default) runs the last one if it is not too late.",
-      }),
-    ),
+    ...wishFields,
   },
   { additionalProperties: false },
 );
@@ -190,64 +215,6 @@ const offered: readonly ToolAnnouncement[] = [
   },
 ];
 
-/** What a call wants made, or why that cannot be. */
-type Wanted = { timing: ScheduleTiming; zone: string; dueMs: number } | { problem: string };
-
-/** Reads when a schedule is to run. Durations count from when the turn began, as the person has confirmed them. */
-function wantedTiming(
-  input: Input,
-  given: { zone: string; nowMs: number; startedAtMs: number },
-): Wanted {
-  const { after, at, every, cron } = input;
-  const { nowMs, startedAtMs } = given;
-  const zone = input.zone ?? given.zone;
-  if (!isTimeZone(zone)) {
-    return { problem: `zone: '${zone}' is no time zone; write a name such as Asia/Shanghai` };
-  }
-  const ways = [after, at, every, cron].filter((way) => way !== undefined);
-  if (ways.length !== 1) return { problem: "give exactly one of after, at, every and cron" };
-  const timing = timingOf(input, zone, startedAtMs);
-  if ("problem" in timing) return timing;
-  const dueMs = nextDue(timing, zone, nowMs);
-  if (dueMs === undefined) return { problem: "this time has passed" };
-  return { timing, zone, dueMs };
-}
-
-/** How far ahead a schedule may be, ms. */
-const furthestMs = 5 * 366 * 86_400_000;
-
-function timingOf(
-  { after, at, every, cron = "" }: Input,
-  zone: string,
-  fromMs: number,
-): ScheduleTiming | { problem: string } {
-  if (after !== undefined || at !== undefined) {
-    const afterMs = after === undefined ? undefined : durationOf(after);
-    const atMs =
-      at === undefined
-        ? afterMs === undefined
-          ? undefined
-          : fromMs + afterMs
-        : instantOf(at, zone);
-    if (atMs === undefined) {
-      return { problem: "write `after` as PT2H, and `at` as 2026-11-30T09:00" };
-    }
-    return atMs > fromMs + furthestMs
-      ? { problem: "this is more than five years ahead" }
-      : { kind: "once", atMs };
-  }
-  if (every !== undefined) {
-    const everyMs = durationOf(every);
-    if (everyMs === undefined) return { problem: "write `every` as PT30M or P1D" };
-    if (everyMs < shortestPeriodMs) return { problem: "a schedule runs every 5 minutes at most" };
-    return everyMs > furthestMs
-      ? { problem: "this is more than five years ahead" }
-      : { kind: "every", everyMs, fromMs };
-  }
-  const problem = cronProblem(cron, zone, fromMs);
-  return problem === undefined ? { kind: "cron", cron } : { problem };
-}
-
 /** What a person reads of a time: `2026-11-30 09:00`. */
 function timesText(timing: ScheduleTiming, zone: string, nowMs: number): string {
   return nextTimes(timing, zone, nowMs)
@@ -266,7 +233,8 @@ function beforeCall(call: CallState, facts: StartFacts): Objection | undefined {
   if (!parsed.ok || !isConfirmed(parsed.value)) return undefined;
   const { place, turn, nowMs, known } = facts;
   const input = parsed.value;
-  const given = { zone: known.schedules?.zone ?? "", nowMs, startedAtMs: turn.startedAtMs };
+  // Durations count from when the turn began, as the person has confirmed them.
+  const given = { zone: known.schedules?.zone ?? "", nowMs, fromMs: turn.startedAtMs };
   const isTimed = input.do === "make" || hasTiming(input);
   const wanted = isTimed ? wantedTiming(input, given) : undefined;
   if (wanted !== undefined && "problem" in wanted) {
@@ -287,10 +255,6 @@ function isConfirmed(input: Input): boolean {
   return (
     input.do === "make" || (input.do === "change" && (hasTiming(input) || input.task !== undefined))
   );
-}
-
-function hasTiming({ after, at, every, cron }: Input): boolean {
-  return [after, at, every, cron].some((way) => way !== undefined);
 }
 
 const reasonTexts: Readonly<Record<ReplyLanguage, string>> = {
@@ -350,19 +314,11 @@ async function make(
   turn: TurnState,
   { call, input }: { call: CallState; input: Input },
 ): Promise<ToolOutcome> {
-  const { title, task } = input;
-  if (title === undefined || task === undefined) return failure("`make` needs a title and a task.");
   const { message } = turn;
   if (message.reply.channel !== "feishu") return failure("Schedules are not made here.");
-  const wanted = wantedTiming(input, {
-    zone: await client.zoneOf(message),
-    nowMs: client.now(),
-    startedAtMs: turn.startedAtMs,
-  });
-  if ("problem" in wanted) return failure(`Nothing was made: ${wanted.problem}.`);
-  const { timing, zone, dueMs } = wanted;
   const { chatId, messageId, inThread } = message.reply;
-  const schedule: Schedule = {
+  const nowMs = client.now();
+  const of = {
     id: hash("sha256", JSON.stringify([turn.turnId, call.id]), "hex").slice(0, 16),
     app: message.app,
     ...(message.tenant === undefined ? {} : { tenant: message.tenant }),
@@ -370,22 +326,24 @@ async function make(
     chatId,
     chatType: message.chatType === "group" ? "group" : "p2p",
     ...(inThread && messageId !== "" ? { threadMessageId: messageId } : {}),
-    title: oneLine(title, 100),
-    task,
-    timing,
-    zone,
-    missed: input.missed ?? "late",
     ...(message.agent === undefined ? {} : { agent: message.agent }),
     language: languageOfMessage(message),
-    createdAtMs: client.now(),
-  };
-  const added = await client.add(schedule, { dueMs, alarmMs: alarmOf(schedule, dueMs) });
-  if (added === "full") {
+    createdAtMs: nowMs,
+  } as const;
+  const zone = await client.zoneOf(message);
+  const made = newSchedule(input, of, { zone, nowMs, fromMs: turn.startedAtMs });
+  if ("problem" in made) return failure(`Nothing was made: ${made.problem}.`);
+  const own = await client.ofPerson(message.app, message.sender.id);
+  const equal = equalOf(own, made.schedule);
+  if (equal !== undefined) {
+    return { ok: true, result: { ...shownSchedule(equal), note: "It existed already." } };
+  }
+  if ((await client.add(made.schedule, made)) === "full") {
     return failure(
       "A person and a chat may have 20 schedules. Nothing was made; delete one first.",
     );
   }
-  return { ok: true, result: shownSchedule({ schedule, state: "active", dueMs, generation: 1 }) };
+  return { ok: true, result: shownSchedule(made) };
 }
 
 async function changed(
@@ -402,59 +360,52 @@ async function changed(
     await client.runNow(schedule);
     return { ok: true, result: "It runs now; its answer comes to its chat." };
   }
-  const next = {
-    schedule,
-    dueMs: known.dueMs,
-    state: known.state === "paused" ? ("paused" as const) : ("active" as const),
-  };
-  if (input.do === "pause") next.state = "paused";
-  if (input.do === "resume") {
-    const dueMs = nextDue(schedule.timing, schedule.zone, client.now());
-    if (dueMs === undefined) return failure("Its time has passed. Make a new one.");
-    Object.assign(next, { state: "active", dueMs });
-  }
-  if (input.do === "change") {
-    const { title, task, missed } = input;
-    const retold = {
-      ...schedule,
-      ...(title === undefined ? {} : { title: oneLine(title, 100) }),
-      ...(task === undefined ? {} : { task }),
-      ...(missed === undefined ? {} : { missed }),
-    };
-    Object.assign(next, { schedule: retold });
-    if (hasTiming(input)) {
-      const zone = input.zone ?? schedule.zone;
-      const wanted = wantedTiming(input, {
-        zone,
-        nowMs: client.now(),
-        startedAtMs: turn.startedAtMs,
-      });
-      if ("problem" in wanted) return failure(`Nothing was changed: ${wanted.problem}.`);
-      const { timing, dueMs } = wanted;
-      Object.assign(next, { schedule: { ...retold, timing, zone: wanted.zone }, dueMs });
-    }
-  }
-  const { state, dueMs } = next;
-  const alarmMs = alarmOf(next.schedule, dueMs);
-  if (!(await client.change({ schedule: next.schedule, generation }, { state, dueMs, alarmMs }))) {
+  const next = changedSchedule(known, wishOf(input), {
+    nowMs: client.now(),
+    fromMs: turn.startedAtMs,
+  });
+  if ("problem" in next) return failure(`Nothing was changed: ${next.problem}.`);
+  if (!(await client.change({ schedule: next.schedule, generation }, next))) {
     return failure("It has changed meanwhile. List the schedules and look again.");
   }
-  return { ok: true, result: shownSchedule({ ...next, generation: generation + 1 }) };
+  return { ok: true, result: shownSchedule(next) };
+}
+
+function wishOf({ do: order, ...input }: Input): Parameters<typeof changedSchedule>[1] {
+  if (order === "pause") return { state: "paused" };
+  return order === "resume" ? { state: "active" } : input;
 }
 
 /** What the model reads of a schedule. */
-function shownSchedule({ schedule, state, dueMs, why }: KnownSchedule): Record<string, unknown> {
+interface ShownSchedule {
+  id: string;
+  title: string;
+  task: string;
+  when: string;
+  state: KnownSchedule["state"];
+  /** Absent where it does not run any more. */
+  next?: string;
+  why?: string;
+  missed: string;
+}
+
+function shownSchedule({
+  schedule,
+  state,
+  dueMs,
+  ...rest
+}: KnownSchedule | WishedSchedule): ShownSchedule {
   const { id, title, task, timing, zone, missed } = schedule;
   return {
     id,
     title,
     task,
     when: timingText(timing, zone),
-    next:
-      state === "active"
-        ? `${localTime(zone, dueMs).text} ${offsetText(zone, dueMs)} ${zone}`
-        : state,
-    ...(why === undefined ? {} : { why }),
+    state,
+    ...(state === "active"
+      ? { next: `${localTime(zone, dueMs).text} ${offsetText(zone, dueMs)} ${zone}` }
+      : {}),
+    ...("why" in rest && rest.why !== undefined ? { why: rest.why } : {}),
     missed,
   };
 }
@@ -492,19 +443,43 @@ export function schedulesOrder(argument: string): SchedulesOrder {
 
 /** What `/schedules` answers. */
 export function schedulesText(known: readonly KnownSchedule[], language: ReplyLanguage): string {
-  const { none, title, hint, paused } = textsOf(language).schedules;
+  const { none, title, hint } = textsOf(language).schedules;
   if (known.length === 0) return none;
-  const lines = known.map(({ schedule, state, dueMs }, at) => {
-    const next =
-      state === "active" ? `${localTime(schedule.zone, dueMs).text} (${schedule.zone})` : paused;
-    return `${at + 1}. ${inlineCode(schedule.title)} · ${inlineCode(timingText(schedule.timing, schedule.zone))} · ${next}`;
+  const lines = known.map(({ schedule, ...stands }, at) => {
+    const { title: name, timing, zone } = schedule;
+    const next = nextText({ schedule, ...stands }, language);
+    return `${at + 1}. ${inlineCode(name)} · ${inlineCode(timingText(timing, zone))} · ${next}`;
   });
   return [title, ...lines, "", hint].join("\n");
 }
 
+/** The same on a card, with buttons. */
+export function schedulesList(
+  known: readonly KnownSchedule[],
+  language: ReplyLanguage,
+  more: Readonly<Record<string, string>>,
+): { title: string; items: ListPanel["items"]; hint: string } {
+  const { none, title, hint } = textsOf(language).schedules;
+  const items = known.map(({ schedule, ...stands }, at) => {
+    const { id, title: name, timing, zone } = schedule;
+    const next = nextText({ schedule, ...stands }, language);
+    return {
+      text: `${at + 1}. ${name} · ${timingText(timing, zone)} · ${next}`,
+      buttons: scheduleButtons(id, stands.state, more),
+    };
+  });
+  return { title, items, hint: known.length === 0 ? none : hint };
+}
+
+function nextText({ schedule, state, dueMs }: KnownSchedule, language: ReplyLanguage): string {
+  return state === "active"
+    ? `${localTime(schedule.zone, dueMs).text} (${schedule.zone})`
+    : textsOf(language).schedules.paused;
+}
+
 /** What `/schedules pause`, `resume` and `delete` have done. */
 export function schedulesDone(
-  done: "pause" | "resume" | "delete" | "none" | "past",
+  done: ScheduleAct | "none" | "past" | "changed" | "busy" | "notYours",
   language: ReplyLanguage,
 ): string {
   return textsOf(language).schedules.done[done];
@@ -541,13 +516,16 @@ export function scheduleMessage(
     chatType,
     parts: [{ type: "text", text: `${opening}\n${task}` }],
     createdAtMs: nowMs,
-    reply: {
-      channel: "feishu",
-      app,
-      chatId,
-      messageId: threadMessageId ?? "",
-      inThread: threadMessageId !== undefined,
-    },
+    reply:
+      chatType === "api"
+        ? { channel: "none" }
+        : {
+            channel: "feishu",
+            app,
+            chatId,
+            messageId: threadMessageId ?? "",
+            inThread: threadMessageId !== undefined,
+          },
     language,
     ...(agent === undefined ? {} : { agent }),
     schedule: { id, dueMs },
