@@ -36,6 +36,8 @@ export interface CustomEvent {
   eventType: string;
   event: JsonObject;
   callback?: boolean;
+  /** The same for each delivery of one event; absent: a new one. */
+  eventId?: string;
 }
 
 /** Who recalled a message: its writer, or a person who may recall others' (message recalled page). */
@@ -79,17 +81,21 @@ export function createMessageControls(
     },
     editMessage: (messageId, text) => editText(platform, messageId, text),
     recall: async (messageId, { by = "message_owner" } = {}) => recall(platform, messageId, by),
-    async sendEvent({ appId, eventType, event, callback = false }) {
+    async sendEvent({ appId, eventType, event, eventId, callback = false }) {
       const app = platform.apps.get(appId);
       if (app === undefined) throw new Error(`No app ${appId}`);
-      const outgoing = envelope(app, { eventType, event, createdAt: platform.clock.now() });
+      const made = envelope(app, { eventType, event, createdAt: platform.clock.now() });
+      const outgoing = eventId === undefined ? made : withId(made, eventId);
       return callback ? deliveries.deliverOnce(outgoing) : deliveries.deliver(outgoing);
     },
   };
 }
 
 function withFreshId(event: OutgoingEvent): OutgoingEvent {
-  const eventId = newId("");
+  return withId(event, newId(""));
+}
+
+function withId(event: OutgoingEvent, eventId: string): OutgoingEvent {
   return { ...event, eventId, payload: event.payload.replace(event.eventId, eventId) };
 }
 

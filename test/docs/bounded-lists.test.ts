@@ -4,6 +4,7 @@ import { root, textOf } from "./document.ts";
 
 /** Lists without a limit of their own, by the schema that has them, and what limits them. */
 const limitedElsewhere: Record<string, string> = {
+  "apps/ingress/src/schedule-api.ts": "answers of ours: a caller's schedules",
   "packages/protocol/src/api-approval.ts": "answers of ours: what a session waits for",
   "packages/protocol/src/approval.ts": "stored by workers: names of a tool's secrets",
   "packages/protocol/src/content.ts": "the stored history: made by parsers with limits",

@@ -2,7 +2,8 @@ import { appManifest } from "@larkline/feishu";
 import { describe, expect, it } from "vitest";
 import { sourcesBelow } from "./document.ts";
 
-const eventType = /"((?:im|application|card)\.[a-z0-9_.]+(?:_v\d|\.trigger))"(?!: ignore)/g;
+const eventType =
+  /"((?:im|application|card|auth|contact|drive|task)\.[a-z0-9_.]+(?:_v\d|\.trigger))"(?!: ignore)/g;
 
 /** Events and callbacks that the code names and does not ignore. */
 function handled(): string[] {

@@ -332,7 +332,7 @@ export async function obeyNow(
   try {
     if (!(await isTheirs(services, message.session, message.sender.id))) return "foreign";
     const answer = await obeyCommand(services, services.apiChannel, order, { message, language });
-    text = answer ?? noticeText("stopping", language);
+    text = typeof answer === "object" ? answer.text : (answer ?? noticeText("stopping", language));
   } catch (error) {
     watch.end("failed", error);
     count(services, "failed");

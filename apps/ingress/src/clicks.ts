@@ -1,6 +1,6 @@
 import { noticeText } from "@larkline/agent";
-import { isTimeZone } from "@larkline/agent/budgets";
 import { decidersText } from "@larkline/agent/permissions";
+import { schedulesDone } from "@larkline/agent/schedules";
 import { addReasonField, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { approvalCard, lateDecidedCard, withReasonForm } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
@@ -16,7 +16,6 @@ import {
   type DecisionWord,
   type InboundMessage,
   type ReplyLanguage,
-  personZoneKey,
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
@@ -38,6 +37,7 @@ import {
   watched,
 } from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
+import { noteZone, scheduleClicked } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { stopTurn, tellAppended, wakeSession } from "./sessions.ts";
 
@@ -102,8 +102,9 @@ const approvalKey = "__approval__";
 async function answerOwnClick(
   services: Services,
   bot: Bot,
-  { event, eventId }: Envelope,
+  envelope: Envelope,
 ): Promise<EventAnswer | undefined> {
+  const { event, eventId } = envelope;
   const { by, ...rest } = clickOf(event, eventId);
   if (!servesTenant(bot.settings.tenants, rest.tenant)) return foreignPerson();
   if (Object.hasOwn(rest.value, approvalKey)) {
@@ -112,31 +113,12 @@ async function answerOwnClick(
   const handler = handlers.get(rest.value["larkline"]);
   if (handler === undefined) return undefined;
   if (by === undefined) return unknownPerson();
-  noteZone(services, bot, event, by);
+  noteZone(services, bot, envelope, by);
   const answer = await handler(services, bot, { by, ...rest });
   if (answer === undefined) {
     bot.log.warn({ eventId }, "a click with a value that none of our buttons carries");
   }
   return answer;
-}
-
-const parseZone = parserOf(
-  Type.Object({ action: Type.Object({ timezone: Type.String({ minLength: 1, maxLength: 64 }) }) }),
-);
-const zoneKeptMs = 90 * 86_400_000;
-
-/** Keeps the time zone that the callbacks of some components carry ("Card callback"). Waits for nothing; never throws. */
-function noteZone(
-  { lookups }: Services,
-  bot: Bot,
-  event: Readonly<Record<string, unknown>>,
-  by: string,
-): void {
-  const parsed = parseZone(event);
-  if (!parsed.ok || !isTimeZone(parsed.value.action.timezone)) return;
-  lookups
-    .set(personZoneKey(bot.app, by), parsed.value.action.timezone, zoneKeptMs)
-    .catch((error: unknown) => bot.log.warn({ error }, "the time zone of a person was not kept"));
 }
 
 /** A card callback. It contains neither our session nor our message id ("Card callback"). */
@@ -176,6 +158,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["answer", answerClicked],
   ["rate", rateClicked],
   ["consent", consentClicked],
+  ["schedule", scheduleClick],
 ]);
 
 const Fields = Type.Record(Type.String(), Type.Unknown());
@@ -320,6 +303,21 @@ async function consentClicked(
   return (await approvals.touchCards(session, id, true))
     ? toast("success", consentTexts.again)
     : noPendingApproval();
+}
+
+/** A button of a schedule. */
+async function scheduleClick(
+  services: Services,
+  bot: Bot,
+  click: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const clicked = await scheduleClicked(services, bot, click);
+  if (clicked === undefined) return undefined;
+  const { done, card } = clicked;
+  const isDone = done === click.value["do"];
+  const text = { zh: schedulesDone(done, "zh"), en: schedulesDone(done, "en") };
+  const answer = toast(isDone ? "success" : "warning", text);
+  return card === undefined ? answer : withCard(answer, card);
 }
 
 const againTexts = {

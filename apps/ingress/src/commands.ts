@@ -17,17 +17,8 @@ import {
 import { budgetUse, createBudgetBook, spenderOf } from "@larkline/agent/budgets";
 import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
 import { aboutOf, memoriesText, memoryOrder } from "@larkline/agent/memory";
-import {
-  alarmOf,
-  nextDue,
-  schedulesDone,
-  schedulesOrder,
-  schedulesText,
-  type SchedulesOrder,
-} from "@larkline/agent/schedules";
 import { agentOfMessage, budgetsWith, nearestName } from "@larkline/process/config";
 import {
-  chatOf,
   jsonParserOf,
   memoryOwnersOf,
   replyLanguages,
@@ -40,9 +31,9 @@ import {
   type SessionCommand,
 } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import type { StoredSchedule } from "@larkline/store";
 import type { Channel, Services } from "./services.ts";
-import { stopTurn } from "./sessions.ts";
+import { obeySchedules, type Shown } from "./schedules.ts";
+import { stopTurn, type Ordered } from "./sessions.ts";
 
 // Commands such as `/status`, written in a chat or sent over HTTP.
 
@@ -127,19 +118,13 @@ function isForSession(name: CommandName): name is SessionCommand["name"] {
   return name === "new" || name === "compact" || name === "model" || name === "agent";
 }
 
-/** A message that gives an order, and the language of the answer. */
-export interface Ordered {
-  message: InboundMessage;
-  language: ReplyLanguage;
-}
-
 /** Carries out a command; resolves to its answer, or undefined when the answer appears elsewhere. */
 export async function obeyCommand(
   services: Services,
   channel: Channel,
   { name, argument }: Order,
   ordered: Ordered,
-): Promise<string | undefined> {
+): Promise<string | Shown | undefined> {
   const { message, language } = ordered;
   switch (name) {
     case "unknown":
@@ -155,7 +140,7 @@ export async function obeyCommand(
     case "memory":
       return await memory(services, channel, argument, ordered);
     case "schedules":
-      return await schedules(services, channel, argument, ordered);
+      return await obeySchedules(services, channel, argument, ordered);
     case "permissions": {
       const order = permissionsOrder(argument);
       return order.do === "list"
@@ -323,53 +308,6 @@ async function listedFor({ memories }: Services, message: InboundMessage) {
     message.chatType === "group" ? [] : own.memories.map((one) => ({ ...one, owner: person }));
   const all = [...shown, ...ours.memories.map((one) => ({ ...one, owner: chat }))];
   return { off: own.off, listed: all.map((one) => ({ ...one, about: aboutOf(one.owner.kind) })) };
-}
-
-/** The schedules of the person, and changing them. In a group, where others read along, those of the group. */
-async function schedules(
-  services: Services,
-  { app }: Channel,
-  argument: string,
-  { message, language }: Ordered,
-): Promise<string> {
-  const own = await services.schedules.ofPerson(app, message.sender.id);
-  const listed =
-    message.chatType === "group"
-      ? own.filter(({ schedule }) => schedule.chatId === chatOf(message))
-      : own;
-  const order = schedulesOrder(argument);
-  if (order.do === "list") return schedulesText(listed, language);
-  // Numbers change when schedules are removed, so a redelivered order must not change another one.
-  const key = `schedule:${app}:${message.id}`;
-  if ((await services.lookups.get(key)) !== undefined) return schedulesDone(order.do, language);
-  const meant = listed[order.which - 1];
-  if (meant === undefined) return schedulesDone("none", language);
-  const done = await changeSchedule(services, meant, order.do);
-  if (done === order.do) await services.lookups.set(key, meant.schedule.id, aimKeptMs);
-  return schedulesDone(done, language);
-}
-
-async function changeSchedule(
-  { schedules: store, clock }: Services,
-  meant: StoredSchedule,
-  wanted: Exclude<SchedulesOrder["do"], "list">,
-): Promise<typeof wanted | "none" | "past"> {
-  const { schedule } = meant;
-  if (wanted === "delete") return (await store.remove(schedule)) ? wanted : "none";
-  if (wanted === "pause") {
-    return (await store.change(meant, {
-      state: "paused",
-      dueMs: meant.dueMs,
-      alarmMs: meant.dueMs,
-    }))
-      ? wanted
-      : "none";
-  }
-  const dueMs = nextDue(schedule.timing, schedule.zone, clock.now());
-  if (dueMs === undefined) return "past";
-  return (await store.change(meant, { state: "active", dueMs, alarmMs: alarmOf(schedule, dueMs) }))
-    ? wanted
-    : "none";
 }
 
 async function listRules(

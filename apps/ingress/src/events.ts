@@ -15,6 +15,7 @@ import {
   type Admitted,
 } from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
+import { endSchedules } from "./schedules.ts";
 import { levelOf, type Services } from "./services.ts";
 import {
   cancelTurn,
@@ -44,8 +45,8 @@ const handlers: ReadonlyMap<string, EventHandler> = new Map(
     "im.message.recalled_v1": messageRecalled,
     "application.bot.menu_v6": menuPressed,
     "im.chat.updated_v1": chatUpdated,
-    "im.chat.member.bot.deleted_v1": ignore,
-    "im.chat.disbanded_v1": ignore,
+    "im.chat.member.bot.deleted_v1": chatLost,
+    "im.chat.disbanded_v1": chatLost,
     "im.message.message_read_v1": ignore,
     "im.message.reaction.created_v1": reacted,
     "im.message.reaction.deleted_v1": reacted,
@@ -117,6 +118,10 @@ async function grantRevoked(services: Services, bot: Bot, envelope: Envelope): P
   if (parsed.ok && (parsed.value.revoke_token_type ?? "").includes("refresh_token")) {
     const { open_id: openId, revoke_reason: reason } = parsed.value;
     await endGrant(services, envelope, { openId, reason: reason || "revoked" });
+    await endSchedules(services, bot, envelope, {
+      why: "schedulesRevoked",
+      of: { person: openId },
+    });
   }
   return await ignore(services, bot, envelope);
 }
@@ -126,10 +131,19 @@ const parseLeft = parserOf(Type.Object({ object: Type.Object({ open_id: Id }) })
 async function personLeft(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   const parsed = parseLeft(envelope.event);
   if (parsed.ok) {
-    await endGrant(services, envelope, {
-      openId: parsed.value.object.open_id,
-      reason: "person_left",
-    });
+    const { open_id: openId } = parsed.value.object;
+    await endGrant(services, envelope, { openId, reason: "person_left" });
+    await endSchedules(services, bot, envelope, { why: "schedulesLeft", of: { person: openId } });
+  }
+  return await ignore(services, bot, envelope);
+}
+
+/** The bot is not in a chat any more, or the chat is gone. */
+async function chatLost(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  const parsed = parseChat(envelope.event);
+  if (parsed.ok) {
+    const of = { chat: parsed.value.chat_id };
+    await endSchedules(services, bot, envelope, { why: "schedulesBotGone", of });
   }
   return await ignore(services, bot, envelope);
 }

@@ -432,13 +432,21 @@ async function answer(
   bot: Bot,
   { message, place }: Arrival,
   text: string,
+  card?: Record<string, unknown>,
 ): Promise<boolean> {
   const { session, target } = place;
   const { messageId } = message;
   return await sendNotice(
     services,
     bot,
-    { purpose: "notice", key: messageId, session, target, text },
+    {
+      purpose: "notice",
+      key: messageId,
+      session,
+      target,
+      text,
+      ...(card === undefined ? {} : { card }),
+    },
     { messageId },
   );
 }
@@ -532,8 +540,9 @@ async function runOrder(
   order: Order,
 ): Promise<ArrivalOutcome> {
   const ordered = { message: inboundOf(services, bot, arrival), language: arrival.language };
-  const text = await obeyCommand(services, bot, order, ordered);
-  return text === undefined || (await answer(services, bot, arrival, text))
+  const said = await obeyCommand(services, bot, order, ordered);
+  const shown = typeof said === "string" ? { text: said } : said;
+  return shown === undefined || (await answer(services, bot, arrival, shown.text, shown.card))
     ? "command"
     : "duplicate";
 }

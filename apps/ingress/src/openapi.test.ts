@@ -16,6 +16,7 @@ interface Described {
 let ingress: TestIngress;
 beforeAll(async () => {
   const script: Parameters<typeof startTestIngress>[0] = {
+    settings: { agents: { default: { schedules: true } } },
     script: async (text, { emit }) => await emit({ type: "text_delta", text: `[${text}]` }),
   };
   ingress = await startTestIngress(script);
@@ -103,6 +104,7 @@ describe("the description of the API", () => {
       return { status: response.status, text };
     };
     const body = (value: unknown) => ({ body: JSON.stringify(value) });
+    const schedule = { title: "a", task: "b", every: "PT1H" };
     const wait = { headers: { prefer: "wait=30" } };
     const statuses = [
       await call("POST /v1/runs", "/v1/runs", {
@@ -152,6 +154,14 @@ describe("the description of the API", () => {
       await call("GET /v1/memories", "/v1/memories?session_id=o1"),
       await call("GET /v1/memories", "/v1/memories"),
       await call("DELETE /v1/memories/{id}", "/v1/memories/none?session_id=o1"),
+      await call("GET /v1/schedules", "/v1/schedules"),
+      await call("POST /v1/schedules", "/v1/schedules", body(schedule)),
+      await call("POST /v1/schedules", "/v1/schedules", body(schedule)),
+      await call("POST /v1/schedules", "/v1/schedules", body({ title: "a" })),
+      await call("GET /v1/schedules/{id}", "/v1/schedules/none"),
+      await call("PATCH /v1/schedules/{id}", "/v1/schedules/none", body({ state: "paused" })),
+      await call("DELETE /v1/schedules/{id}", "/v1/schedules/none"),
+      await call("POST /v1/schedules/{id}/run", "/v1/schedules/none/run"),
       await call("POST /chat", "/chat", body({ message: "a", session_id: "o3" })),
       await call("POST /chat", "/chat", body({ message: 5 })),
       await call("GET /chat/{sessionId}/events", "/chat/o3/events"),
@@ -167,6 +177,8 @@ describe("the description of the API", () => {
       [200, 202, 400, 404],
       [200, 400, 404, 400, 200, 404],
       [200, 400, 404],
+      [200, 201, 200, 400],
+      [404, 404, 404, 404],
       [200, 400, 200, 404],
     ];
     expect(statuses).toEqual(expected.flat());

@@ -78,6 +78,7 @@ export function answerWith(properties: object, error?: "error"): object {
 /** What a status means. */
 const meanings: Readonly<Record<number, Bilingual>> = {
   200: { en: "As asked.", zh: "成功。" },
+  201: { en: "Made.", zh: "已创建。" },
   202: { en: "Taken; the run continues.", zh: "已接受，运行继续。" },
   204: { en: "Nothing more.", zh: "没有更多内容。" },
   400: {

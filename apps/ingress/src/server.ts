@@ -16,6 +16,7 @@ import { registerDescription } from "./openapi.ts";
 import { refusalLog } from "./refusal-log.ts";
 import { registerRunRoutes } from "./runs.ts";
 import type { Services } from "./services.ts";
+import { registerScheduleRoutes } from "./schedule-api.ts";
 import { registerSessionRoutes } from "./session-api.ts";
 import { registerWebhookRoutes } from "./webhook.ts";
 
@@ -146,6 +147,7 @@ export async function createServer(
       registerRunRoutes,
       registerSessionRoutes,
       registerMemoryRoutes,
+      registerScheduleRoutes,
       registerApprovalRoutes,
     ]) {
       await scope.register(async (api) => {

@@ -8,6 +8,7 @@ import {
   withDeadline,
   type CancelReason,
   type InboundMessage,
+  type ReplyLanguage,
   type SessionKey,
   type Traceparent,
 } from "@larkline/protocol";
@@ -16,6 +17,12 @@ import type { Bot } from "./bot.ts";
 import type { Channel, Services } from "./services.ts";
 
 // Finds the session of a message, appends the message, wakes the session, stops its turn, and reports to observers.
+
+/** A message that gives an order, and the language of the answer. */
+export interface Ordered {
+  message: InboundMessage;
+  language: ReplyLanguage;
+}
 
 /** Where a message belongs and where its answer goes. */
 export interface Place {

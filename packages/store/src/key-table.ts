@@ -758,7 +758,12 @@ export const keyTable = {
       type: "sorted set",
       content: "ids of schedules by the time when they were made",
       retention: "until the schedule is done or removed",
-      rights: { ingress: "zrem", worker: "zadd zrem", console: "zcard zrevrange", admin: "zrem" },
+      rights: {
+        ingress: "zadd zrem",
+        worker: "zadd zrem",
+        console: "zcard zrevrange",
+        admin: "zrem",
+      },
     },
     scheduleOf: {
       key: "{<ns>}:schedule:<id>",
@@ -767,7 +772,7 @@ export const keyTable = {
         "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`",
       retention: "until it is removed; 30 days after it is done",
       rights: {
-        ingress: "del hdel hgetall hmget hset",
+        ingress: "del exists hdel hgetall hmget hset",
         worker: "del exists hdel hget hgetall hincrby hmget hset hsetnx pexpire",
         console: "hgetall",
         admin: "del hgetall",
@@ -780,7 +785,7 @@ export const keyTable = {
       content: "ids of the schedules of a person or chat; the owner is a hash",
       retention: "until these are done or removed",
       rights: {
-        ingress: "smembers srem",
+        ingress: "sadd scard smembers srem",
         worker: "sadd scard smembers srem",
         admin: "smembers srem",
       },

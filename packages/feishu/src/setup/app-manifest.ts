@@ -207,6 +207,38 @@ export const appManifest: AppManifest = {
         en: "A person took such a rating back (feishu.feedback)",
       },
     },
+    {
+      name: "im.chat.member.bot.deleted_v1",
+      level: "optional",
+      purpose: {
+        zh: "机器人被移出群：暂停群里的定时任务（schedules）",
+        en: "The bot was taken out of a group: schedules there pause (schedules)",
+      },
+    },
+    {
+      name: "im.chat.disbanded_v1",
+      level: "optional",
+      purpose: {
+        zh: "群被解散：暂停群里的定时任务（schedules）",
+        en: "A group was dissolved: schedules there pause (schedules)",
+      },
+    },
+    {
+      name: "auth.user_access_token.revoked_v4",
+      level: "optional",
+      purpose: {
+        zh: "用户撤销授权：删除其令牌并暂停其定时任务（GRANT_KEY）",
+        en: "A person took a grant back: their tokens are erased, their schedules pause (GRANT_KEY)",
+      },
+    },
+    {
+      name: "contact.user.deleted_v3",
+      level: "optional",
+      purpose: {
+        zh: "成员离职：删除其令牌并暂停其定时任务",
+        en: "A person left: their tokens are erased, their schedules pause",
+      },
+    },
   ],
   callbacks: [
     {
