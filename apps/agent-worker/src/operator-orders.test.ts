@@ -121,6 +121,39 @@ it("a turn that is cancelled has the cancel in its session, with the operator's 
   ]);
 });
 
+it("a schedule is paused, resumed and deleted, each with a record of who asked", async () => {
+  const world = newWorld();
+  const id = "00000000000000aa";
+  const schedule = {
+    id,
+    app: "cli_1",
+    owner: { id: "ou_1" },
+    chatId: "oc_1",
+    chatType: "p2p",
+    title: "a",
+    task: "b",
+    timing: { kind: "cron", cron: "0 9 * * 1" },
+    zone: "Asia/Shanghai",
+    missed: "late",
+    language: "en",
+    createdAtMs: 1,
+  } as const;
+  await world.schedules.add(schedule, { dueMs: 5, alarmMs: 5 });
+  const services = servicesOf(world);
+  const carryOut = async (act: "pause_schedule" | "resume_schedule" | "delete_schedule") => {
+    const { result } = await applyOrder(services, orderOf({ do: act, schedule: id }));
+    const { state, why, dueMs = 0 } = (await world.schedules.read(id)) ?? {};
+    return [result, state, why, dueMs > 5];
+  };
+  expect(await carryOut("pause_schedule")).toEqual(["done", "paused", "operator", false]);
+  expect(await carryOut("resume_schedule")).toEqual(["done", "active", undefined, true]);
+  expect(await carryOut("delete_schedule")).toEqual(["done", undefined, undefined, false]);
+  expect(await carryOut("delete_schedule")).toEqual(["nothing", undefined, undefined, false]);
+  for (const kind of ["schedule_paused", "schedule_resumed", "schedule_deleted"] as const) {
+    expect(await recordsOf(world, kind)).toMatchObject([{ scheduleId: id, userId: "console" }]);
+  }
+});
+
 it("the messages that wait are dropped, not the one that is being answered", async () => {
   const world = newWorld();
   await runOne(world, "om_2", "om_3");

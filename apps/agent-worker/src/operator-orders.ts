@@ -1,4 +1,5 @@
 import { answerUuid, noticeText } from "@larkline/agent";
+import { changedSchedule } from "@larkline/agent/schedules";
 import {
   operatorsDecide,
   turnIdOf,
@@ -81,6 +82,10 @@ export async function applyOrder(
     }
     case "end_grant":
       return await endGrant(services, by, act);
+    case "pause_schedule":
+    case "resume_schedule":
+    case "delete_schedule":
+      return await changeSchedule(services, by, act);
     case "decide":
       return await decide(services, by, act);
     case "pause":
@@ -94,6 +99,31 @@ export async function applyOrder(
       return done;
     }
   }
+}
+
+const scheduleKinds = {
+  pause_schedule: "schedule_paused",
+  resume_schedule: "schedule_resumed",
+  delete_schedule: "schedule_deleted",
+} as const;
+
+async function changeSchedule(
+  { schedules, auditLog, clock }: Services,
+  by: string,
+  { do: act, schedule: id }: OrderAct<keyof typeof scheduleKinds>,
+): Promise<OrderResult> {
+  const found = await schedules.read(id);
+  if (found === undefined || found.state === "done") return nothing;
+  const { schedule } = found;
+  const { app, chatId } = schedule;
+  await auditLog.append({ kind: scheduleKinds[act], scheduleId: id, app, chatId, userId: by });
+  if (act === "delete_schedule") return (await schedules.remove(schedule)) ? done : nothing;
+  const nowMs = clock.now();
+  const state = act === "pause_schedule" ? "paused" : "active";
+  const next = changedSchedule(found, { state }, { nowMs, fromMs: nowMs });
+  if ("problem" in next) return { result: "not_possible" };
+  const why = state === "paused" ? { why: "operator" } : {};
+  return (await schedules.change(found, { ...next, ...why })) ? done : { result: "conflict" };
 }
 
 async function cancel(

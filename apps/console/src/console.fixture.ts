@@ -25,6 +25,7 @@ import {
   DeadLetters,
   MemoryStore,
   PermissionRules,
+  ScheduleStore,
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
@@ -72,6 +73,7 @@ export function openWorld(config: object = {}) {
     store: new SessionStore({ ...options, stateKey: "0".repeat(64) }),
     letters: new DeadLetters(options),
     rules: new PermissionRules(options),
+    schedules: new ScheduleStore(options),
     memories: new MemoryStore(options),
     pauses: new Pauses(options),
     approvals: new ApprovalStore(options),

@@ -26,6 +26,7 @@ import { registerRules } from "./rules.ts";
 import { registerRunners } from "./runners.ts";
 import { registerRuns } from "./runs.ts";
 import { openServices, type ServiceOptions, type Services } from "./services.ts";
+import { registerSchedules } from "./schedules.ts";
 import { registerSession } from "./session.ts";
 import { registerSessions } from "./sessions.ts";
 import { registerSignIn } from "./sign-in.ts";
@@ -134,6 +135,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   registerAgent(server, services);
   registerApprovals(server, services);
   registerRules(server, services);
+  registerSchedules(server, services);
   registerDeadLetters(server, services);
   registerBudgets(server, services);
   registerFeishu(server, services);

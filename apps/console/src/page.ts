@@ -152,6 +152,7 @@ const sections = [
   ["/agents", "agentsAndTools"],
   ["/approvals", "approvals"],
   ["/rules", "rules"],
+  ["/schedules", "schedules"],
   ["/dead-letters", "deadLetters"],
   ["/budgets", "budgets"],
   ["/feishu", "feishu"],

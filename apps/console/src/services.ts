@@ -16,6 +16,7 @@ import {
   EventLog,
   MemoryStore,
   PermissionRules,
+  ScheduleStore,
   SessionStore,
 } from "@larkline/store";
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
@@ -94,6 +95,7 @@ export interface Stores {
   /** What is known of the cards of replies that are not sent yet. */
   cards: Pick<CardLedger, "load">;
   rules: PermissionRules;
+  schedules: ScheduleStore;
   /** Counted, and not read. */
   memories: Pick<MemoryStore, "count">;
   budgets: BudgetStore;
@@ -182,6 +184,7 @@ function openStores({ config, settings, log: logger, clock, random }: ServiceOpt
     approvals: new ApprovalStore(on),
     cards: new CardLedger(on),
     rules: new PermissionRules(on),
+    schedules: new ScheduleStore(on),
     memories: new MemoryStore(on),
     budgets: new BudgetStore(on),
     directory: new RunnerDirectory(on),

@@ -26,6 +26,7 @@ import {
   type Order,
   type ReadCommand,
 } from "./commands.ts";
+import type { Shown } from "./schedules.ts";
 import type { Channel, Services } from "./services.ts";
 import {
   answeredBy,
@@ -431,9 +432,9 @@ async function answer(
   services: Services,
   bot: Bot,
   { message, place }: Arrival,
-  text: string,
-  card?: Record<string, unknown>,
+  said: string | Shown,
 ): Promise<boolean> {
+  const { text, card } = typeof said === "string" ? { text: said, card: undefined } : said;
   const { session, target } = place;
   const { messageId } = message;
   return await sendNotice(
@@ -541,8 +542,7 @@ async function runOrder(
 ): Promise<ArrivalOutcome> {
   const ordered = { message: inboundOf(services, bot, arrival), language: arrival.language };
   const said = await obeyCommand(services, bot, order, ordered);
-  const shown = typeof said === "string" ? { text: said } : said;
-  return shown === undefined || (await answer(services, bot, arrival, shown.text, shown.card))
+  return said === undefined || (await answer(services, bot, arrival, said))
     ? "command"
     : "duplicate";
 }

@@ -13,10 +13,12 @@ interface Described {
   components: { schemas: Record<string, object> };
 }
 
+const agent = { instructions: "test", schedules: true };
+
 let ingress: TestIngress;
 beforeAll(async () => {
   const script: Parameters<typeof startTestIngress>[0] = {
-    settings: { agents: { default: { schedules: true } } },
+    settings: { agents: { default: agent } },
     script: async (text, { emit }) => await emit({ type: "text_delta", text: `[${text}]` }),
   };
   ingress = await startTestIngress(script);

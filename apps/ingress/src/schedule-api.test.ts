@@ -9,13 +9,15 @@ afterEach(async () => {
   for (const ingress of closing.splice(0)) await ingress.close();
 });
 
-async function api(agents = { default: { schedules: true } }) {
+const agent = { instructions: "test", schedules: true };
+
+async function api() {
   const digests = Object.entries(keys).map(
     ([name, key]) => `${name}:${createHash("sha256").update(key).digest("hex")}`,
   );
   const script: Parameters<typeof startTestIngress>[0] = {
     env: { API_KEYS: digests.join(",") },
-    settings: { agents },
+    settings: { agents: { default: agent } },
     script: async (text, { emit }) => await emit({ type: "text_delta", text: `[${text}]` }),
   };
   const ingress = await startTestIngress(script);

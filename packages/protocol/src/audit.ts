@@ -7,7 +7,8 @@ import { Type, type Static } from "./type.ts";
  * `turn_cancelled`: an operator stopped it. `session_reset`: a person or an operator ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
  * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
  * `person_deleted`: what is stored of a person was handed out or taken away. `agent_paused`, `agent_resumed`,
- * `tool_paused`, `tool_resumed`: an operator wanted it so. `agent_changed`: an operator gave it another version. `grant_given`, `grant_refreshed`, `grant_ended`: what a person lets
+ * `tool_paused`, `tool_resumed`, `schedule_paused`, `schedule_resumed`, `schedule_deleted`: an operator wanted it so.
+ * `agent_changed`: an operator gave it another version. `grant_given`, `grant_refreshed`, `grant_ended`: what a person lets
  * a bot do as them, with the reason of the end; its use is in `call_started`. Never holds arguments, results or secrets.
  */
 export const auditKinds = [
@@ -32,6 +33,9 @@ export const auditKinds = [
   "tool_paused",
   "tool_resumed",
   "agent_changed",
+  "schedule_paused",
+  "schedule_resumed",
+  "schedule_deleted",
   "grant_given",
   "grant_refreshed",
   "grant_ended",
@@ -59,6 +63,7 @@ export const AuditRecord = Type.Object({
   scopes: Type.Optional(Type.Array(Type.String(), { maxItems: 20 })),
   approvalId: Type.Optional(Type.String()),
   ruleId: Type.Optional(Type.String()),
+  scheduleId: Type.Optional(Type.String()),
   runner: Type.Optional(Type.String()),
   /** Which letter, or which failed job. */
   letterId: Type.Optional(Type.String()),

@@ -77,6 +77,10 @@ export const OperatorOrder = Type.Object({
     /** What a person has let a bot do as them. */
     Type.Object({ do: Type.Literal("end_grant"), app: id, openId: id }),
     Type.Object({
+      do: Type.Enum(["pause_schedule", "resume_schedule", "delete_schedule"]),
+      schedule: id,
+    }),
+    Type.Object({
       do: Type.Literal("decide"),
       app: id,
       approvalId: ApprovalId,

@@ -162,7 +162,12 @@ describe("the tool", () => {
 });
 
 describe("on the card", () => {
-  const answered = (given: Record<string, unknown>, result: unknown, state?: unknown) =>
+  type Answered = Parameters<NonNullable<typeof schedules.onAnswer>>[0];
+  const answered = (
+    given: Record<string, unknown>,
+    result: unknown,
+    state?: Answered["state"],
+  ): Answered["state"] =>
     schedules.onAnswer?.({
       call: callOf(given),
       outcome: { ok: true, result },
@@ -174,7 +179,7 @@ describe("on the card", () => {
   it("stands what was made, with buttons, until it runs no more", () => {
     const result = { id: "00000000000000aa", title: "Water", state: "active", next: "soon" };
     const made = answered(reminder, result);
-    const [panel] = schedules.panels?.(made, scene().turn) ?? [];
+    const [panel] = made === undefined ? [] : (schedules.panels?.(made, scene().turn) ?? []);
     if (panel?.kind !== "list") expect.fail();
     const [item] = panel.items;
     expect(item?.text).toBe("Water · soon");

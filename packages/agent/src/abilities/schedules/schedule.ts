@@ -410,13 +410,22 @@ function shownSchedule({
   };
 }
 
-/** When it runs, in the words of the tool's arguments. */
-export function timingText(timing: ScheduleTiming, zone: string): string {
+/** When it runs; in English the words of the tool's arguments. */
+export function timingText(
+  timing: ScheduleTiming,
+  zone: string,
+  language: ReplyLanguage = "en",
+): string {
+  const isChinese = language === "zh";
   switch (timing.kind) {
-    case "once":
-      return `at ${localTime(zone, timing.atMs).text}`;
-    case "every":
-      return `every ${timing.everyMs / 60_000} min`;
+    case "once": {
+      const { text } = localTime(zone, timing.atMs);
+      return isChinese ? `${text} 一次` : `at ${text}`;
+    }
+    case "every": {
+      const minutes = timing.everyMs / 60_000;
+      return isChinese ? `每 ${minutes} 分钟` : `every ${minutes} min`;
+    }
     case "cron":
       return `cron ${timing.cron}`;
   }
@@ -448,7 +457,7 @@ export function schedulesText(known: readonly KnownSchedule[], language: ReplyLa
   const lines = known.map(({ schedule, ...stands }, at) => {
     const { title: name, timing, zone } = schedule;
     const next = nextText({ schedule, ...stands }, language);
-    return `${at + 1}. ${inlineCode(name)} · ${inlineCode(timingText(timing, zone))} · ${next}`;
+    return `${at + 1}. ${inlineCode(name)} · ${inlineCode(timingText(timing, zone, language))} · ${next}`;
   });
   return [title, ...lines, "", hint].join("\n");
 }
@@ -464,7 +473,7 @@ export function schedulesList(
     const { id, title: name, timing, zone } = schedule;
     const next = nextText({ schedule, ...stands }, language);
     return {
-      text: `${at + 1}. ${name} · ${timingText(timing, zone)} · ${next}`,
+      text: `${at + 1}. ${name} · ${timingText(timing, zone, language)} · ${next}`,
       buttons: scheduleButtons(id, stands.state, more),
     };
   });
