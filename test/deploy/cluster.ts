@@ -52,7 +52,15 @@ export async function renderCluster(
   try {
     const images = { prefix: "registry.example.com/larkline", tag: "1.2.3" };
     const place = relative(folder, join(root, "infra/k8s/overlays", overlay));
-    const cluster = { env: operator, runners: ["weather"], overlay: place, redisUrl, images };
+    const runtimeClass = "kata";
+    const cluster = {
+      env: operator,
+      runners: ["weather"],
+      overlay: place,
+      redisUrl,
+      images,
+      runtimeClass,
+    };
     for (const { name, text } of clusterFiles(cluster, {})) {
       await mkdir(folder, { recursive: true });
       await writeFile(join(folder, name), text);

@@ -119,7 +119,7 @@ describe("the image of agent-worker", () => {
 
 describe("the image of a runner with a sandbox", () => {
   it("has the launcher, and is ready with a sandbox that holds", async () => {
-    const { mode } = await stat(join(runner.folder, "packages/sandbox/native/build/sbx"));
+    const { mode } = await stat(join(runner.folder, "packages/sandbox/src/sbx/build/sbx"));
     expect(mode & 0o111).toBe(0o111);
     const { child, answer, exited } = await startReady(runner, {
       RUNNER_NAME: "default",

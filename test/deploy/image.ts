@@ -109,8 +109,8 @@ export async function openWorkshop(): Promise<Workshop> {
     await rm(out, { recursive: true });
     await cp(await (bundles ??= bundle()), join(image, "bundles"), { recursive: true });
     if (withSandbox) {
-      const native = "packages/sandbox/native";
-      await run("sh", [join(context, native, "build.sh"), join(image, native, "build/sbx")]);
+      const sbx = "packages/sandbox/src/sbx";
+      await run("sh", [join(context, sbx, "build.sh"), join(image, sbx, "build/sbx")]);
     }
     await allowMaking(image, false);
     const options = (env: Record<string, string>) => ({

@@ -456,6 +456,16 @@ describe("npm run k8s-files", () => {
     expect(holders).toEqual(["larkline-agent-worker", "larkline-ingress"]);
   });
 
+  it("gives programs of models the cluster's runtime class, and nothing else", () => {
+    const classes = [...only(full, "Deployment"), ...only(small, "Deployment")].flatMap(
+      ({ metadata, spec }) => {
+        const name = spec?.template.spec?.runtimeClassName;
+        return name === undefined ? [] : [[metadata?.name, name]];
+      },
+    );
+    expect(classes).toEqual([["code-runner", "kata"]]);
+  });
+
   it("takes the address of another Redis, and makes a user for each further runner", () => {
     const { REDIS_URL: url = "" } = secretIn(full, "larkline-runner-weather");
     expect(url).toMatch(/^rediss:\/\/runner-weather:[0-9a-f]{64}@redis\.example\.com:6380$/);

@@ -26,6 +26,8 @@ export interface Cluster {
   redisUrl: string;
   /** Before the names of images, `registry.example.com/larkline`; and their tag. */
   images: { prefix: string; tag: string };
+  /** Of the cluster, for the runner of programs that models write. */
+  runtimeClass?: string | undefined;
 }
 
 /** Runners of infra/k8s. */
@@ -70,7 +72,7 @@ function envSecrets(known: Known, others: readonly string[]): Map<string, Record
 }
 
 function kustomization(
-  { overlay, images: { prefix, tag } }: Cluster,
+  { overlay, images: { prefix, tag }, runtimeClass }: Cluster,
   envNames: readonly string[],
 ): string {
   return `# Written by \`npm run k8s-files\`, which overwrites it: change what it is made of. The files beside it hold secrets.
@@ -85,6 +87,15 @@ configMapGenerator:
 secretGenerator:
 ${envNames.map((name) => `  - { name: ${name}, envs: [${name}.env] }`).join("\n")}
   - { name: larkline-redis-users, files: [users.acl] }
+${runtimeClass === undefined ? "" : runtimeClassPatch(runtimeClass)}`;
+}
+
+/** Changes nothing where the overlay has no such runner. */
+function runtimeClassPatch(name: string): string {
+  return `patches:
+  - target: { kind: Deployment, name: code-runner }
+    patch: |-
+      - { op: add, path: /spec/template/spec/runtimeClassName, value: "${name}" }
 `;
 }
 

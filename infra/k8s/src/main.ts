@@ -8,11 +8,12 @@ import { parseArgs } from "node:util";
 import { openFolder } from "@larkline/compose";
 import { clusterFiles } from "./cluster-files.ts";
 
-const usage = `usage: npm run k8s-files -- [--overlay <folder>] [--redis <url>] [--images <prefix>] [--tag <tag>] [runner...]
+const usage = `usage: npm run k8s-files -- [--overlay <folder>] [--redis <url>] [--images <prefix>] [--tag <tag>] [--runtime-class <name>] [runner...]
   --overlay  what it is made of; infra/k8s/overlays/small
   --redis    where Redis is, without a user; redis://redis:6379, that of the overlay small
   --images   what stands before the names of images; larkline
-  --tag      which of them; latest`;
+  --tag      which of them; latest
+  --runtime-class  of the cluster, with a kernel of its own, for programs that models write; none`;
 
 function refuse(problem: string): never {
   console.error(`${problem}\n${usage}`);
@@ -33,6 +34,7 @@ function wordsOf(words: readonly string[]) {
         redis: option("redis://redis:6379"),
         images: option("larkline"),
         tag: option("latest"),
+        "runtime-class": { type: "string" },
       },
     });
   } catch (error) {
@@ -50,6 +52,11 @@ if (!existsSync(join(overlay, "kustomization.yaml"))) {
   refuse(`${values.overlay} has no kustomization.yaml.`);
 }
 
+const runtimeClass = values["runtime-class"];
+if (runtimeClass !== undefined && !/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(runtimeClass)) {
+  refuse(`'${runtimeClass}' is no name of a runtime class.`);
+}
+
 const { written, kept, save } = await openFolder("k8s");
 const cluster = {
   ...written,
@@ -57,6 +64,7 @@ const cluster = {
   overlay: relative(join(root, ".data", "k8s"), overlay),
   redisUrl: values.redis,
   images: { prefix: values.images, tag: values.tag },
+  runtimeClass,
 };
 await save(clusterFiles(cluster, kept));
 console.log(

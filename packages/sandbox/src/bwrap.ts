@@ -112,7 +112,7 @@ function temporaryArgs({ limits }: Launch, { inside, sizedMb }: Slot): string[] 
   return ["--size", String(limits.diskMb * 1_048_576), "--tmpfs", "/tmp"];
 }
 
-/** Without control groups the supervisor of `native/sbx.c` counts memory, outside the namespaces. */
+/** Without control groups the supervisor of `sbx/sbx.c` counts memory, outside the namespaces. */
 function supervision(parts: HostParts, { launch, slot }: { launch: Launch; slot: Slot }): string[] {
   const questions = questionsName({ files: false, tasks: false, sockets: true });
   return [

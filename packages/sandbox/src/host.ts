@@ -73,8 +73,8 @@ const etc = {
 };
 
 const sourceDirectory = fileURLToPath(new URL("../guest", import.meta.url));
-/** Where `native/build.sh` puts the launcher. */
-export const defaultLauncherPath = fileURLToPath(new URL("../native/build/sbx", import.meta.url));
+/** Where `sbx/build.sh` puts the launcher. */
+export const defaultLauncherPath = fileURLToPath(new URL("sbx/build/sbx", import.meta.url));
 
 async function makeReadable(
   path: string,

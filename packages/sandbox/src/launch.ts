@@ -70,7 +70,7 @@ export interface HostParts {
   etcDirectory: string;
   /** Directory of the seccomp programs. */
   filterDirectory: string;
-  /** Of `native/sbx.c`; undefined when it was not built. */
+  /** Of `sbx/sbx.c`; undefined when it was not built. */
   launcherPath: string | undefined;
 }
 

@@ -6,7 +6,7 @@ import { findControlGroups, groupParents } from "./control-group.ts";
 import type { EgressSettings } from "./egress-policy.ts";
 import { defaultLauncherPath, hostPowers, prepareParts, Views } from "./host.ts";
 import { groupName, type InstanceDirectory, openInstanceDirectory } from "./instance-directory.ts";
-import { sbxTier } from "./landlock.ts";
+import { sbxTier } from "./sbx/tier.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
 import { LocalSandbox } from "./local-sandbox.ts";
 import { attackTier } from "./probe.ts";
@@ -32,7 +32,7 @@ export interface OpenSandboxOptions {
   nodePath?: string;
   /** Python for the programs. Default: `/usr/bin/python3`; without it Python programs are refused. */
   pythonPath?: string;
-  /** The compiled launcher of the tier `sbx`. Default: what `native/build.sh` makes. Without it the tier does not hold. */
+  /** The compiled launcher of the tier `sbx`. Default: what `sbx/build.sh` makes. Without it the tier does not hold. */
   launcherPath?: string;
   /**
    * Accepts a tier in which programs get more than twice the memory that they may have: without control

@@ -266,7 +266,7 @@ describe("findings", () => {
     expect(findings.map(({ tier }) => tier)).toEqual(["bwrap", "sbx"]);
     expect(findings[1]).toMatchObject({
       holds: false,
-      reason: expect.stringContaining("native/build.sh"),
+      reason: expect.stringContaining("sbx/build.sh"),
     });
     for (const { holds, reason } of findings) expect(reason === "").toBe(holds);
   });

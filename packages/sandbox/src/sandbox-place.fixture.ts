@@ -26,7 +26,7 @@ export function hasProgram(name: string): boolean {
 export function buildLauncher(place: string): string | undefined {
   if (!hasProgram("gcc")) return undefined;
   const target = join(place, "launcher");
-  execFileSync(fileURLToPath(new URL("../native/build.sh", import.meta.url)), [target], {
+  execFileSync(fileURLToPath(new URL("sbx/build.sh", import.meta.url)), [target], {
     stdio: "inherit",
   });
   return target;

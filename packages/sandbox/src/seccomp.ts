@@ -334,7 +334,7 @@ const makers: readonly SystemCall[] = [
 ];
 
 /**
- * A seccomp program that hands calls to the supervisor in `native/sbx.c`, which answers or counts them,
+ * A seccomp program that hands calls to the supervisor in `sbx/sbx.c`, which answers or counts them,
  * and lets all others through. It stands beside that of `seccompProgram`, which refuses.
  */
 export function notifyProgram(

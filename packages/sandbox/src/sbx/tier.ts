@@ -13,10 +13,10 @@ import {
   systemRoots,
   systemSettings,
   type TierPlan,
-} from "./launch.ts";
-import { filterName, questionsName } from "./seccomp.ts";
-import type { Slot } from "./slot.ts";
-import { ownTasks } from "./user-processes.ts";
+} from "../launch.ts";
+import { filterName, questionsName } from "../seccomp.ts";
+import type { Slot } from "../slot.ts";
+import { ownTasks } from "../user-processes.ts";
 
 // Below 6 Landlock knows neither signals nor abstract sockets.
 const leastLandlock = "6";
@@ -79,7 +79,7 @@ export async function sbxTier(parts: HostParts): Promise<TierPlan> {
   const { launcherPath } = parts;
   if (launcherPath === undefined) {
     throw new Error(
-      "the launcher is not there: packages/sandbox/native/build.sh makes it with gcc",
+      "the launcher is not there: packages/sandbox/src/sbx/build.sh makes it with gcc",
     );
   }
   const readable = await readablePaths(parts);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the launcher of the tier "sbx" into native/build, where it is looked for. Needs gcc and the
+# Builds the launcher of the tier "sbx" into build/, where it is looked for. Needs gcc and the
 # static C library (Debian: gcc, libc6-dev); the result needs nothing. The first argument may name
 # another place for it.
 set -eu
