@@ -263,6 +263,20 @@ describe("the card of a call whose tool has words for people", () => {
 });
 
 describe("AL-63: arguments on a card", () => {
+  it("draws the people whom they name by id, and shows a text of 2,000 characters whole", () => {
+    const text = "夜".repeat(2_000);
+    const card = approvalCard(
+      pending({ risk: "high", arguments: { to: "ou_bob", cc: ["ou_eve", "ou_bob"], text } }),
+    );
+    expect(elementsOf(card)).toContainEqual(
+      expect.objectContaining({
+        tag: "person_list",
+        persons: [{ id: "ou_bob" }, { id: "ou_eve" }],
+      }),
+    );
+    expect(JSON.stringify(card)).toContain(text);
+  });
+
   const blockOf = (given: Record<string, unknown>, secrets: string[] = []): string =>
     markdownOf(approvalCard(pending({ arguments: given, secrets })))[0] ?? "";
 

@@ -433,12 +433,34 @@ export function openFacts(approval: Approval, language: ReplyLanguage): CardElem
   const isHigh = isOfHighRisk(approval);
   const risk = approval.kind === "call" && !isHigh ? `${texts.risk[approval.risk]} · ` : "";
   return [
+    ...peopleInCall(approval, language),
     ...(reason === "" ? [] : [line(`${texts.reason}${texts.colon}${reason}`)]),
     ...(isHigh ? [line(texts.risk.high, "red")] : []),
     ...(isBetweenTwo(approval) ? [] : people(texts.requester, [approval.requester], language)),
     ...(isBetweenTwo(approval) ? [] : deciders(approval, language)),
     moment(`${risk}${texts.expires}`, approval.expiresAtMs, texts.colon),
   ];
+}
+
+/** People whom the arguments name by an id that says nothing to a reader, such as those who are invited. */
+function peopleInCall(
+  { kind, arguments: given, secrets }: Approval,
+  language: ReplyLanguage,
+): CardElement[] {
+  if (kind !== "call") return [];
+  const ids = openIdsIn(maskedArguments(given, secrets));
+  return ids.length === 0
+    ? []
+    : people(
+        cardTexts[language].approval.named,
+        ids.map((id) => ({ id })),
+        language,
+      );
+}
+
+function openIdsIn(value: unknown): string[] {
+  if (typeof value === "string") return isOpenId(value) ? [value] : [];
+  return typeof value === "object" && value !== null ? Object.values(value).flatMap(openIdsIn) : [];
 }
 
 function peopleByWord(

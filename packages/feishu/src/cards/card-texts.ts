@@ -149,6 +149,8 @@ interface ApprovalTexts {
   reason: string;
   risk: Record<RiskLevel, string>;
   requester: string;
+  /** Followed by the people whom the arguments name. */
+  named: string;
   deciders: string;
   /** Followed by the person whose calls the rule covers. */
   onlyOf: string;

@@ -204,6 +204,7 @@ export const en: CardTexts = {
     reason: "Reason",
     risk: { low: "Risk: low", medium: "Risk: medium", high: "⚠️ Risk: high" },
     requester: "Requested by",
+    named: "People in it",
     deciders: "May decide",
     onlyOf: "Only for calls of",
     progress: (have, need) => `${have} of ${need} approved`,

@@ -194,6 +194,7 @@ export const zh: CardTexts = {
     reason: "理由",
     risk: { low: "风险：低", medium: "风险：中", high: "⚠️ 风险：高" },
     requester: "发起人",
+    named: "涉及的人",
     deciders: "可以决定的人",
     onlyOf: "仅限此人的调用",
     progress: (have, need) => `已有 ${have} 人批准，需要 ${need} 人`,
