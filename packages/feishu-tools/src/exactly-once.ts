@@ -14,81 +14,86 @@ export function keyOf({ callId }: Pick<ToolContext, "callId">, step: string): st
   const bytes = createHash("sha256").update(`${callId} ${step}`).digest().subarray(0, 16);
   bytes.writeUInt8((bytes.readUInt8(6) & 0x0f) | 0x40, 6);
   bytes.writeUInt8((bytes.readUInt8(8) & 0x3f) | 0x80, 8);
-  const hex = bytes.toString("hex");
-  return [
-    hex.slice(0, 8),
-    hex.slice(8, 12),
-    hex.slice(12, 16),
-    hex.slice(16, 20),
-    hex.slice(20),
-  ].join("-");
+  return bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
 interface Write<T, R> {
   run: Operation<T>;
-  /** What the answer says. */
-  result: (answer: Partial<T>) => R;
-  /** Looks for the effect where no answer came; undefined: it is not there. */
-  readBack: () => Promise<R | undefined>;
   /** For the model and the person, when it stays open: "whether the document was created". */
   open: string;
+  /**
+   * For how long the platform knows the key of the operation, in ms: it is repeated for that long. Also for operations
+   * whose repeat harms nothing. Absent: never repeated once it may have arrived.
+   */
+  windowMs?: number;
+  /** Whether a refusal says that the key is known: the write took effect, or is about to. */
+  isDuplicate?: (error: unknown, wasUnanswered: boolean) => boolean;
+  /** What such a refusal proves by itself. Absent: the effect must be found. */
+  done?: R;
 }
 
-/** A write under a key: repeated with it inside of the window, after a look whether it is there already. */
-export async function writeWithKey<T, R>(
+/** Makes something once, and gives what the answer or a look at the platform says of it. */
+export async function makeOnce<T, R>(
   platform: Platform,
   write: Write<T, R> & {
-    windowMs: number;
-    isDuplicate?: (error: unknown, wasUnanswered: boolean) => boolean;
-    done?: R;
+    result: (answer: Partial<T>) => R;
+    /** Looks for the effect where no answer came; undefined: it is not there. */
+    find: () => Promise<R | undefined>;
   },
 ): Promise<R> {
   const { clock, signal } = platform;
-  const endsAt = clock.monotonic() + Math.max(0, write.windowMs - marginMs);
-  let wasUnanswered = false;
-  for (let waitMs = 200; ; waitMs = Math.min(waitMs * 2, 5_000)) {
+  const { windowMs } = write;
+  const endsAt = clock.monotonic() + Math.max(0, (windowMs ?? 0) - marginMs);
+  for (let tries = 0, waitMs = 200; ; tries += 1, waitMs = Math.min(waitMs * 2, 5_000)) {
     try {
       return write.result(await platform.write(write.run));
     } catch (error) {
-      // A key that is known already says that the write took effect, or is about to.
-      const isDuplicate = write.isDuplicate?.(error, wasUnanswered) ?? false;
+      const isDuplicate = write.isDuplicate?.(error, tries > 0) ?? false;
       if (!(error instanceof UnansweredError) && !isDuplicate) throw error;
-      wasUnanswered = true;
-      const found = await lookedFor(write);
+      const found = await foundIn(platform, write, windowMs === undefined ? listedMs : [0]);
       if (found !== undefined) return found;
       if (isDuplicate && write.done !== undefined) return write.done;
-      if (clock.monotonic() + waitMs >= endsAt || signal.aborted) throw unknownOf(write.open);
+      if (windowMs === undefined || clock.monotonic() + waitMs >= endsAt || signal.aborted) {
+        throw unknownOf(write.open);
+      }
       await pause(clock, waitMs, signal);
     }
   }
 }
 
-/** Time for the way to the platform: what leaves now must arrive inside of the window. */
-const marginMs = 5_000;
-
-/** A write without a key: never repeated once it may have arrived. */
-export async function writeUnkeyed<T, R>(platform: Platform, write: Write<T, R>): Promise<R> {
-  try {
-    return write.result(await platform.write(write.run));
-  } catch (error) {
-    if (!(error instanceof UnansweredError)) throw error;
-  }
-  // What was just written may be listed a moment later.
-  for (const waitMs of [0, 500, 1_500]) {
-    if (waitMs > 0) await pause(platform.clock, waitMs, platform.signal);
-    const found = await lookedFor(write);
-    if (found !== undefined) return found;
-  }
-  throw unknownOf(write.open);
+/** Changes what is there, once. */
+export async function changeOnce<T>(
+  platform: Platform,
+  { isDone, ...write }: Write<T, true> & { isDone: () => Promise<boolean> },
+): Promise<void> {
+  await makeOnce(platform, {
+    ...write,
+    result: (): true => true,
+    find: async () => ((await isDone()) ? true : undefined),
+  });
 }
 
-/** A failed look finds nothing; a read is repeated before it fails. */
-async function lookedFor<T, R>({ readBack, open }: Write<T, R>): Promise<R | undefined> {
-  try {
-    return await readBack();
-  } catch {
-    throw unknownOf(open);
+/** Time for the way to the platform: what leaves now must arrive inside of the window. */
+const marginMs = 5_000;
+/** What was just written may be listed a moment later. */
+const listedMs = [0, 500, 1_500];
+
+/** Reads are repeated before they fail: one that fails all the same leaves it open. */
+async function foundIn<R>(
+  { clock, signal }: Platform,
+  { find, open }: { find: () => Promise<R | undefined>; open: string },
+  waitsMs: readonly number[],
+): Promise<R | undefined> {
+  for (const waitMs of waitsMs) {
+    if (waitMs > 0) await pause(clock, waitMs, signal);
+    try {
+      const found = await find();
+      if (found !== undefined) return found;
+    } catch {
+      throw unknownOf(open);
+    }
   }
+  return undefined;
 }
 
 function unknownOf(open: string): OutcomeUnknownError {

@@ -6,23 +6,25 @@ import { writingTools } from "./documents/writing.ts";
 import { meetingTools } from "./meetings.ts";
 import { messageTools } from "./messages.ts";
 import { peopleTools } from "./people.ts";
-import type { WorkToolSettings } from "./platform.ts";
+import { completed, type WorkToolSettings } from "./platform.ts";
 import { taskTools } from "./tasks.ts";
 
 export type { WorkToolSettings } from "./platform.ts";
 
 /** Feishu's work tools: each acts as the person who asks. */
-export function feishuTools(settings: WorkToolSettings = {}): HandlerTool[] {
-  return [
-    ...readingTools(settings),
-    ...writingTools(settings),
-    ...baseTools(settings),
-    ...calendarTools(settings),
-    ...taskTools(settings),
-    ...meetingTools(settings),
-    ...messageTools(settings),
-    ...peopleTools(settings),
+export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
+  const settings = completed(given);
+  const makers = [
+    ...readingTools,
+    ...writingTools,
+    ...baseTools,
+    ...calendarTools,
+    ...taskTools,
+    ...meetingTools,
+    ...messageTools,
+    ...peopleTools,
   ];
+  return makers.map((make) => make(settings));
 }
 
 export default feishuTools();

@@ -1,18 +1,17 @@
-import { defineTool, type HandlerTool } from "@larkline/tool-kit";
+import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { namesOf } from "./people.ts";
 import {
   checkedId,
-  completed,
   isRefusal,
   type Platform,
-  platformOf,
   quoted,
   type Remedies,
+  type Settings,
   targetOf,
-  type WorkToolSettings,
 } from "./platform.ts";
 import { Moment, msOf, rangeOf, shownTime, TimeZone } from "./time.ts";
+import { workTool } from "./work-tool.ts";
 
 // Meetings that took place, and what was said there.
 
@@ -33,32 +32,24 @@ const maxDays = 92;
 const pageSize = 20;
 const maxTextCharacters = 20_000;
 
-function findTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function findTool(settings: Settings): HandlerTool {
+  return workTool(settings, meetingRemedies, {
     name: "find_meetings",
     description:
       "Finds meetings that took place and minutes of recordings, by words of their titles and by time: those that the person organised, attended or may read.",
     title: { zh: "查找会议和妙记", en: "Find meetings and minutes" },
-    input: Type.Object(
-      {
-        from: Moment("Not before this time."),
-        to: Moment("Not after this time; at most 92 days later."),
-        time_zone: TimeZone,
-        query: Type.Optional(
-          Type.String({ minLength: 1, maxLength: 50, description: "Words of the title." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      from: Moment("Not before this time."),
+      to: Moment("Not after this time; at most 92 days later."),
+      time_zone: TimeZone,
+      query: Type.Optional(
+        Type.String({ minLength: 1, maxLength: 50, description: "Words of the title." }),
+      ),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["vc:meeting.search:read", "minutes:minutes.search:read"],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ from, to, query, time_zone: zone }, context) => {
-      const platform = platformOf(context, settings, meetingRemedies);
+    reach: "reads",
+    run: async ({ from, to, query, time_zone: zone }, platform) => {
       rangeOf(from, to, maxDays);
       const time = {
         start_time: new Date(msOf(from)).toISOString(),
@@ -127,26 +118,22 @@ function foundLine(
   return `- ${kind} ${title} (${times}; ${kind === "meeting" ? `id ${id}` : `token ${id}`}) ${link}`;
 }
 
-function readTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function readTool(settings: Settings): HandlerTool {
+  return workTool(settings, meetingRemedies, {
     name: "read_minutes",
     description:
       "Reads what was said in a meeting: its notes, or the summary, chapters and to-dos of its minutes. Give the id of a meeting, or a link to minutes or their token, as find_meetings gives them.",
     title: { zh: "读会议纪要", en: "Read minutes" },
     summary: { zh: "读会议纪要 {of}", en: "Read the minutes of {of}" },
-    input: Type.Object(
-      {
-        of: Type.String({
-          minLength: 1,
-          maxLength: 300,
-          description: "Id of a meeting (digits), or link or token of minutes.",
-        }),
-        time_zone: TimeZone,
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      of: Type.String({
+        minLength: 1,
+        maxLength: 300,
+        description: "Id of a meeting (digits), or link or token of minutes.",
+      }),
+      time_zone: TimeZone,
+    },
     effect: "pure",
-    as: "person",
     scopes: [
       "vc:meeting.search:read",
       "vc:note:read",
@@ -155,12 +142,8 @@ function readTool(settings: Required<WorkToolSettings>): HandlerTool {
       "docs:document.content:read",
       "contact:user.basic_profile:readonly",
     ],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ of, time_zone: zone }, context) => {
-      const platform = platformOf(context, settings, meetingRemedies);
+    reach: "reads",
+    run: async ({ of, time_zone: zone }, platform) => {
       if (/^\d{1,30}$/.test(of.trim())) return await readMeeting(platform, of.trim(), zone);
       const { kind, id } = targetOf(of);
       if (kind !== "minutes" && kind !== "unknown") {
@@ -274,7 +257,4 @@ function cut(text: string): string {
 }
 
 /** Finds meetings, reads minutes. */
-export function meetingTools(given: WorkToolSettings = {}): HandlerTool[] {
-  const settings = completed(given);
-  return [findTool(settings), readTool(settings)];
-}
+export const meetingTools = [findTool, readTool];

@@ -1,23 +1,17 @@
-import {
-  defineTool,
-  GrantRefusedError,
-  type HandlerTool,
-  type ToolContext,
-} from "@larkline/tool-kit";
+import { GrantRefusedError, type HandlerTool, type ToolContext } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { keyOf, writeWithKey } from "./exactly-once.ts";
+import { keyOf, makeOnce } from "./exactly-once.ts";
 import { ChatId, chatName, namesOf, PersonId } from "./people.ts";
 import {
   checkedId,
-  completed,
   isRefusal,
   type Platform,
-  platformOf,
   quoted,
   type Remedies,
-  type WorkToolSettings,
+  type Settings,
 } from "./platform.ts";
 import { Moment, msOf, rangeOf, secondsOf, shownTime, TimeZone } from "./time.ts";
+import { workTool } from "./work-tool.ts";
 
 // What people wrote, and writing in the name of the person.
 
@@ -118,33 +112,25 @@ async function linesOf(
     .join("\n");
 }
 
-function searchTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function searchTool(settings: Settings): HandlerTool {
+  return workTool(settings, messageRemedies, {
     name: "search_messages",
     description:
       "Searches the messages that the person may see, by words. Give a chat, a writer or a time where it is known. Gives the newest first.",
     title: { zh: "搜索消息", en: "Search messages" },
     summary: { zh: "搜索消息：{query}", en: "Search messages: {query}" },
-    input: Type.Object(
-      {
-        query: Type.String({ minLength: 1, maxLength: 100 }),
-        time_zone: TimeZone,
-        chat: Type.Optional(ChatId),
-        writer: Type.Optional(PersonId),
-        from: Type.Optional(Moment("Not before this time.")),
-        to: Type.Optional(Moment("Not after this time.")),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      query: Type.String({ minLength: 1, maxLength: 100 }),
+      time_zone: TimeZone,
+      chat: Type.Optional(ChatId),
+      writer: Type.Optional(PersonId),
+      from: Type.Optional(Moment("Not before this time.")),
+      to: Type.Optional(Moment("Not after this time.")),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["search:message", ...readScopes, nameScope],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ query, time_zone: zone, chat, writer, from, to }, context) => {
-      const platform = platformOf(context, settings, messageRemedies);
+    reach: "reads",
+    run: async ({ query, time_zone: zone, chat, writer, from, to }, platform) => {
       const range = {
         ...(from === undefined ? {} : { start_time: isoOf(from) }),
         ...(to === undefined ? {} : { end_time: isoOf(to) }),
@@ -192,34 +178,26 @@ async function messageAt(platform: Platform, messageId: string): Promise<Message
   }
 }
 
-function historyTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function historyTool(settings: Settings): HandlerTool {
+  return workTool(settings, messageRemedies, {
     name: "read_messages",
     description:
       "Reads the messages of a chat or a thread that the person is in, the newest ones of a time. At most 30; ask for an earlier time to read on.",
     title: { zh: "读消息", en: "Read messages" },
     summary: { zh: "读取会话 {chat} 的消息", en: "Read the messages of {chat}" },
-    input: Type.Object(
-      {
-        chat: Type.String({
-          pattern: "^(oc|omt)_[A-Za-z0-9_-]{1,80}$",
-          description: "Id of a chat (oc_) or a thread (omt_).",
-        }),
-        time_zone: TimeZone,
-        from: Type.Optional(Moment("Not before this time; not for threads.")),
-        to: Type.Optional(Moment("Not after this time; not for threads.")),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      chat: Type.String({
+        pattern: "^(oc|omt)_[A-Za-z0-9_-]{1,80}$",
+        description: "Id of a chat (oc_) or a thread (omt_).",
+      }),
+      time_zone: TimeZone,
+      from: Type.Optional(Moment("Not before this time; not for threads.")),
+      to: Type.Optional(Moment("Not after this time; not for threads.")),
+    },
     effect: "pure",
-    as: "person",
     scopes: [...readScopes, nameScope],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ chat, time_zone: zone, from, to }, context) => {
-      const platform = platformOf(context, settings, messageRemedies);
+    reach: "reads",
+    run: async ({ chat, time_zone: zone, from, to }, platform) => {
       const isThread = chat.startsWith("omt_");
       if (isThread && (from !== undefined || to !== undefined)) {
         throw new Error("A thread has no from and to.");
@@ -248,8 +226,8 @@ function historyTool(settings: Required<WorkToolSettings>): HandlerTool {
   });
 }
 
-function sendTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function sendTool(settings: Settings): HandlerTool {
+  return workTool(settings, messageRemedies, {
     name: "send_as_person",
     description:
       "Sends a text in the person's own name to a person or a group, or as a reply to a message. The person is always asked, and sees exactly this text and receiver. " +
@@ -260,37 +238,28 @@ function sendTool(settings: Required<WorkToolSettings>): HandlerTool {
       zh: "以你的名义发给「{to_name}」（{to}）：{text}",
       en: "Send in your name to {to_name} ({to}): {text}",
     },
-    input: Type.Object(
-      {
-        to: Type.String({
-          pattern: "^(ou|oc)_[A-Za-z0-9_-]{1,80}$",
-          description: "Open id of a person (ou_) or id of a chat (oc_).",
+    input: {
+      to: Type.String({
+        pattern: "^(ou|oc)_[A-Za-z0-9_-]{1,80}$",
+        description: "Open id of a person (ou_) or id of a chat (oc_).",
+      }),
+      to_name: Type.String({
+        minLength: 1,
+        maxLength: 100,
+        description: "Name of this person or group, exactly.",
+      }),
+      text: Type.String({ minLength: 1, maxLength: maxSentCharacters }),
+      reply_to: Type.Optional(
+        Type.String({
+          pattern: "^om_[A-Za-z0-9_-]{1,80}$",
+          description: "Id of a message of that chat to reply to.",
         }),
-        to_name: Type.String({
-          minLength: 1,
-          maxLength: 100,
-          description: "Name of this person or group, exactly.",
-        }),
-        text: Type.String({ minLength: 1, maxLength: maxSentCharacters }),
-        reply_to: Type.Optional(
-          Type.String({
-            pattern: "^om_[A-Za-z0-9_-]{1,80}$",
-            description: "Id of a message of that chat to reply to.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
-    as: "person",
     scopes: ["im:message", "im:message.send_as_user", "im:chat:read", nameScope],
-    addresses: [],
-    risk: "high",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ to, to_name: name, text, reply_to: replyTo }, context) => {
-      const platform = platformOf(context, settings, messageRemedies);
+    reach: "sends",
+    run: async ({ to, to_name: name, text, reply_to: replyTo }, platform, context) => {
       await checkReceiver(platform, to, name);
       if (replyTo !== undefined) await checkPlace(platform, replyTo, to);
       const id = await sent(platform, context, { to, text, replyTo });
@@ -337,7 +306,7 @@ async function sent(
   const content = JSON.stringify({ text: withoutTags(text) });
   const data = { msg_type: "text", content, uuid: keyOf(context, "send") };
   const before = await ownMessages(platform, to, content);
-  return await writeWithKey(platform, {
+  return await makeOnce(platform, {
     run: async (client, as) =>
       replyTo === undefined
         ? await client.im.v1.message.create(
@@ -349,8 +318,7 @@ async function sent(
           )
         : await client.im.v1.message.reply({ data, path: { message_id: replyTo } }, as),
     result: ({ message_id: id = "" }) => id,
-    readBack: async () =>
-      (await ownMessages(platform, to, content)).find((id) => !before.includes(id)),
+    find: async () => (await ownMessages(platform, to, content)).find((id) => !before.includes(id)),
     windowMs: uuidWindowMs,
     // It knows the key: this message was taken before.
     isDuplicate: (error) => isRefusal(error, 230049),
@@ -390,7 +358,4 @@ async function ownMessages(platform: Platform, to: string, text: string): Promis
 }
 
 /** Searches, reads and sends messages. */
-export function messageTools(given: WorkToolSettings = {}): HandlerTool[] {
-  const settings = completed(given);
-  return [searchTool(settings), historyTool(settings), sendTool(settings)];
-}
+export const messageTools = [searchTool, historyTool, sendTool];

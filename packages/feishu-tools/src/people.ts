@@ -1,14 +1,7 @@
-import { defineTool, type HandlerTool } from "@larkline/tool-kit";
+import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import {
-  checkedId,
-  completed,
-  type Platform,
-  platformOf,
-  quoted,
-  type Remedies,
-  type WorkToolSettings,
-} from "./platform.ts";
+import { checkedId, type Platform, quoted, type Remedies, type Settings } from "./platform.ts";
+import { workTool } from "./work-tool.ts";
 
 // People and groups by name, and names by id.
 
@@ -83,36 +76,28 @@ interface FoundPeople {
 
 const maxFound = 20;
 
-function findPeople(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function findPeople(settings: Settings): HandlerTool {
+  return workTool(settings, peopleRemedies, {
     name: "find_people",
     description:
       "Finds people of the company and groups of the person by name, with the ids that other tools take. " +
       "If several people have the name, ask the person which one is meant.",
     title: { zh: "找人和群", en: "Find people and groups" },
     summary: { zh: "查找「{name}」", en: "Find {name}" },
-    input: Type.Object(
-      {
-        name: Type.String({
-          minLength: 1,
-          maxLength: 60,
-          description: "Name of a person or a group, or a part of it.",
-        }),
-        kind: Type.Optional(
-          Type.Enum(["people", "groups", "both"], { description: "Default both." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      name: Type.String({
+        minLength: 1,
+        maxLength: 60,
+        description: "Name of a person or a group, or a part of it.",
+      }),
+      kind: Type.Optional(
+        Type.Enum(["people", "groups", "both"], { description: "Default both." }),
+      ),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["contact:user:search", "im:chat:read"],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ name, kind = "both" }, context) => {
-      const platform = platformOf(context, settings, peopleRemedies);
+    reach: "reads",
+    run: async ({ name, kind = "both" }, platform) => {
       const lines: string[] = [];
       if (kind !== "groups") {
         const url = "/open-apis/search/v1/user";
@@ -138,6 +123,4 @@ function findPeople(settings: Required<WorkToolSettings>): HandlerTool {
 }
 
 /** Finds people and groups. */
-export function peopleTools(given: WorkToolSettings = {}): HandlerTool[] {
-  return [findPeople(completed(given))];
-}
+export const peopleTools = [findPeople];

@@ -6,6 +6,7 @@ import {
 } from "@larkline/feishu/token-call";
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { GrantRefusedError, type ToolContext } from "@larkline/tool-kit";
+import { Lanes } from "./lanes.ts";
 
 // The platform as one call of a tool sees it: with the token of that call, with what its codes mean, and with patience
 // for its limits and locks.
@@ -22,9 +23,19 @@ export interface WorkToolSettings {
   patienceMs?: number;
 }
 
-/** The settings with their defaults. */
-export function completed(settings: WorkToolSettings): Required<WorkToolSettings> {
-  return { clock: systemClock, keyWindowMs: 60_000, patienceMs: 20_000, ...settings };
+/** The settings with their defaults, and what the tools share. */
+export interface Settings extends Required<WorkToolSettings> {
+  lanes: Lanes;
+}
+
+export function completed(settings: WorkToolSettings): Settings {
+  return {
+    clock: systemClock,
+    keyWindowMs: 60_000,
+    patienceMs: 20_000,
+    ...settings,
+    lanes: new Lanes(),
+  };
 }
 
 /** The platform has refused; the model reads the message. Nothing has changed. */
@@ -63,6 +74,8 @@ export interface Platform {
    * is not known whether it took effect.
    */
   write<T>(run: Operation<T>): Promise<Partial<T>>;
+  /** Runs the work when no other call works at the object, such as a table, whose parallel writes are refused. */
+  exclusive<T>(object: string, work: () => Promise<T>): Promise<T>;
 }
 
 /** A typed method of the SDK: `(client, as) => client.wiki.v2.space.list({}, as)`. */
@@ -95,8 +108,8 @@ const everywhere: Remedies = {
 
 /** The platform for this call. Throws when the runner was given no identity for it. */
 export function platformOf(
-  { identity, signal }: Pick<ToolContext, "identity" | "signal">,
-  { clock, patienceMs }: Required<WorkToolSettings>,
+  { identity, signal, actor }: Pick<ToolContext, "identity" | "signal" | "actor">,
+  { clock, patienceMs, lanes }: Settings,
   remedies: Remedies = {},
 ): Platform {
   if (identity === undefined) {
@@ -128,6 +141,8 @@ export function platformOf(
     openId: identity.as === "person" ? identity.openId : undefined,
     read: async (run) => await attempt(run, true),
     write: async (run) => await attempt(run, false),
+    exclusive: async (object, work) =>
+      await lanes.run(object, identity.openId ?? actor.userId, signal, work),
   };
 }
 

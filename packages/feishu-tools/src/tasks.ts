@@ -1,17 +1,10 @@
-import { defineTool, type HandlerTool } from "@larkline/tool-kit";
+import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { keyOf, writeUnkeyed, writeWithKey } from "./exactly-once.ts";
+import { changeOnce, keyOf, makeOnce } from "./exactly-once.ts";
 import { namesOf, PersonId } from "./people.ts";
-import {
-  completed,
-  isRefusal,
-  type Platform,
-  platformOf,
-  quoted,
-  type Remedies,
-  type WorkToolSettings,
-} from "./platform.ts";
+import { isRefusal, type Platform, quoted, type Remedies, type Settings } from "./platform.ts";
 import { Moment, msIn, shownTime, TimeZone } from "./time.ts";
+import { workTool } from "./work-tool.ts";
 
 // Tasks of the person and of those who work with them.
 
@@ -72,35 +65,27 @@ async function taskAt(platform: Platform, guid: string): Promise<Task> {
   return task;
 }
 
-function listTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function listTool(settings: Settings): HandlerTool {
+  return workTool(settings, taskRemedies, {
     name: "list_tasks",
     description:
       "Lists the person's own tasks, or finds tasks that the person may see by words of their titles. Gives ids and links.",
     title: { zh: "查看任务", en: "List tasks" },
-    input: Type.Object(
-      {
-        time_zone: TimeZone,
-        query: Type.Optional(
-          Type.String({
-            minLength: 1,
-            maxLength: 100,
-            description: "Words of the title; without: the person's own tasks.",
-          }),
-        ),
-        state: Type.Optional(Type.Enum(["open", "done", "all"], { description: "Default open." })),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      time_zone: TimeZone,
+      query: Type.Optional(
+        Type.String({
+          minLength: 1,
+          maxLength: 100,
+          description: "Words of the title; without: the person's own tasks.",
+        }),
+      ),
+      state: Type.Optional(Type.Enum(["open", "done", "all"], { description: "Default open." })),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["task:task:read", nameScope],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ time_zone: zone, query, state = "open" }, context) => {
-      const platform = platformOf(context, settings, taskRemedies);
+    reach: "reads",
+    run: async ({ time_zone: zone, query, state = "open" }, platform) => {
       const { tasks, more } =
         query === undefined
           ? await ownTasks(platform, state)
@@ -174,38 +159,33 @@ function dueOf(text: string, zone: string): { timestamp: string; is_all_day: boo
   return { timestamp: String(msIn(text, zone)), is_all_day: false };
 }
 
-function createTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function createTool(settings: Settings): HandlerTool {
+  return workTool(settings, taskRemedies, {
     name: "create_task",
     description:
       "Creates a task, for the person or for others. Those who get it are notified. Gives the link. Use list_tasks first where it may exist already.",
     title: { zh: "新建任务", en: "Create a task" },
     summary: { zh: "新建任务：{summary}", en: "Create the task: {summary}" },
-    input: Type.Object(
-      {
-        summary: Type.String({ minLength: 1, maxLength: 500, description: "What is to be done." }),
-        description: Type.Optional(Type.String({ maxLength: 2_000 })),
-        due,
-        time_zone: Type.Optional(TimeZone),
-        assignees: Type.Optional(
-          Type.Array(PersonId, {
-            maxItems: 20,
-            description: "Who has to do it. Default: the person.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      summary: Type.String({ minLength: 1, maxLength: 500, description: "What is to be done." }),
+      description: Type.Optional(Type.String({ maxLength: 2_000 })),
+      due,
+      time_zone: Type.Optional(TimeZone),
+      assignees: Type.Optional(
+        Type.Array(PersonId, {
+          maxItems: 20,
+          description: "Who has to do it. Default: the person.",
+        }),
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
-    as: "person",
     scopes: ["task:task:write", "task:task:read"],
-    addresses: [],
-    risk: "medium",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ summary, description = "", due: until, time_zone: zone, assignees }, context) => {
-      const platform = platformOf(context, settings, taskRemedies);
+    reach: "shared",
+    run: async (
+      { summary, description = "", due: until, time_zone: zone, assignees },
+      platform,
+      context,
+    ) => {
       if (until !== undefined && zone === undefined) {
         throw new Error("A due time needs time_zone, the person's zone.");
       }
@@ -218,11 +198,11 @@ function createTool(settings: Required<WorkToolSettings>): HandlerTool {
         members: people.map((id) => ({ id, type: "user", role: "assignee" })),
         client_token: keyOf(context, "create"),
       };
-      const task = await writeWithKey(platform, {
+      const task = await makeOnce(platform, {
         run: async (client, as) =>
           await client.task.v2.task.create({ data, params: { user_id_type: "open_id" } }, as),
         result: ({ task: made = {} }): Task => made,
-        readBack: async () => await createdTask(platform, { summary, description, before }),
+        find: async () => await createdTask(platform, { summary, description, before }),
         windowMs: tokenWindowMs,
         open: "whether the task was created",
       });
@@ -263,40 +243,32 @@ async function createdTask(
   return undefined;
 }
 
-function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function changeTool(settings: Settings): HandlerTool {
+  return workTool(settings, taskRemedies, {
     name: "change_task",
     description:
       "Changes a task: title, description, due time; completes it (for everybody who has it) or opens it again; adds people. Only what is given is changed.",
     title: { zh: "修改任务", en: "Change a task" },
     summary: { zh: "修改任务 {task}", en: "Change the task {task}" },
-    input: Type.Object(
-      {
-        task: TaskId,
-        summary: Type.Optional(Type.String({ minLength: 1, maxLength: 500 })),
-        description: Type.Optional(Type.String({ maxLength: 2_000 })),
-        due,
-        time_zone: Type.Optional(TimeZone),
-        done: Type.Optional(
-          Type.Boolean({ description: "true completes it, false opens it again." }),
-        ),
-        add_assignees: Type.Optional(Type.Array(PersonId, { minItems: 1, maxItems: 20 })),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      task: TaskId,
+      summary: Type.Optional(Type.String({ minLength: 1, maxLength: 500 })),
+      description: Type.Optional(Type.String({ maxLength: 2_000 })),
+      due,
+      time_zone: Type.Optional(TimeZone),
+      done: Type.Optional(
+        Type.Boolean({ description: "true completes it, false opens it again." }),
+      ),
+      add_assignees: Type.Optional(Type.Array(PersonId, { minItems: 1, maxItems: 20 })),
+    },
     effect: "idempotent",
-    requiresApproval: true,
-    as: "person",
     scopes: ["task:task:write", "task:task:read"],
-    addresses: [],
-    risk: "medium",
-    isolation: "inline",
-    timeoutMs: 60_000,
+    reach: "shared",
     run: async (
       { task: guid, summary, description, due: until, time_zone: zone, done, add_assignees: added },
+      platform,
       context,
     ) => {
-      const platform = platformOf(context, settings, taskRemedies);
       if (until !== undefined && zone === undefined) {
         throw new Error("A due time needs time_zone, the person's zone.");
       }
@@ -328,14 +300,13 @@ async function patched(
   guid: string,
   { change, fields }: { change: Record<string, unknown>; fields: string[] },
 ): Promise<void> {
-  await writeUnkeyed(platform, {
+  await changeOnce(platform, {
     run: async (client, as) =>
       await client.task.v2.task.patch(
         { data: { task: change, update_fields: fields }, path: { task_guid: guid } },
         as,
       ),
-    result: () => true,
-    readBack: async () => (isChanged(await taskAt(platform, guid), change) ? true : undefined),
+    isDone: async () => isChanged(await taskAt(platform, guid), change),
     open: "whether the task was changed",
   });
 }
@@ -363,54 +334,42 @@ async function joined(
   token: string,
 ): Promise<void> {
   const members = people.map((id) => ({ id, type: "user", role: "assignee" }));
-  await writeWithKey(platform, {
+  await changeOnce(platform, {
     run: async (client, as) =>
       await client.task.v2.task.addMembers(
         { data: { members, client_token: token }, path: { task_guid: guid } },
         as,
       ),
-    result: () => true,
-    readBack: async () => {
+    isDone: async () => {
       const there = assigneesOf(await taskAt(platform, guid));
-      return people.every((id) => there.includes(id)) ? true : undefined;
+      return people.every((id) => there.includes(id));
     },
     windowMs: tokenWindowMs,
     open: "whether the people were added to the task",
   });
 }
 
-function commentTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function commentTool(settings: Settings): HandlerTool {
+  return workTool(settings, taskRemedies, {
     name: "comment_task",
     description:
       "Writes a comment below a task in the person's name. All who have the task see it.",
     title: { zh: "评论任务", en: "Comment on a task" },
     summary: { zh: "在任务 {task} 下评论：{text}", en: "Comment on the task {task}: {text}" },
-    input: Type.Object(
-      { task: TaskId, text: Type.String({ minLength: 1, maxLength: 2_000 }) },
-      { additionalProperties: false },
-    ),
+    input: { task: TaskId, text: Type.String({ minLength: 1, maxLength: 2_000 }) },
     effect: "once",
-    requiresApproval: true,
-    as: "person",
     scopes: ["task:comment:write", "task:comment:read"],
-    addresses: [],
-    risk: "medium",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ task, text }, context) => {
-      const platform = platformOf(context, settings, taskRemedies);
+    reach: "shared",
+    run: async ({ task, text }, platform) => {
       const before = await ownComments(platform, task, text);
-      await writeUnkeyed(platform, {
+      await changeOnce(platform, {
         run: async (client, as) =>
           await client.task.v2.comment.create(
             { data: { content: text, resource_type: "task", resource_id: task } },
             as,
           ),
-        result: () => true,
         // Without a key the same words may stand there from before: one more of them is this one.
-        readBack: async () =>
-          (await ownComments(platform, task, text)) > before ? true : undefined,
+        isDone: async () => (await ownComments(platform, task, text)) > before,
         open: "whether the comment was written",
       });
       return "The comment was written.";
@@ -434,7 +393,4 @@ async function ownComments(platform: Platform, task: string, text: string): Prom
 }
 
 /** Tasks: list, create, change, comment. */
-export function taskTools(given: WorkToolSettings = {}): HandlerTool[] {
-  const settings = completed(given);
-  return [listTool(settings), createTool(settings), changeTool(settings), commentTool(settings)];
-}
+export const taskTools = [listTool, createTool, changeTool, commentTool];

@@ -1,18 +1,15 @@
-import { defineTool, type HandlerTool, type ToolContext } from "@larkline/tool-kit";
+import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { documentRemedies, wikiNodeAt } from "../documents/reading.ts";
-import { keyOf, writeWithKey } from "../exactly-once.ts";
-import { Lanes } from "../lanes.ts";
+import { changeOnce, keyOf, makeOnce } from "../exactly-once.ts";
 import {
   checkedId,
-  completed,
   isRefusal,
   type Platform,
-  platformOf,
   quoted,
   type Remedies,
+  type Settings,
   targetOf,
-  type WorkToolSettings,
 } from "../platform.ts";
 import {
   type Field,
@@ -23,8 +20,7 @@ import {
   shownValue,
   typeNameOf,
 } from "./values.ts";
-
-type Settings = Required<WorkToolSettings> & { lanes: Lanes };
+import { workTool } from "../work-tool.ts";
 
 const remedies: Remedies = {
   ...documentRemedies,
@@ -57,7 +53,6 @@ const row = Type.Record(Type.String({ maxLength: 200 }), Type.Unknown(), {
   description:
     "Values by the names of fields: texts, numbers, true or false, dates as ISO 8601 text, people as a list of open ids, choices by name; null clears.",
 });
-const common = { as: "person", addresses: [], isolation: "inline", timeoutMs: 120_000 } as const;
 const schemaScopes = ["base:table:read", "base:field:read", "wiki:node:read"];
 
 interface TablePlace {
@@ -146,19 +141,17 @@ async function rowsOf(
 }
 
 function listTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, remedies, {
     name: "list_tables",
     description:
       "Lists the tables of a Base with their fields and choices. Call it before you read or write records.",
     title: { zh: "看多维表格的结构", en: "See the tables of a Base" },
     summary: { zh: "看多维表格 {base} 的结构", en: "See the tables of the Base {base}" },
-    input: Type.Object({ base: table.base }, { additionalProperties: false }),
+    input: { base: table.base },
     effect: "pure",
     scopes: schemaScopes,
-    risk: "low",
-    run: async ({ base }, context) => {
-      const platform = platformOf(context, settings, remedies);
+    reach: "reads",
+    run: async ({ base }, platform) => {
       const { appToken: app_token } = await baseAt(platform, base);
       const { items = [] } = await platform.read((client, as) =>
         client.bitable.v1.appTable.list({ path: { app_token }, params: { page_size: 100 } }, as),
@@ -222,45 +215,43 @@ function platformCondition(fields: readonly Field[], { field: name, operator, va
 }
 
 function searchTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, remedies, {
     name: "search_records",
     description: `Reads records of a table, with conditions or without: at most ${maxShownRows} at a time, with their ids.`,
     title: { zh: "查询多维表格", en: "Search a table" },
     summary: { zh: "查询多维表格 {base}", en: "Search the Base {base}" },
-    input: Type.Object(
-      {
-        ...table,
-        conditions: Type.Optional(
-          Type.Array(
-            Type.Object(
-              {
-                field: Type.String({ maxLength: 200 }),
-                operator: Type.Enum([...operators]),
-                value: Type.Optional(
-                  Type.String({ maxLength: 1_000, description: "Dates as ISO 8601." }),
-                ),
-              },
-              { additionalProperties: false },
-            ),
-            { maxItems: 50 },
+    input: {
+      ...table,
+      conditions: Type.Optional(
+        Type.Array(
+          Type.Object(
+            {
+              field: Type.String({ maxLength: 200 }),
+              operator: Type.Enum([...operators]),
+              value: Type.Optional(
+                Type.String({ maxLength: 1_000, description: "Dates as ISO 8601." }),
+              ),
+            },
+            { additionalProperties: false },
           ),
+          { maxItems: 50 },
         ),
-        any: Type.Optional(
-          Type.Boolean({ description: "One condition suffices. Default: all must hold." }),
-        ),
-        fields: Type.Optional(Type.Array(Type.String({ maxLength: 200 }), { maxItems: 200 })),
-        page_token: Type.Optional(
-          Type.String({ maxLength: 500, description: "Of a former answer: goes on there." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+      ),
+      any: Type.Optional(
+        Type.Boolean({ description: "One condition suffices. Default: all must hold." }),
+      ),
+      fields: Type.Optional(Type.Array(Type.String({ maxLength: 200 }), { maxItems: 200 })),
+      page_token: Type.Optional(
+        Type.String({ maxLength: 500, description: "Of a former answer: goes on there." }),
+      ),
+    },
     effect: "pure",
     scopes: ["base:record:retrieve", ...schemaScopes],
-    risk: "low",
-    run: async ({ conditions = [], any = false, fields: names, page_token, ...where }, context) => {
-      const platform = platformOf(context, settings, remedies);
+    reach: "reads",
+    run: async (
+      { conditions = [], any = false, fields: names, page_token, ...where },
+      platform,
+    ) => {
       const path = await tableAt(platform, where);
       const fields = await fieldsOf(platform, path);
       const filter = {
@@ -297,28 +288,22 @@ function searchTool(settings: Settings): HandlerTool {
 const maxWritten = 200;
 
 function addTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, remedies, {
     name: "add_records",
     description: "Adds rows to a table of a Base. Name fields exactly as list_tables gives them.",
     title: { zh: "添加多维表格记录", en: "Add rows to a table" },
     summary: { zh: "向多维表格 {base} 添加：{rows}", en: "Add to the Base {base}: {rows}" },
-    input: Type.Object(
-      { ...table, rows: Type.Array(row, { minItems: 1, maxItems: maxWritten }) },
-      { additionalProperties: false },
-    ),
+    input: { ...table, rows: Type.Array(row, { minItems: 1, maxItems: maxWritten }) },
     effect: "once",
-    requiresApproval: true,
     scopes: ["base:record:create", "base:record:retrieve", ...schemaScopes],
-    risk: "medium",
-    run: async ({ rows, ...where }, context) => {
-      const platform = platformOf(context, settings, remedies);
+    reach: "shared",
+    run: async ({ rows, ...where }, platform, context) => {
       const path = await tableAt(platform, where);
       const fields = await fieldsOf(platform, path);
       const records = rows.map((one) => ({ fields: platformRow(fields, one) as Values }));
-      const ids = await oneWriter(settings, { context, platform, path }, async () => {
+      const ids = await oneWriter(platform, path, async () => {
         const before = new Set(await alike(platform, path, { fields, records }));
-        return await writeWithKey(platform, {
+        return await makeOnce(platform, {
           windowMs: settings.keyWindowMs,
           run: (client, as) =>
             client.bitable.v1.appTableRecord.batchCreate(
@@ -327,7 +312,7 @@ function addTool(settings: Settings): HandlerTool {
             ),
           result: (answer): string[] =>
             (answer.records ?? []).map(({ record_id = "" }) => record_id),
-          readBack: async () => {
+          find: async () => {
             const found = (await alike(platform, path, { fields, records })).filter(
               (id) => !before.has(id),
             );
@@ -384,49 +369,36 @@ async function alike(
   return items.map(({ record_id = "" }) => record_id);
 }
 
-interface WriterOf {
-  context: ToolContext;
-  platform: Platform;
-  path: TablePlace;
-}
-
 /** The platform refuses parallel writes to a table. */
 async function oneWriter<T>(
-  { lanes }: Settings,
-  { context, platform, path }: WriterOf,
+  platform: Platform,
+  { app_token, table_id }: TablePlace,
   work: () => Promise<T>,
 ): Promise<T> {
-  const person = platform.openId ?? context.actor.userId;
-  return await lanes.run(`${path.app_token} ${path.table_id}`, person, context.signal, work);
+  return await platform.exclusive(`table ${app_token} ${table_id}`, work);
 }
 
 function updateTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, remedies, {
     name: "update_records",
     description:
       "Changes records of a table by their ids: the named fields only. The answer has the old values.",
     title: { zh: "修改多维表格记录", en: "Change rows of a table" },
     summary: { zh: "修改多维表格 {base}：{changes}", en: "Change the Base {base}: {changes}" },
-    input: Type.Object(
-      {
-        ...table,
-        changes: Type.Array(
-          Type.Object(
-            { record: Type.String({ minLength: 1, maxLength: 100 }), values: row },
-            { additionalProperties: false },
-          ),
-          { minItems: 1, maxItems: 100 },
+    input: {
+      ...table,
+      changes: Type.Array(
+        Type.Object(
+          { record: Type.String({ minLength: 1, maxLength: 100 }), values: row },
+          { additionalProperties: false },
         ),
-      },
-      { additionalProperties: false },
-    ),
+        { minItems: 1, maxItems: 100 },
+      ),
+    },
     effect: "idempotent",
-    requiresApproval: true,
     scopes: ["base:record:update", "base:record:retrieve", ...schemaScopes],
-    risk: "medium",
-    run: async ({ changes, ...where }, context) => {
-      const platform = platformOf(context, settings, remedies);
+    reach: "shared",
+    run: async ({ changes, ...where }, platform) => {
       const path = await tableAt(platform, where);
       const fields = await fieldsOf(platform, path);
       const records = changes.map(({ record, values }) => ({
@@ -434,18 +406,15 @@ function updateTool(settings: Settings): HandlerTool {
         fields: platformRow(fields, values) as Values,
       }));
       const ids = records.map(({ record_id }) => record_id);
-      return await oneWriter(settings, { context, platform, path }, async () => {
+      return await oneWriter(platform, path, async () => {
         const old = await rowsOf(platform, path, ids);
-        await writeWithKey(platform, {
+        await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // a repeat sets the same values
           run: (client, as) =>
             client.bitable.v1.appTableRecord.batchUpdate({ path, data: { records } }, as),
-          result: () => true,
-          readBack: async () => {
+          isDone: async () => {
             const now = await rowsOf(platform, path, ids);
-            return records.every((one) => unsetIn(fields, one, now).length === 0)
-              ? true
-              : undefined;
+            return records.every((one) => unsetIn(fields, one, now).length === 0);
           },
           isDuplicate: (error) => isRefusal(error, usedKey),
           done: true,
@@ -499,8 +468,7 @@ function namedOnly(
 }
 
 function deleteTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, remedies, {
     name: "delete_records",
     description:
       "Deletes records of a table by their ids. Give the value of the first column of each, so that the person who is asked sees what goes.",
@@ -509,32 +477,27 @@ function deleteTool(settings: Settings): HandlerTool {
       zh: "从多维表格 {base} 删除：{records}",
       en: "Delete from the Base {base}: {records}",
     },
-    input: Type.Object(
-      {
-        ...table,
-        records: Type.Array(
-          Type.Object(
-            {
-              id: Type.String({ minLength: 1, maxLength: 100 }),
-              first_column: Type.String({ maxLength: 5_000 }),
-            },
-            { additionalProperties: false },
-          ),
-          { minItems: 1, maxItems: 100 },
+    input: {
+      ...table,
+      records: Type.Array(
+        Type.Object(
+          {
+            id: Type.String({ minLength: 1, maxLength: 100 }),
+            first_column: Type.String({ maxLength: 5_000 }),
+          },
+          { additionalProperties: false },
         ),
-      },
-      { additionalProperties: false },
-    ),
+        { minItems: 1, maxItems: 100 },
+      ),
+    },
     effect: "idempotent",
-    requiresApproval: true,
     scopes: ["base:record:delete", "base:record:retrieve", ...schemaScopes],
-    risk: "high",
-    run: async ({ records: named, ...where }, context) => {
-      const platform = platformOf(context, settings, remedies);
+    reach: "destroys",
+    run: async ({ records: named, ...where }, platform) => {
       const path = await tableAt(platform, where);
       const primary = (await fieldsOf(platform, path)).find(({ isPrimary }) => isPrimary);
       const ids = named.map(({ id }) => checkedId(id, "a record"));
-      return await oneWriter(settings, { context, platform, path }, async () => {
+      return await oneWriter(platform, path, async () => {
         const there = await rowsOf(platform, path, ids);
         for (const { record_id, fields } of there) {
           const says = String(shownValue(primary, fields[primary?.name ?? ""]) ?? "");
@@ -547,13 +510,11 @@ function deleteTool(settings: Settings): HandlerTool {
         }
         const records = there.flatMap(({ record_id }) => record_id ?? []);
         if (records.length === 0) return "These records are not there any more.";
-        await writeWithKey(platform, {
+        await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // what is deleted cannot be deleted again
           run: (client, as) =>
             client.bitable.v1.appTableRecord.batchDelete({ path, data: { records } }, as),
-          result: () => true,
-          readBack: async () =>
-            (await rowsOf(platform, path, records)).length === 0 ? true : undefined,
+          isDone: async () => (await rowsOf(platform, path, records)).length === 0,
           isDuplicate: (error, wasUnanswered) => wasUnanswered && isRefusal(error, 1254043),
           open: "whether the rows were deleted",
         });
@@ -564,8 +525,7 @@ function deleteTool(settings: Settings): HandlerTool {
 }
 
 function fieldTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, remedies, {
     name: "add_field",
     description: "Adds a field (a column) to a table of a Base.",
     title: { zh: "添加多维表格字段", en: "Add a field to a table" },
@@ -573,36 +533,31 @@ function fieldTool(settings: Settings): HandlerTool {
       zh: "向多维表格 {base} 添加字段：{name}",
       en: "Add the field {name} to the Base {base}",
     },
-    input: Type.Object(
-      {
-        ...table,
-        name: Type.String({ minLength: 1, maxLength: 100 }),
-        type: Type.Enum([...fieldTypeNames]),
-        options: Type.Optional(
-          Type.Array(Type.String({ minLength: 1, maxLength: 100 }), {
-            maxItems: 100,
-            description: "Choices of a select.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      ...table,
+      name: Type.String({ minLength: 1, maxLength: 100 }),
+      type: Type.Enum([...fieldTypeNames]),
+      options: Type.Optional(
+        Type.Array(Type.String({ minLength: 1, maxLength: 100 }), {
+          maxItems: 100,
+          description: "Choices of a select.",
+        }),
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
     scopes: ["base:field:create", ...schemaScopes],
-    risk: "medium",
-    run: async ({ name, type, options = [], ...where }, context) => {
-      const platform = platformOf(context, settings, remedies);
+    reach: "shared",
+    run: async ({ name, type, options = [], ...where }, platform, context) => {
       const path = await tableAt(platform, where);
       const property =
         options.length === 0
           ? {}
           : { property: { options: options.map((one) => ({ name: one })) } };
-      return await oneWriter(settings, { context, platform, path }, async () => {
+      return await oneWriter(platform, path, async () => {
         if ((await fieldsOf(platform, path)).some((field) => field.name === name)) {
           throw new Error(`The table has a field ${JSON.stringify(name)} already.`);
         }
-        await writeWithKey(platform, {
+        await changeOnce(platform, {
           windowMs: settings.keyWindowMs,
           run: (client, as) =>
             client.bitable.v1.appTableField.create(
@@ -613,9 +568,7 @@ function fieldTool(settings: Settings): HandlerTool {
               },
               as,
             ),
-          result: () => true,
-          readBack: async () =>
-            (await fieldsOf(platform, path)).some((one) => one.name === name) ? true : undefined,
+          isDone: async () => (await fieldsOf(platform, path)).some((one) => one.name === name),
           isDuplicate: (error) => isRefusal(error, usedKey),
           done: true,
           open: "whether the field was added",
@@ -627,14 +580,4 @@ function fieldTool(settings: Settings): HandlerTool {
 }
 
 /** Reads and changes the tables of Bases. */
-export function baseTools(given: WorkToolSettings = {}): HandlerTool[] {
-  const settings = { ...completed(given), lanes: new Lanes() };
-  return [
-    listTool(settings),
-    searchTool(settings),
-    addTool(settings),
-    updateTool(settings),
-    deleteTool(settings),
-    fieldTool(settings),
-  ];
-}
+export const baseTools = [listTool, searchTool, addTool, updateTool, deleteTool, fieldTool];

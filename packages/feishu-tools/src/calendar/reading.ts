@@ -1,51 +1,38 @@
-import { defineTool, type HandlerTool } from "@larkline/tool-kit";
+import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { namesOf, PersonId } from "../people.ts";
-import {
-  isRefusal,
-  type Platform,
-  platformOf,
-  quoted,
-  type WorkToolSettings,
-} from "../platform.ts";
+import { isRefusal, type Platform, quoted, type Settings } from "../platform.ts";
 import { Moment, rangeOf, secondsOf, shownTime, TimeZone } from "../time.ts";
 import { calendarRemedies, type Event, ownCalendar, shownSpan } from "./platform-calendar.ts";
+import { workTool } from "../work-tool.ts";
 
 // The person's own events, and when people and rooms are free.
 
 const maxShown = 60;
 
-export function listTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+export function listTool(settings: Settings): HandlerTool {
+  return workTool(settings, calendarRemedies, {
     name: "list_events",
     description:
       "Lists the events of the person's own calendar in a time of at most 40 days, repeated ones included. Gives ids for changes, and links.",
     title: { zh: "查看日程", en: "List events" },
     summary: { zh: "查看 {from} 到 {to} 的日程", en: "List events from {from} to {to}" },
-    input: Type.Object(
-      {
-        from: Moment("Beginning of the time."),
-        to: Moment("End of the time, at most 40 days later."),
-        time_zone: TimeZone,
-        query: Type.Optional(
-          Type.String({
-            minLength: 1,
-            maxLength: 100,
-            description: "Only events whose title has these words.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      from: Moment("Beginning of the time."),
+      to: Moment("End of the time, at most 40 days later."),
+      time_zone: TimeZone,
+      query: Type.Optional(
+        Type.String({
+          minLength: 1,
+          maxLength: 100,
+          description: "Only events whose title has these words.",
+        }),
+      ),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["calendar:calendar:read", "calendar:calendar.event:read"],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ from, to, time_zone: zone, query }, context) => {
-      const platform = platformOf(context, settings, calendarRemedies);
+    reach: "reads",
+    run: async ({ from, to, time_zone: zone, query }, platform) => {
       const range = rangeOf(from, to, 40);
       const all = await eventsBetween(platform, await ownCalendar(platform), range);
       const words = query?.toLowerCase() ?? "";
@@ -108,8 +95,8 @@ interface Span {
 const maxRooms = 10;
 const maxSlots = 12;
 
-export function freeTimeTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+export function freeTimeTool(settings: Settings): HandlerTool {
+  return workTool(settings, calendarRemedies, {
     name: "find_free_time",
     description:
       "Finds times when all of these people are free, and rooms that are free then. Names when each is busy, never with what. Look here before you create an event with others.",
@@ -118,41 +105,33 @@ export function freeTimeTool(settings: Required<WorkToolSettings>): HandlerTool 
       zh: "在 {from} 到 {to} 之间查找空闲时间",
       en: "Find free time between {from} and {to}",
     },
-    input: Type.Object(
-      {
-        people: Type.Array(PersonId, {
-          maxItems: 10,
-          description: "People besides the person who asks.",
+    input: {
+      people: Type.Array(PersonId, {
+        maxItems: 10,
+        description: "People besides the person who asks.",
+      }),
+      from: Moment("Beginning of the time to search."),
+      to: Moment(
+        "End of it, at most 14 days later. Ask for working hours alone: nights are not left out.",
+      ),
+      minutes: Type.Integer({ minimum: 5, maximum: 1_440, description: "How long it takes." }),
+      time_zone: TimeZone,
+      room: Type.Optional(
+        Type.String({
+          maxLength: 60,
+          description:
+            "Part of a room's name, or empty for any. Without it no rooms are looked for.",
         }),
-        from: Moment("Beginning of the time to search."),
-        to: Moment(
-          "End of it, at most 14 days later. Ask for working hours alone: nights are not left out.",
-        ),
-        minutes: Type.Integer({ minimum: 5, maximum: 1_440, description: "How long it takes." }),
-        time_zone: TimeZone,
-        room: Type.Optional(
-          Type.String({
-            maxLength: 60,
-            description:
-              "Part of a room's name, or empty for any. Without it no rooms are looked for.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+      ),
+    },
     effect: "pure",
-    as: "person",
     scopes: [
       "calendar:calendar.free_busy:read",
       "vc:room:readonly",
       "contact:user.basic_profile:readonly",
     ],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ people, from, to, minutes, time_zone: zone, room }, context) => {
-      const platform = platformOf(context, settings, calendarRemedies);
+    reach: "reads",
+    run: async ({ people, from, to, minutes, time_zone: zone, room }, platform) => {
       const range = rangeOf(from, to, 14);
       const everybody = [
         ...new Set([...(platform.openId === undefined ? [] : [platform.openId]), ...people]),

@@ -1,9 +1,9 @@
-import { defineTool, type HandlerTool, type ToolContext } from "@larkline/tool-kit";
+import { type HandlerTool, type ToolContext } from "@larkline/tool-kit";
 import { pause } from "@larkline/protocol/clock";
 import { Type } from "typebox";
-import { keyOf, writeUnkeyed, writeWithKey } from "../exactly-once.ts";
+import { changeOnce, keyOf, makeOnce } from "../exactly-once.ts";
 import { PersonId } from "../people.ts";
-import { isRefusal, type Platform, platformOf, type WorkToolSettings } from "../platform.ts";
+import { isRefusal, type Platform, type Settings } from "../platform.ts";
 import { Moment, msIn, secondsOf, TimeZone } from "../time.ts";
 import {
   calendarRemedies,
@@ -16,6 +16,7 @@ import {
   shownSpan,
 } from "./platform-calendar.ts";
 import { eventsBetween } from "./reading.ts";
+import { workTool } from "../work-tool.ts";
 
 // Events that the person makes, changes, cancels and answers. All of it reaches other people: they are notified.
 
@@ -37,8 +38,8 @@ const changeScopes = [
 
 type Path = { calendar_id: string; event_id: string };
 
-export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+export function createTool(settings: Settings): HandlerTool {
+  return workTool(settings, calendarRemedies, {
     name: "create_event",
     description:
       "Creates an event in the person's calendar, invites people and books rooms; they are notified. Waits some seconds for rooms and says whether they are booked. " +
@@ -48,34 +49,25 @@ export function createTool(settings: Required<WorkToolSettings>): HandlerTool {
       zh: "创建日程「{title}」：{start} 到 {end}，邀请 {people}",
       en: "Create the event {title}: {start} to {end}, invite {people}",
     },
-    input: Type.Object(
-      {
-        title: Type.String({ minLength: 1, maxLength: 300 }),
-        start: Moment("Beginning."),
-        end: Moment("End."),
-        time_zone: TimeZone,
-        people: Type.Optional(People),
-        rooms: Type.Optional(Rooms),
-        room_reason: Type.Optional(
-          Type.String({ maxLength: 200, description: "Why, for rooms that need approval." }),
-        ),
-        description: Type.Optional(Type.String({ maxLength: 2_000 })),
-        location: Type.Optional(
-          Type.String({ maxLength: 200, description: "A place that is no room of the company." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      title: Type.String({ minLength: 1, maxLength: 300 }),
+      start: Moment("Beginning."),
+      end: Moment("End."),
+      time_zone: TimeZone,
+      people: Type.Optional(People),
+      rooms: Type.Optional(Rooms),
+      room_reason: Type.Optional(
+        Type.String({ maxLength: 200, description: "Why, for rooms that need approval." }),
+      ),
+      description: Type.Optional(Type.String({ maxLength: 2_000 })),
+      location: Type.Optional(
+        Type.String({ maxLength: 200, description: "A place that is no room of the company." }),
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
-    as: "person",
     scopes: [...changeScopes, "calendar:calendar.event:create"],
-    addresses: [],
-    risk: "medium",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async (input, context) => {
-      const platform = platformOf(context, settings, calendarRemedies);
+    reach: "sends",
+    run: async (input, platform, context) => {
       const [start, end] = [msIn(input.start, input.time_zone), msIn(input.end, input.time_zone)];
       if (end <= start) throw new Error("The end must be after the start.");
       const calendarId = await ownCalendar(platform);
@@ -133,7 +125,7 @@ async function createdOnce(
       (event) => isSame(event, wanted) && event.event_organizer?.user_id === platform.openId,
     );
   const before = (await same()).map(({ event_id: id }) => id);
-  return await writeWithKey(platform, {
+  return await makeOnce(platform, {
     run: async (client, as) =>
       await client.calendar.v4.calendarEvent.create(
         {
@@ -144,7 +136,7 @@ async function createdOnce(
         as,
       ),
     result: ({ event = {} }): Event => event,
-    readBack: async () => (await same()).find(({ event_id: id }) => !before.includes(id)),
+    find: async () => (await same()).find(({ event_id: id }) => !before.includes(id)),
     windowMs,
     // Contention, or the key: either way a repeat under it harms nothing.
     isDuplicate: (error) => isRefusal(error, 190005, 190010),
@@ -187,14 +179,13 @@ async function invite(
         }
       : { type: "user" as const, user_id: id },
   );
-  await writeUnkeyed(platform, {
+  await changeOnce(platform, {
     run: async (client, as) =>
       await client.calendar.v4.calendarEventAttendee.create(
         { data: { attendees, need_notification: true }, path, params: { user_id_type: "open_id" } },
         as,
       ),
-    result: () => true,
-    readBack: async () => ((await missing()).length === 0 ? true : undefined),
+    isDone: async () => (await missing()).length === 0,
     open: "whether the people and rooms were added to the event",
   });
 }
@@ -213,8 +204,8 @@ async function settledInvited(platform: Platform, path: Path): Promise<string> {
 
 const roomWaitsMs = [500, 1_000, 2_000, 4_000];
 
-export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+export function changeTool(settings: Settings): HandlerTool {
+  return workTool(settings, calendarRemedies, {
     name: "change_event",
     description:
       "Changes an event that the person organises: title, time, description, place, who is invited, rooms. Only what is given is changed; those invited are notified. The person is asked first.",
@@ -223,35 +214,26 @@ export function changeTool(settings: Required<WorkToolSettings>): HandlerTool {
       zh: "修改日程 {event}：{title} {start} {end}",
       en: "Change the event {event}: {title} {start} {end}",
     },
-    input: Type.Object(
-      {
-        event: EventId,
-        title: Type.Optional(Type.String({ minLength: 1, maxLength: 300 })),
-        start: Type.Optional(Moment("New beginning, together with end.")),
-        end: Type.Optional(Moment("New end.")),
-        time_zone: TimeZone,
-        description: Type.Optional(Type.String({ maxLength: 2_000 })),
-        location: Type.Optional(Type.String({ maxLength: 200 })),
-        add_people: Type.Optional(People),
-        remove_people: Type.Optional(People),
-        add_rooms: Type.Optional(Rooms),
-        remove_rooms: Type.Optional(Rooms),
-        room_reason: Type.Optional(
-          Type.String({ maxLength: 200, description: "Why, for rooms that need approval." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      event: EventId,
+      title: Type.Optional(Type.String({ minLength: 1, maxLength: 300 })),
+      start: Type.Optional(Moment("New beginning, together with end.")),
+      end: Type.Optional(Moment("New end.")),
+      time_zone: TimeZone,
+      description: Type.Optional(Type.String({ maxLength: 2_000 })),
+      location: Type.Optional(Type.String({ maxLength: 200 })),
+      add_people: Type.Optional(People),
+      remove_people: Type.Optional(People),
+      add_rooms: Type.Optional(Rooms),
+      remove_rooms: Type.Optional(Rooms),
+      room_reason: Type.Optional(
+        Type.String({ maxLength: 200, description: "Why, for rooms that need approval." }),
+      ),
+    },
     effect: "idempotent",
-    requiresApproval: true,
-    as: "person",
     scopes: changeScopes,
-    addresses: [],
-    risk: "medium",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async (input, context) => {
-      const platform = platformOf(context, settings, calendarRemedies);
+    reach: "sends",
+    run: async (input, platform) => {
       const path = await eventPath(platform, input.event);
       const before = await eventAt(platform, path);
       const change = changeOf(input);
@@ -309,14 +291,13 @@ function changeOf(input: {
 }
 
 async function patched(platform: Platform, path: Path, change: EventChange): Promise<void> {
-  await writeUnkeyed(platform, {
+  await changeOnce(platform, {
     run: async (client, as) =>
       await client.calendar.v4.calendarEvent.patch(
         { data: { ...change, need_notification: true }, path },
         as,
       ),
-    result: () => true,
-    readBack: async () => (hasChange(await eventAt(platform, path), change) ? true : undefined),
+    isDone: async () => hasChange(await eventAt(platform, path), change),
     open: "whether the event was changed",
   });
 }
@@ -340,7 +321,7 @@ async function uninvite(platform: Platform, path: Path, ids: readonly string[]):
       ? { type: "resource" as const, room_id: id }
       : { type: "user" as const, user_id: id },
   );
-  await writeUnkeyed(platform, {
+  await changeOnce(platform, {
     run: async (client, as) =>
       await client.calendar.v4.calendarEventAttendee.batchDelete(
         {
@@ -350,45 +331,34 @@ async function uninvite(platform: Platform, path: Path, ids: readonly string[]):
         },
         as,
       ),
-    result: () => true,
-    readBack: async () =>
-      (await invitedTo(platform, path)).some(({ id }) => ids.includes(id)) ? undefined : true,
+    isDone: async () => !(await invitedTo(platform, path)).some(({ id }) => ids.includes(id)),
     open: "whether they were removed from the event",
   });
 }
 
-export function cancelTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+export function cancelTool(settings: Settings): HandlerTool {
+  return workTool(settings, calendarRemedies, {
     name: "cancel_event",
     description:
       "Cancels an event that the person organises, for everybody; those invited are notified, and rooms become free. It cannot be undone. The person is asked first. Needs the event's title, as list_events gives it.",
     title: { zh: "取消日程", en: "Cancel an event" },
     summary: { zh: "取消日程「{title}」（{event}）", en: "Cancel the event {title} ({event})" },
-    input: Type.Object(
-      {
-        event: EventId,
-        title: Type.String({
-          minLength: 1,
-          maxLength: 1_000,
-          description: "Title of this event, exactly.",
-        }),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      event: EventId,
+      title: Type.String({
+        minLength: 1,
+        maxLength: 1_000,
+        description: "Title of this event, exactly.",
+      }),
+    },
     effect: "idempotent",
-    requiresApproval: true,
-    as: "person",
     scopes: [
       "calendar:calendar:read",
       "calendar:calendar.event:read",
       "calendar:calendar.event:delete",
     ],
-    addresses: [],
-    risk: "high",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ event, title }, context) => {
-      const platform = platformOf(context, settings, calendarRemedies);
+    reach: "destroys",
+    run: async ({ event, title }, platform) => {
       const path = await eventPath(platform, event);
       const isThere = async (): Promise<boolean> => {
         try {
@@ -403,14 +373,13 @@ export function cancelTool(settings: Required<WorkToolSettings>): HandlerTool {
         }
       };
       if (!(await isThere())) return "The event is cancelled already.";
-      await writeUnkeyed(platform, {
+      await changeOnce(platform, {
         run: async (client, as) =>
           await client.calendar.v4.calendarEvent.delete(
             { path, params: { need_notification: "true" } },
             as,
           ),
-        result: () => true,
-        readBack: async () => ((await isThere()) ? undefined : true),
+        isDone: async () => !(await isThere()),
         open: "whether the event was cancelled",
       });
       return `Cancelled ${JSON.stringify(title)}; those invited were notified.`;
@@ -418,40 +387,30 @@ export function cancelTool(settings: Required<WorkToolSettings>): HandlerTool {
   });
 }
 
-export function answerTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+export function answerTool(settings: Settings): HandlerTool {
+  return workTool(settings, calendarRemedies, {
     name: "answer_invitation",
     description:
       "Accepts or declines an invitation to an event for the person, or says maybe. The organiser sees it. The person is asked first.",
     title: { zh: "回复日程邀请", en: "Answer an invitation" },
     summary: { zh: "回复日程 {event}：{answer}", en: "Answer the invitation {event}: {answer}" },
-    input: Type.Object(
-      { event: EventId, answer: Type.Enum(["accept", "decline", "tentative"]) },
-      { additionalProperties: false },
-    ),
+    input: { event: EventId, answer: Type.Enum(["accept", "decline", "tentative"]) },
     effect: "idempotent",
-    requiresApproval: true,
-    as: "person",
     scopes: [
       "calendar:calendar:read",
       "calendar:calendar.event:read",
       "calendar:calendar.event:reply",
     ],
-    addresses: [],
-    risk: "medium",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ event, answer }, context) => {
-      const platform = platformOf(context, settings, calendarRemedies);
+    reach: "sends",
+    run: async ({ event, answer }, platform) => {
       const path = await eventPath(platform, event);
       const isSo = async (): Promise<boolean> =>
         (await eventAt(platform, path)).self_rsvp_status === answer;
       if (await isSo()) return `The answer is ${answer} already.`;
-      await writeUnkeyed(platform, {
+      await changeOnce(platform, {
         run: async (client, as) =>
           await client.calendar.v4.calendarEvent.reply({ data: { rsvp_status: answer }, path }, as),
-        result: () => true,
-        readBack: async () => ((await isSo()) ? true : undefined),
+        isDone: async () => await isSo(),
         open: "whether the invitation was answered",
       });
       const { summary = "" } = await eventAt(platform, path);

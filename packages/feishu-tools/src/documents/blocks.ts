@@ -1,4 +1,4 @@
-import { keyOf, writeWithKey } from "../exactly-once.ts";
+import { keyOf, changeOnce } from "../exactly-once.ts";
 import { isRefusal, type Platform } from "../platform.ts";
 import type { ToolContext } from "@larkline/tool-kit";
 
@@ -132,7 +132,7 @@ export async function addMarkdown(
     const expected = piece.top.map((id) =>
       textOf(piece.blocks.find(({ block_id }) => block_id === id) ?? noBlock),
     );
-    await writeWithKey(platform, {
+    await changeOnce(platform, {
       windowMs,
       run: (client, as) =>
         client.docx.v1.documentBlockDescendant.create(
@@ -147,17 +147,14 @@ export async function addMarkdown(
           },
           as,
         ),
-      result: () => true,
-      readBack: async () => {
+      isDone: async () => {
         const now = await blocksOf(platform, documentId);
         const texts = new Map(now.map((block) => [block.block_id ?? "", textOf(block)]));
         const fresh = childrenOf(now, parentId).filter((id) => !before.has(id));
         return isRunOf(
           fresh.map((id) => texts.get(id) ?? ""),
           expected,
-        )
-          ? true
-          : undefined;
+        );
       },
       isDuplicate: (error, wasUnanswered) => wasUnanswered && isRefusal(error, 1770001),
       open: `whether part ${at + 1} of ${pieces.length} of the text is in the document`,

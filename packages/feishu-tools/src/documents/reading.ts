@@ -1,15 +1,14 @@
-import { defineTool, type HandlerTool } from "@larkline/tool-kit";
+import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import {
-  completed,
   type Platform,
-  platformOf,
   quoted,
   type Remedies,
+  type Settings,
   type Target,
   targetOf,
-  type WorkToolSettings,
 } from "../platform.ts";
+import { workTool } from "../work-tool.ts";
 
 /** What the codes of documents and wiki mean. */
 export const documentRemedies: Remedies = {
@@ -100,35 +99,27 @@ function withoutMarks(text = ""): string {
 const maxFound = 20;
 const maxReadCharacters = 20_000;
 
-function findTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function findTool(settings: Settings): HandlerTool {
+  return workTool(settings, documentRemedies, {
     name: "find_documents",
     description:
       "Searches the documents and wiki pages that the person may see, by words of their titles and texts. Gives titles, owners and links, which other tools take.",
     title: { zh: "找文档", en: "Find documents" },
     summary: { zh: "搜索文档：{query}", en: "Search documents: {query}" },
-    input: Type.Object(
-      {
-        query: Type.String({
-          minLength: 1,
-          maxLength: 50,
-          description: "Few words that are likely in the title.",
-        }),
-        titles_only: Type.Optional(
-          Type.Boolean({ description: "Search titles alone. Default false." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      query: Type.String({
+        minLength: 1,
+        maxLength: 50,
+        description: "Few words that are likely in the title.",
+      }),
+      titles_only: Type.Optional(
+        Type.Boolean({ description: "Search titles alone. Default false." }),
+      ),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["search:docs:read"],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ query, titles_only: only_title = false }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "reads",
+    run: async ({ query, titles_only: only_title = false }, platform) => {
       const { res_units: units = [], total = 0 } = await platform.read((client, as) =>
         client.search.v2.docWiki.search(
           {
@@ -162,38 +153,30 @@ function findTool(settings: Required<WorkToolSettings>): HandlerTool {
   });
 }
 
-function readTool(settings: Required<WorkToolSettings>): HandlerTool {
-  return defineTool({
+function readTool(settings: Settings): HandlerTool {
+  return workTool(settings, documentRemedies, {
     name: "read_document",
     description:
       "Reads a document or a wiki page as Markdown. For a long one gives a part and the headings of the rest: ask for another part with from_heading.",
     title: { zh: "读文档", en: "Read a document" },
     summary: { zh: "读文档 {document}", en: "Read the document {document}" },
-    input: Type.Object(
-      {
-        document: Type.String({
-          minLength: 1,
-          maxLength: 500,
-          description: "Link to the document or page, or its id.",
+    input: {
+      document: Type.String({
+        minLength: 1,
+        maxLength: 500,
+        description: "Link to the document or page, or its id.",
+      }),
+      from_heading: Type.Optional(
+        Type.String({
+          maxLength: 300,
+          description: "Begin with this heading, as a former answer has named it.",
         }),
-        from_heading: Type.Optional(
-          Type.String({
-            maxLength: 300,
-            description: "Begin with this heading, as a former answer has named it.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+      ),
+    },
     effect: "pure",
-    as: "person",
     scopes: ["docs:document.content:read", "wiki:node:read"],
-    addresses: [],
-    risk: "low",
-    isolation: "inline",
-    timeoutMs: 60_000,
-    run: async ({ document, from_heading: fromHeading }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "reads",
+    run: async ({ document, from_heading: fromHeading }, platform) => {
       const { documentId, link } = await documentAt(platform, document);
       const { content = "" } = await platform.read((client, as) =>
         client.docs.v1.content.get(
@@ -240,7 +223,4 @@ function headingsOf(headings: readonly { text: string }[]): string {
 }
 
 /** Finds and reads documents. */
-export function readingTools(given: WorkToolSettings = {}): HandlerTool[] {
-  const settings = completed(given);
-  return [findTool(settings), readTool(settings)];
-}
+export const readingTools = [findTool, readTool];

@@ -1,20 +1,7 @@
-import {
-  defineTool,
-  type HandlerTool,
-  OutcomeUnknownError,
-  type ToolContext,
-} from "@larkline/tool-kit";
+import { type HandlerTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { keyOf, writeUnkeyed, writeWithKey } from "../exactly-once.ts";
-import {
-  checkedId,
-  completed,
-  isRefusal,
-  type Platform,
-  platformOf,
-  quoted,
-  type WorkToolSettings,
-} from "../platform.ts";
+import { changeOnce, keyOf, makeOnce } from "../exactly-once.ts";
+import { checkedId, isRefusal, type Platform, quoted, type Settings } from "../platform.ts";
 import {
   addMarkdown,
   type Block,
@@ -25,8 +12,7 @@ import {
   typeNameOf,
 } from "./blocks.ts";
 import { documentAt, documentRemedies, linkOf, wikiNodeAt } from "./reading.ts";
-
-type Settings = Required<WorkToolSettings>;
+import { workTool } from "../work-tool.ts";
 
 const link = Type.String({
   minLength: 1,
@@ -35,8 +21,6 @@ const link = Type.String({
 });
 const markdownText = Type.String({ minLength: 1, maxLength: 200_000, description: "Markdown." });
 
-/** What all tools of documents have in common. */
-const common = { as: "person", addresses: [], isolation: "inline", timeoutMs: 180_000 } as const;
 const fillScopes = [
   "docx:document.block:convert",
   "docx:document:write_only",
@@ -47,41 +31,37 @@ const fillScopes = [
 const clockSkewSeconds = 5;
 
 function createDocumentTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
+    timeoutMs: 180_000,
     name: "create_document",
     description:
       "Creates a document of the person's own, with this text. Others see it only once it is shared. For a page of a wiki use create_wiki_page.",
     title: { zh: "新建文档", en: "Create a document" },
     summary: { zh: "新建文档《{title}》", en: "Create the document “{title}”" },
-    input: Type.Object(
-      {
-        title: Type.String({ minLength: 1, maxLength: 800 }),
-        markdown: Type.Optional(markdownText),
-        folder: Type.Optional(
-          Type.String({
-            maxLength: 100,
-            description: "Id of a folder. Default: the person's own.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      title: Type.String({ minLength: 1, maxLength: 800 }),
+      markdown: Type.Optional(markdownText),
+      folder: Type.Optional(
+        Type.String({
+          maxLength: 100,
+          description: "Id of a folder. Default: the person's own.",
+        }),
+      ),
+    },
     effect: "once",
     scopes: ["docx:document:create", "space:document:retrieve", ...fillScopes],
-    risk: "low",
-    run: async ({ title, markdown, folder }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "own",
+    run: async ({ title, markdown, folder }, platform, context) => {
       const folder_token = folder === undefined ? "" : checkedId(folder, "a folder");
       const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
-      const documentId = await writeUnkeyed(platform, {
+      const documentId = await makeOnce(platform, {
         run: (client, as) =>
           client.docx.v1.document.create(
             { data: { title, ...(folder_token === "" ? {} : { folder_token }) } },
             as,
           ),
         result: ({ document }) => document?.document_id ?? "",
-        readBack: async () => {
+        find: async () => {
           const { files = [] } = await platform.read((client, as) =>
             client.drive.v1.file.list(
               {
@@ -116,32 +96,27 @@ function createDocumentTool(settings: Settings): HandlerTool {
 }
 
 function createPageTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
+    timeoutMs: 180_000,
     name: "create_wiki_page",
     description:
       "Creates a page in a wiki, with this text. All who may read that part of the wiki see it.",
     title: { zh: "新建知识库页面", en: "Create a wiki page" },
     summary: { zh: "在知识库新建页面《{title}》", en: "Create the wiki page “{title}”" },
-    input: Type.Object(
-      {
-        title: Type.String({ minLength: 1, maxLength: 800 }),
-        markdown: Type.Optional(markdownText),
-        space: Type.Optional(
-          Type.String({ maxLength: 100, description: "Id of the space, as browse_wiki gives it." }),
-        ),
-        parent: Type.Optional(
-          Type.String({ maxLength: 500, description: "Link to the page below which it stands." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      title: Type.String({ minLength: 1, maxLength: 800 }),
+      markdown: Type.Optional(markdownText),
+      space: Type.Optional(
+        Type.String({ maxLength: 100, description: "Id of the space, as browse_wiki gives it." }),
+      ),
+      parent: Type.Optional(
+        Type.String({ maxLength: 500, description: "Link to the page below which it stands." }),
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
     scopes: ["wiki:node:create", "wiki:node:retrieve", "wiki:node:read", ...fillScopes],
-    risk: "medium",
-    run: async ({ title, markdown, space, parent }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "shared",
+    run: async ({ title, markdown, space, parent }, platform, context) => {
       const above =
         parent === undefined ? undefined : await wikiNodeAt(platform, checkedToken(parent));
       const spaceId = above?.spaceId ?? space;
@@ -152,7 +127,7 @@ function createPageTool(settings: Settings): HandlerTool {
       const parent_node_token = above?.nodeToken;
       const below = parent_node_token === undefined ? {} : { parent_node_token };
       const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
-      const node = await writeUnkeyed(platform, {
+      const node = await makeOnce(platform, {
         run: (client, as) =>
           client.wiki.v2.spaceNode.create(
             { path, data: { obj_type: "docx", node_type: "origin", title, ...below } },
@@ -162,7 +137,7 @@ function createPageTool(settings: Settings): HandlerTool {
           token: answer.node?.node_token ?? "",
           documentId: answer.node?.obj_token ?? "",
         }),
-        readBack: async () => {
+        find: async () => {
           const nodes = await nodesIn(platform, {
             spaceId: path.space_id,
             parent: parent_node_token,
@@ -262,28 +237,23 @@ async function nodesIn(
 }
 
 function browseTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
     name: "browse_wiki",
     description:
       "Lists the wiki spaces of the person, or the pages of a space or below a page. To find a page by words use find_documents.",
     title: { zh: "浏览知识库", en: "Browse the wiki" },
-    input: Type.Object(
-      {
-        space: Type.Optional(
-          Type.String({ maxLength: 100, description: "Id of a space. Absent: lists the spaces." }),
-        ),
-        page: Type.Optional(
-          Type.String({ maxLength: 500, description: "Link to the page whose pages are listed." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      space: Type.Optional(
+        Type.String({ maxLength: 100, description: "Id of a space. Absent: lists the spaces." }),
+      ),
+      page: Type.Optional(
+        Type.String({ maxLength: 500, description: "Link to the page whose pages are listed." }),
+      ),
+    },
     effect: "pure",
     scopes: ["wiki:space:retrieve", "wiki:node:retrieve", "wiki:node:read"],
-    risk: "low",
-    run: async ({ space, page }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "reads",
+    run: async ({ space, page }, platform) => {
       if (space === undefined && page === undefined) {
         const { items = [] } = await platform.read((client, as) =>
           client.wiki.v2.space.list({ params: { page_size: 50 } }, as),
@@ -309,27 +279,22 @@ const maxShownBlocks = 300;
 const maxShownText = 300;
 
 function readBlocksTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
     name: "read_document_blocks",
     description:
       "Lists the blocks of a document with their ids and the revision that was read: needed by edit_document and delete_document_blocks.",
     title: { zh: "查看文档块", en: "Read the blocks of a document" },
     summary: { zh: "查看文档 {document} 的块", en: "Read the blocks of {document}" },
-    input: Type.Object(
-      {
-        document: link,
-        containing: Type.Optional(
-          Type.String({ maxLength: 200, description: "Only blocks whose text holds this." }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      document: link,
+      containing: Type.Optional(
+        Type.String({ maxLength: 200, description: "Only blocks whose text holds this." }),
+      ),
+    },
     effect: "pure",
     scopes: ["docx:document:readonly", "wiki:node:read"],
-    risk: "low",
-    run: async ({ document, containing = "" }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "reads",
+    run: async ({ document, containing = "" }, platform) => {
       const place = await documentAt(platform, document);
       const revision = await revisionOf(platform, place.documentId);
       const blocks = await blocksOf(platform, place.documentId, revision);
@@ -350,8 +315,8 @@ function readBlocksTool(settings: Settings): HandlerTool {
 }
 
 function appendTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
+    timeoutMs: 180_000,
     name: "append_to_document",
     description:
       "Adds Markdown to a document: at its end, or behind a block. What is there stays as it is.",
@@ -360,25 +325,20 @@ function appendTool(settings: Settings): HandlerTool {
       zh: "在文档 {document} 中加入：{markdown}",
       en: "Add to the document {document}: {markdown}",
     },
-    input: Type.Object(
-      {
-        document: link,
-        markdown: markdownText,
-        after_block: Type.Optional(
-          Type.String({
-            maxLength: 100,
-            description: "Id of a block of read_document_blocks. Default: the end.",
-          }),
-        ),
-      },
-      { additionalProperties: false },
-    ),
+    input: {
+      document: link,
+      markdown: markdownText,
+      after_block: Type.Optional(
+        Type.String({
+          maxLength: 100,
+          description: "Id of a block of read_document_blocks. Default: the end.",
+        }),
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
     scopes: [...fillScopes, "wiki:node:read"],
-    risk: "medium",
-    run: async ({ document, markdown, after_block: after }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "shared",
+    run: async ({ document, markdown, after_block: after }, platform, context) => {
       const { documentId, link: place } = await documentAt(platform, document);
       const spot =
         after === undefined
@@ -421,8 +381,7 @@ const isUsedKey = (error: unknown, wasUnanswered: boolean): boolean =>
   wasUnanswered && isRefusal(error, 1770001, 1770021);
 
 function editTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
     name: "edit_document",
     description:
       "Replaces the text of blocks of a document, by the ids and the revision that read_document_blocks gave. Formatting inside of these blocks is lost; all else stays.",
@@ -431,39 +390,34 @@ function editTool(settings: Settings): HandlerTool {
       zh: "修改文档 {document}：{changes}",
       en: "Edit the document {document}: {changes}",
     },
-    input: Type.Object(
-      {
-        document: link,
-        revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
-        changes: Type.Array(
-          Type.Object(
-            {
-              block: Type.String({ minLength: 1, maxLength: 100 }),
-              text: Type.String({
-                maxLength: 20_000,
-                description: "The whole new text of the block.",
-              }),
-            },
-            { additionalProperties: false },
-          ),
-          { minItems: 1, maxItems: maxChanges },
+    input: {
+      document: link,
+      revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
+      changes: Type.Array(
+        Type.Object(
+          {
+            block: Type.String({ minLength: 1, maxLength: 100 }),
+            text: Type.String({
+              maxLength: 20_000,
+              description: "The whole new text of the block.",
+            }),
+          },
+          { additionalProperties: false },
         ),
-      },
-      { additionalProperties: false },
-    ),
+        { minItems: 1, maxItems: maxChanges },
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
     scopes: ["docx:document:write_only", "docx:document:readonly", "wiki:node:read"],
-    risk: "medium",
-    run: async ({ document, revision, changes }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "shared",
+    run: async ({ document, revision, changes }, platform, context) => {
       const { documentId, link: place } = await documentAt(platform, document);
       const known = new Set(
         (await blocksOf(platform, documentId, revision)).map(({ block_id }) => block_id),
       );
       const missing = changes.find(({ block }) => !known.has(block));
       if (missing !== undefined) throw unknownBlock(missing.block);
-      await writeWithKey(platform, {
+      await changeOnce(platform, {
         windowMs: settings.keyWindowMs,
         run: (client, as) =>
           client.docx.v1.documentBlock.batchUpdate(
@@ -479,12 +433,11 @@ function editTool(settings: Settings): HandlerTool {
             },
             as,
           ),
-        result: () => true,
-        readBack: async () => {
+        isDone: async () => {
           const texts = new Map(
             (await blocksOf(platform, documentId)).map((one) => [one.block_id, textOf(one)]),
           );
-          return changes.every(({ block, text }) => texts.get(block) === text) ? true : undefined;
+          return changes.every(({ block, text }) => texts.get(block) === text);
         },
         isDuplicate: isUsedKey,
         open: "whether the blocks were changed",
@@ -495,8 +448,7 @@ function editTool(settings: Settings): HandlerTool {
 }
 
 function deleteTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
     name: "delete_document_blocks",
     description:
       "Deletes blocks that stand side by side, with all that is in them, by the ids and the revision that read_document_blocks gave. Give the text of each, so that the person who is asked sees what goes.",
@@ -505,32 +457,27 @@ function deleteTool(settings: Settings): HandlerTool {
       zh: "从文档 {document} 删除：{blocks}",
       en: "Delete from the document {document}: {blocks}",
     },
-    input: Type.Object(
-      {
-        document: link,
-        revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
-        blocks: Type.Array(
-          Type.Object(
-            {
-              id: Type.String({ minLength: 1, maxLength: 100 }),
-              text: Type.String({ maxLength: 20_000 }),
-            },
-            { additionalProperties: false },
-          ),
-          { minItems: 1, maxItems: maxChanges },
+    input: {
+      document: link,
+      revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
+      blocks: Type.Array(
+        Type.Object(
+          {
+            id: Type.String({ minLength: 1, maxLength: 100 }),
+            text: Type.String({ maxLength: 20_000 }),
+          },
+          { additionalProperties: false },
         ),
-      },
-      { additionalProperties: false },
-    ),
+        { minItems: 1, maxItems: maxChanges },
+      ),
+    },
     effect: "once",
-    requiresApproval: true,
     scopes: ["docx:document", "docx:document:readonly", "wiki:node:read"],
-    risk: "high",
-    run: async ({ document, revision, blocks }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "destroys",
+    run: async ({ document, revision, blocks }, platform, context) => {
       const { documentId, link: place } = await documentAt(platform, document);
       const { parentId, start } = rangeOf(await blocksOf(platform, documentId, revision), blocks);
-      await writeWithKey(platform, {
+      await changeOnce(platform, {
         windowMs: settings.keyWindowMs,
         run: (client, as) =>
           client.docx.v1.documentBlockChildren.batchDelete(
@@ -541,12 +488,11 @@ function deleteTool(settings: Settings): HandlerTool {
             },
             as,
           ),
-        result: () => true,
-        readBack: async () => {
+        isDone: async () => {
           const left = new Set(
             (await blocksOf(platform, documentId)).map(({ block_id }) => block_id),
           );
-          return blocks.every(({ id }) => !left.has(id)) ? true : undefined;
+          return blocks.every(({ id }) => !left.has(id));
         },
         isDuplicate: isUsedKey,
         open: "whether the blocks were deleted",
@@ -581,18 +527,16 @@ function rangeOf(
 }
 
 function commentsTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
     name: "read_document_comments",
     description: "Lists the open comments of a document.",
     title: { zh: "看文档评论", en: "Read the comments of a document" },
     summary: { zh: "看文档 {document} 的评论", en: "Read the comments of {document}" },
-    input: Type.Object({ document: link }, { additionalProperties: false }),
+    input: { document: link },
     effect: "pure",
     scopes: ["docs:document.comment:read", "wiki:node:read"],
-    risk: "low",
-    run: async ({ document }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "reads",
+    run: async ({ document }, platform) => {
       const place = await documentAt(platform, document);
       const comments = await commentsOf(platform, place.documentId);
       const lines = comments.map(
@@ -633,8 +577,7 @@ async function commentsOf(platform: Platform, documentId: string): Promise<Comme
 }
 
 function commentTool(settings: Settings): HandlerTool {
-  return defineTool({
-    ...common,
+  return workTool(settings, documentRemedies, {
     name: "comment_on_document",
     description:
       "Adds a comment to a whole document, in the name of the person. All its readers see it.",
@@ -643,19 +586,14 @@ function commentTool(settings: Settings): HandlerTool {
       zh: "在文档 {document} 评论：{text}",
       en: "Comment on the document {document}: {text}",
     },
-    input: Type.Object(
-      { document: link, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
-      { additionalProperties: false },
-    ),
+    input: { document: link, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
     effect: "once",
-    requiresApproval: true,
     scopes: ["docs:document.comment:create", "docs:document.comment:read", "wiki:node:read"],
-    risk: "medium",
-    run: async ({ document, text }, context) => {
-      const platform = platformOf(context, settings, documentRemedies);
+    reach: "shared",
+    run: async ({ document, text }, platform) => {
       const { documentId, link: place } = await documentAt(platform, document);
       const before = new Set((await commentsOf(platform, documentId)).map(({ id }) => id));
-      const id = await writeUnkeyed(platform, {
+      const id = await makeOnce(platform, {
         run: (client, as) =>
           client.drive.v1.fileComment.create(
             {
@@ -670,7 +608,7 @@ function commentTool(settings: Settings): HandlerTool {
             as,
           ),
         result: ({ comment_id = "" }) => comment_id,
-        readBack: async () =>
+        find: async () =>
           (await commentsOf(platform, documentId)).find(
             (one) =>
               !before.has(one.id) &&
@@ -685,17 +623,14 @@ function commentTool(settings: Settings): HandlerTool {
 }
 
 /** Creates and changes documents, and reads what is needed for that. */
-export function writingTools(given: WorkToolSettings = {}): HandlerTool[] {
-  const settings = completed(given);
-  return [
-    browseTool(settings),
-    createDocumentTool(settings),
-    createPageTool(settings),
-    readBlocksTool(settings),
-    appendTool(settings),
-    editTool(settings),
-    deleteTool(settings),
-    commentsTool(settings),
-    commentTool(settings),
-  ];
-}
+export const writingTools = [
+  browseTool,
+  createDocumentTool,
+  createPageTool,
+  readBlocksTool,
+  appendTool,
+  editTool,
+  deleteTool,
+  commentsTool,
+  commentTool,
+];
