@@ -65,6 +65,7 @@ const Snapshot = Type.Object({
       }),
     ),
   ),
+  work: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
 });
 const parse = parserOf(Snapshot);
 
@@ -74,8 +75,8 @@ type KeptChat = Omit<SimChat, "members" | "bots"> & { members: string[]; bots: s
 type KeptMedia = Omit<StoredMedia, "bytes">;
 
 /**
- * People, chats, messages and cards of a platform, as JSON keeps them, and what images and files these show. The bytes
- * of images and files are not in it: the owner of a snapshot keeps them beside it.
+ * People, chats, messages, cards and objects of work of a platform, as JSON keeps them, and what images and files these
+ * show. The bytes of images and files are not in it: the owner of a snapshot keeps them beside it.
  */
 export interface SimulatorSnapshot extends Omit<
   Static<typeof Snapshot>,
@@ -117,6 +118,7 @@ export function snapshotOf(platform: Platform, messagesOfChat: number): Simulato
       [...messages.map(({ content }) => content), ...cards.map(({ json }) => JSON.stringify(json))],
       platform,
     ),
+    work: platform.work.kept(),
   };
 }
 
@@ -157,7 +159,7 @@ export function appsAsBefore(
 /** Puts a snapshot into a platform that is empty. `bytesOf` has what was kept of an image or file. */
 export function restore(
   platform: Platform,
-  { users, chats, messages, cards, media = [] }: SimulatorSnapshot,
+  { users, chats, messages, cards, media = [], work = {} }: SimulatorSnapshot,
   bytesOf: (key: string) => Uint8Array | undefined,
 ): void {
   for (const kept of media) {
@@ -175,4 +177,5 @@ export function restore(
     const card = shown.get(message.messageId);
     platform.messages.restore(card === undefined ? message : { ...message, card });
   }
+  platform.work.restore(work);
 }

@@ -9,8 +9,6 @@ const reasons: Record<string, string> = {
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
   "apps/ingress/src/consent-callback.ts": "the address to which browsers bring people's consents",
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",
-  "packages/feishu/src/cards/scope-words.ts":
-    "a table of the platform's permissions in words, in both languages",
   "packages/example-tools/src/page-text.ts": "text of a web page, which authors of tools copy",
   "simulator/src/playground/page-script.ts": "a bundle has another module in its place",
   "packages/protocol/src/compiled-schemas.ts": "a bundle has another module in its place",

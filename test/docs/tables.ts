@@ -10,11 +10,18 @@ import {
   type ObservationFacts,
 } from "@larkline/process/telemetry";
 import { feishuTools } from "@larkline/feishu-tools";
+import { apiTools } from "@larkline/feishu-tools/api";
+import { decisionTools } from "@larkline/feishu-tools/approvals";
 import { describedKeys } from "@larkline/store/keys";
 import { root, textOf } from "./document.ts";
 
 /** Rows of a table, its headings first. */
 type Rows = readonly (readonly string[])[];
+
+const toolHeads = {
+  en: ["tool", "what people read", "a second run", "asks first", "permissions"],
+  zh: ["工具", "给人看的名字", "再运行一次", "先问人", "权限"],
+};
 
 /** Every page with its tables, each between `<!-- <name>:begin -->` and `<!-- <name>:end -->`. */
 export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = {
@@ -35,16 +42,12 @@ export const tables: Readonly<Record<string, Readonly<Record<string, Rows>>>> = 
     spans: observations("span", spanCatalogue),
   },
   "docs/work-tools.md": {
-    tools: workTools("en", [
-      "tool",
-      "what people read",
-      "a second run",
-      "asks first",
-      "permissions",
-    ]),
+    tools: workTools("en", feishuTools()),
+    "named-tools": workTools("en", [...decisionTools(), ...apiTools()]),
   },
   "docs/zh/work-tools.md": {
-    tools: workTools("zh", ["工具", "给人看的名字", "再运行一次", "先问人", "权限"]),
+    tools: workTools("zh", feishuTools()),
+    "named-tools": workTools("zh", [...decisionTools(), ...apiTools()]),
   },
   "docs/observability.md": {
     metrics: [
@@ -88,15 +91,15 @@ function observations(
   return [[heading, "from", "meaning"], ...rows];
 }
 
-function workTools(language: "en" | "zh", heads: readonly string[]): Rows {
-  const rows = feishuTools().map(({ name, title, effect, requiresApproval, risk, scopes }) => [
+function workTools(language: "en" | "zh", tools: ReturnType<typeof feishuTools>): Rows {
+  const rows = tools.map(({ name, title, effect, requiresApproval, risk, scopes }) => [
     `\`${name}\``,
     typeof title === "object" ? title[language] : (title ?? ""),
     `\`${effect}\``,
     requiresApproval ? `\`${risk}\`` : "",
     scopes.map((scope) => `\`${scope}\``).join(" "),
   ]);
-  return [heads, ...rows];
+  return [toolHeads[language], ...rows];
 }
 
 /** Instruments of one table: what the console reads from Redis, or all others. */

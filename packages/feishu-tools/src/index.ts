@@ -1,12 +1,16 @@
 import type { HandlerTool } from "@larkline/tool-kit";
+import { approvalTools } from "./approvals.ts";
 import { baseTools } from "./base/base.ts";
 import { calendarTools } from "./calendar/index.ts";
 import { readingTools } from "./documents/reading.ts";
 import { writingTools } from "./documents/writing.ts";
+import { driveTools } from "./drive.ts";
+import { mailTools } from "./mail.ts";
 import { meetingTools } from "./meetings.ts";
 import { messageTools } from "./messages.ts";
 import { peopleTools } from "./people.ts";
 import { completed, type WorkToolSettings } from "./platform.ts";
+import { sheetTools } from "./sheets.ts";
 import { taskTools } from "./tasks.ts";
 
 export type { WorkToolSettings } from "./platform.ts";
@@ -23,6 +27,10 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
     ...meetingTools,
     ...messageTools,
     ...peopleTools,
+    ...sheetTools,
+    ...driveTools,
+    ...approvalTools,
+    ...mailTools,
   ];
   return makers.map((make) => make(settings));
 }

@@ -41,7 +41,53 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
   };
   const { token } = meetings.addMinutes(minutes);
 
+  const sheet = platform.work.sheets.addSpreadsheet({
+    owner: ann,
+    title: `${secret} sheet`,
+    rows: [[secret]],
+  });
+  const range = `${sheet.sheets[0]?.sheetId}!A1:B2`;
+  const cells = { spreadsheet: sheet.token, range };
+  const folder = platform.work.drive.addFile({ owner: ann, name: secret, type: "folder" }).token;
+  const file = platform.work.drive.addFile({ owner: ann, name: `${secret}.md`, folder }).token;
+  const { mail, approvals } = platform.work;
+  const mailId = mail.addMail({ to: ann, from: "x@example.org", subject: secret, text: secret }).id;
+  const words = { to: [mail.addressOf(bob)], subject: "x", text: "x" };
+  const draft = mail.addDraft({ owner: ann, ...words, subject: secret }).id;
+  const approval = approvals.addApproval({
+    initiator: ann,
+    name: secret,
+    form: [{ name: "Why", value: secret }],
+    approvers: [ann],
+  });
+  const decision = { task: approval.tasks[0]?.taskId, form: "x", decision: "approve" };
+
   const asks: Record<string, object[]> = {
+    list_sheets: [{ spreadsheet: sheet.token }],
+    read_sheet: [cells],
+    find_in_sheet: [{ ...cells, text: "king" }],
+    write_sheet: [{ ...cells, range: range.replace(":B2", ""), rows: [["x"]] }],
+    append_rows: [{ spreadsheet: sheet.token, sheet: range.split("!")[0], rows: [["x"]] }],
+    list_files: [{}, { folder }],
+    create_folder: [{ name: "x", folder }],
+    upload_text_file: [{ name: "x", text: "x", folder }],
+    copy_file: [{ token: file, type: "file", name: "x" }],
+    move_file: [{ token: file, type: "file", name: "x", folder }],
+    delete_file: [{ token: file, type: "file", name: "x" }],
+    list_mails: [{ time_zone: zone }],
+    read_mail: [{ mail: mailId, time_zone: zone }],
+    send_mail: [{ draft, ...words }],
+    list_approvals: [{}, { which: "started" }, { which: "decided" }],
+    read_approval: [{ instance: approval.instanceCode }],
+    decide_approval: [{ instance: approval.instanceCode, ...decision }],
+    feishu_api_read: [
+      {
+        path: "/open-apis/approval/v4/tasks/query",
+        query: { topic: "1", user_id: ann, user_id_type: "open_id" },
+      },
+      { path: `/open-apis/sheets/v2/spreadsheets/${sheet.token}/values/${range}` },
+    ],
+    feishu_api: [{ method: "DELETE", path: `/open-apis/drive/v1/files/${file}` }],
     list_events: [day, { ...day, query: secret }],
     find_free_time: [
       { ...day, people: [ann], minutes: 30 },
@@ -87,7 +133,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(27);
+  expect(asked).toBe(50);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

@@ -164,7 +164,106 @@ const writes: Write[] = [
     certain: true,
     input: (world, name) => ({ base: tableOf(world).base, name, type: "text" }),
   },
+  {
+    tool: "write_sheet",
+    change: "sheet.write",
+    certain: true,
+    input: (world, text) => ({ ...cellOf(world), rows: [[text, 1]] }),
+  },
+  {
+    tool: "append_rows",
+    change: "sheet.append",
+    certain: false,
+    input: (world, text) => {
+      const { spreadsheet, range } = cellOf(world);
+      return { spreadsheet, sheet: range.split("!")[0], rows: [[text, 2]] };
+    },
+  },
+  {
+    tool: "create_folder",
+    change: "drive.folder",
+    certain: false,
+    input: (_world, name) => ({ name }),
+  },
+  {
+    tool: "upload_text_file",
+    change: "drive.upload",
+    certain: false,
+    input: (_world, name) => ({ name, text: "Some words" }),
+  },
+  {
+    tool: "copy_file",
+    change: "drive.copy",
+    certain: false,
+    input: (world, name) => ({ token: documentOf(world, "Old").document, type: "docx", name }),
+  },
+  {
+    tool: "move_file",
+    change: "drive.move",
+    certain: true,
+    input: ({ platform, ann }, name) => {
+      const { drive } = platform.work;
+      const folder = drive.addFile({ owner: ann, name: "Folder", type: "folder" }).token;
+      return { token: drive.addFile({ owner: ann, name }).token, type: "file", name, folder };
+    },
+  },
+  {
+    tool: "delete_file",
+    change: "drive.delete",
+    certain: true,
+    input: ({ platform, ann }, name) => ({
+      token: platform.work.drive.addFile({ owner: ann, name }).token,
+      type: "file",
+      name,
+    }),
+  },
+  {
+    tool: "draft_mail",
+    change: "mail.draft",
+    certain: false,
+    input: (world, subject) => ({ to: addressOf(world), subject, text: "Some words" }),
+  },
+  {
+    tool: "send_mail",
+    change: "mail.send",
+    certain: true,
+    input: (world, subject) => {
+      const mail = { to: addressOf(world), subject, text: "Some words" };
+      return {
+        draft: world.platform.work.mail.addDraft({ owner: world.ann, ...mail }).id,
+        ...mail,
+      };
+    },
+  },
+  {
+    tool: "decide_approval",
+    change: "approval.decide",
+    certain: false,
+    input: ({ platform, ann, bob }, name) => {
+      const { instanceCode, tasks } = platform.work.approvals.addApproval({
+        initiator: bob,
+        name,
+        form: [{ name: "Days", value: "2" }],
+        approvers: [ann],
+      });
+      const task = tasks[0]?.taskId;
+      return { instance: instanceCode, task, form: "Days: 2", decision: "approve" };
+    },
+  },
 ];
+
+function cellOf({ platform, ann }: ToolWorld) {
+  const { token, sheets } = platform.work.sheets.addSpreadsheet({
+    owner: ann,
+    title: "Costs",
+    rows: [["Old", 1]],
+  });
+  return { spreadsheet: token, range: `${sheets[0]?.sheetId}!A1:B1` };
+}
+
+function addressOf({ platform, bob }: ToolWorld): string[] {
+  return [platform.work.mail.addressOf(bob)];
+}
 
 /** A document of one block that says this. */
 function documentOf({ platform, ann }: ToolWorld, markdown: string) {

@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
+import { apiTools } from "./api.ts";
+import { decisionTools } from "./approvals.ts";
 import { feishuTools } from "./index.ts";
 import { toolWorld } from "./world.fixture.ts";
 
 test("what leaves in the person's name or cannot be undone asks each time, and loudly", () => {
-  const tools = feishuTools();
+  const tools = [...feishuTools(), ...decisionTools(), ...apiTools()];
   const loud = tools.filter(({ risk }) => risk === "high");
   expect(loud.map(({ name }) => name)).toEqual([
     "delete_document_blocks",
@@ -13,6 +15,10 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
     "cancel_event",
     "answer_invitation",
     "send_as_person",
+    "delete_file",
+    "send_mail",
+    "decide_approval",
+    "feishu_api",
   ]);
   for (const { name, requiresApproval, summary } of loud) {
     expect({ name, requiresApproval, summary }).toMatchObject({
@@ -24,7 +30,13 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
   const asked = tools.filter(({ requiresApproval }) => requiresApproval);
   expect(asked.filter(({ effect }) => effect === "pure")).toEqual([]);
   const unasked = tools.filter((tool) => !tool.requiresApproval && tool.effect !== "pure");
-  expect(unasked.map(({ name }) => name)).toEqual(["create_document"]);
+  expect(unasked.map(({ name }) => name)).toEqual([
+    "create_document",
+    "create_folder",
+    "upload_text_file",
+    "copy_file",
+    "draft_mail",
+  ]);
 });
 
 test("what a card cannot show whole is not done", async () => {

@@ -6,6 +6,8 @@ import {
 import { runTool, type HandlerTool } from "@larkline/tool-kit";
 import type { ToolOutcome } from "@larkline/protocol";
 import { onTestFinished } from "vitest";
+import { apiTools } from "./api.ts";
+import { decisionTools } from "./approvals.ts";
 import { feishuTools, type WorkToolSettings } from "./index.ts";
 
 /** A platform with two people, each with a token of their own. */
@@ -43,7 +45,7 @@ export async function toolWorld({
     ...options,
   });
   onTestFinished(async () => await platform.close());
-  const tools = feishuTools(settings);
+  const tools = [...feishuTools(settings), ...decisionTools(settings), ...apiTools(settings)];
   const ann = platform.addUser({ name: "Ann" }).openId;
   const bob = platform.addUser({ name: "Bob" }).openId;
   const tokens = new Map<string, string>();

@@ -85,7 +85,13 @@ export class StateKeeper {
         this.#write();
       });
     };
-    this.#stops = (["message", "user", "chat"] as const).map((name) => simulator.on(name, change));
+    this.#stops = [
+      ...(["message", "user", "chat"] as const).map((name) => simulator.on(name, change)),
+      // What people work with changes by calls alone.
+      simulator.on("apiCall", ({ method }) => {
+        if (method !== "GET") change();
+      }),
+    ];
     change();
   }
 

@@ -62,7 +62,7 @@ export async function startPlayground(parts: PlaygroundParts): Promise<Playgroun
   countActivity(simulator, metrics);
   if (simulator.users.size === 0) createScene(simulator);
   for (const room of sceneRooms) simulator.work.calendar.addRoom(room);
-  createWork(simulator);
+  if (simulator.work.docs.documents.size === 0) createWork(simulator);
   const keeper =
     config.dataDirectory === undefined
       ? undefined

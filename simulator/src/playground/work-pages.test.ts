@@ -64,3 +64,25 @@ test("documents and tables are shown to those who may see them", async () => {
     expect((await page(`/page/${path}?as=${bob}`)).body).toContain("<p>无 · None</p>");
   }
 });
+
+test("spreadsheets, files, mails and approvals are shown to those whose they are", async () => {
+  const { simulator, page, ann, bob } = await scene();
+  const { sheets, drive, mail, approvals } = simulator.work;
+  sheets.addSpreadsheet({ owner: ann, title: "Costs", rows: [["Tea", 3]] });
+  const folder = drive.addFile({ owner: ann, name: "Old", type: "folder" }).token;
+  drive.addFile({ owner: ann, name: "notes.md", folder });
+  mail.addMail({ to: ann, from: "eve@example.org", subject: "Hello", text: "<Hi>" });
+  approvals.addApproval({
+    initiator: ann,
+    name: "Leave",
+    form: [{ name: "Days", value: "2" }],
+    approvers: [ann],
+  });
+  expect((await page("/page/sheets")).body).toContain("<tr><td>Tea</td><td>3</td></tr>");
+  expect((await page("/page/files")).body).toContain("<li>📄 Old / notes.md (Ann)</li>");
+  expect((await page("/page/mails")).body).toContain("<li>← eve@example.org Hello: &lt;Hi></li>");
+  expect((await page("/page/approvals")).body).toContain("<li>Leave (Ann) Days: 2 Ann … </li>");
+  for (const path of ["sheets", "files", "mails", "approvals"]) {
+    expect((await page(`/page/${path}?as=${bob}`)).body).toContain("<p>无 · None</p>");
+  }
+});

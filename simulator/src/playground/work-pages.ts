@@ -8,39 +8,24 @@ type Shown = Pick<FeishuSimulator, "users" | "work">;
  * that person sees them. They load themselves again.
  */
 export function registerWorkPages(server: FastifyInstance, simulator: Shown): void {
-  server.get<{ Querystring: { as?: string } }>("/page/calendar", (request, reply) =>
-    sendPage(reply, simulator, {
-      title: "日历 · Calendar",
-      path: "/page/calendar",
-      as: request.query.as,
-      list: eventsOf,
-    }),
-  );
-  server.get<{ Querystring: { as?: string } }>("/page/tasks", (request, reply) =>
-    sendPage(reply, simulator, {
-      title: "任务 · Tasks",
-      path: "/page/tasks",
-      as: request.query.as,
-      list: tasksOf,
-    }),
-  );
-  server.get<{ Querystring: { as?: string } }>("/page/documents", (request, reply) =>
-    sendPage(reply, simulator, {
-      title: "文档 · Documents",
-      path: "/page/documents",
-      as: request.query.as,
-      list: documentsOf,
-    }),
-  );
-  server.get<{ Querystring: { as?: string } }>("/page/tables", (request, reply) =>
-    sendPage(reply, simulator, {
-      title: "多维表格 · Bases",
-      path: "/page/tables",
-      as: request.query.as,
-      list: tablesOf,
-    }),
-  );
+  for (const [name, { title, list }] of Object.entries(pages)) {
+    const path = `/page/${name}`;
+    server.get<{ Querystring: { as?: string } }>(path, ({ query: { as } }, reply) =>
+      sendPage(reply, simulator, { title, path, as, list }),
+    );
+  }
 }
+
+const pages: Readonly<Record<string, Pick<PageFacts, "title" | "list">>> = {
+  calendar: { title: "日历 · Calendar", list: eventsOf },
+  tasks: { title: "任务 · Tasks", list: tasksOf },
+  documents: { title: "文档 · Documents", list: documentsOf },
+  tables: { title: "多维表格 · Bases", list: tablesOf },
+  sheets: { title: "电子表格 · Spreadsheets", list: sheetsOf },
+  files: { title: "云空间 · Drive", list: filesOf },
+  mails: { title: "邮件 · Mails", list: mailsOf },
+  approvals: { title: "审批 · Approvals", list: approvalsOf },
+};
 
 interface PageFacts {
   title: string;
@@ -64,6 +49,10 @@ function sendPage(
     ({ openId, name }) =>
       `<a href="${path}?as=${encodeURIComponent(openId)}">${openId === person.openId ? "●" : "○"} ${escaped(name)}</a>`,
   );
+  const others = Object.entries(pages).map(
+    ([name, page]) =>
+      `<a href="/page/${name}?as=${encodeURIComponent(person.openId)}">${page.title}</a>`,
+  );
   const items = list(simulator, person.openId).map((item) => `<li>${item}</li>`);
   const body = items.length === 0 ? "<p>无 · None</p>" : `<ul>${items.join("")}</ul>`;
   return reply
@@ -71,7 +60,7 @@ function sendPage(
     .send(
       `<!doctype html><html lang="zh"><head><meta charset="utf-8"><meta http-equiv="refresh" content="3">` +
         `<title>${title}</title><link rel="stylesheet" href="/page/style.css"></head><body><main>` +
-        `<h1>${title}</h1><p>${links.join(" ")}</p>${body}</main></body></html>`,
+        `<nav>${others.join(" ")}</nav><h1>${title}</h1><p>${links.join(" ")}</p>${body}</main></body></html>`,
     );
 }
 
@@ -145,8 +134,6 @@ function tablesOf({ work }: Shown, openId: string): string[] {
     .flatMap(({ name, tables }) =>
       [...tables.values()].map((table) => {
         const names = table.fields.map(({ field_name }) => field_name);
-        const rowOf = (cells: readonly string[], tag: string): string =>
-          `<tr>${cells.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join("")}</tr>`;
         const rows = table.records.map(({ fields }) =>
           rowOf(
             names.map((field) => cellText(fields[field])),
@@ -156,6 +143,69 @@ function tablesOf({ work }: Shown, openId: string): string[] {
         return `<h2>${escaped(`${name} / ${table.name}`)}</h2><table>${rowOf(names, "th")}${rows.join("")}</table>`;
       }),
     );
+}
+
+function rowOf(cells: readonly string[], tag: "th" | "td"): string {
+  return `<tr>${cells.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join("")}</tr>`;
+}
+
+/** Spreadsheets that this person may see. */
+function sheetsOf({ work }: Shown, openId: string): string[] {
+  return [...work.sheets.spreadsheets.values()]
+    .filter(({ token }) => work.may(openId, token))
+    .flatMap(({ title, sheets }) =>
+      sheets.map((sheet) => {
+        const rows = sheet.rows.map((row) => rowOf([...row].map(cellText), "td"));
+        return `<h2>${escaped(`${title} / ${sheet.title}`)}</h2><table>${rows.join("")}</table>`;
+      }),
+    );
+}
+
+/** Files and folders that this person may see, with the folder in which they lie. */
+function filesOf({ users, work }: Shown, openId: string): string[] {
+  const { files } = work.drive;
+  return [...files.values()]
+    .filter(({ token }) => work.may(openId, token))
+    .map(({ name, type, folder, owner }) => {
+      const place = folder === "" ? "" : `${files.get(folder)?.name ?? folder} / `;
+      const sign = type === "folder" ? "📁" : "📄";
+      return escaped(`${sign} ${place}${name} (${users.get(owner)?.name ?? owner})`);
+    });
+}
+
+/** The mailbox of this person, the newest mail first, and drafts behind. */
+function mailsOf({ work }: Shown, openId: string): string[] {
+  const mails = [...work.mail.mails.values()].filter(({ owner }) => owner === openId).toReversed();
+  const drafts = [...work.mail.drafts.values()].filter(
+    ({ owner, messageId }) => owner === openId && messageId === undefined,
+  );
+  return [
+    ...mails.map(({ folder, from, to, subject, text }) =>
+      escaped(`${folder === "SENT" ? `→ ${to.join(", ")}` : `← ${from}`} ${subject}: ${text}`),
+    ),
+    ...drafts.map(({ to, subject, text }) => escaped(`✎ ${to.join(", ")} ${subject}: ${text}`)),
+  ];
+}
+
+const decisions = { PENDING: "…", APPROVED: "✓", REJECTED: "✗" } as const;
+
+/** Approvals that this person has asked for or decides. */
+function approvalsOf({ users, work }: Shown, openId: string): string[] {
+  return [...work.approvals.approvals.values()]
+    .filter(
+      ({ initiator, tasks }) =>
+        initiator === openId || tasks.some(({ approver }) => approver === openId),
+    )
+    .toReversed()
+    .map(({ name, initiator, form, tasks, comments }) => {
+      const fields = form.map((field) => `${field.name}: ${field.value}`).join(", ");
+      const people = tasks.map(
+        ({ approver, status }) => `${users.get(approver)?.name ?? approver} ${decisions[status]}`,
+      );
+      const said = comments.map(({ text }) => `💬 ${text}`).join(" ");
+      const who = users.get(initiator)?.name ?? initiator;
+      return escaped(`${name} (${who}) ${fields} ${people.join(", ")} ${said}`);
+    });
 }
 
 function cellText(value: unknown): string {

@@ -95,7 +95,7 @@ export class SimCalendar implements CalendarControls {
   readonly notices: { kind: "invited" | "changed" | "cancelled"; eventId: string; to: string }[] =
     [];
   readonly #world: WorkWorld;
-  readonly #calendars = new Map<string, string>();
+  readonly calendars = new Map<string, string>();
   readonly #hidden = new Set<string>();
   #roomDelayMs = 1_000;
 
@@ -225,10 +225,10 @@ export class SimCalendar implements CalendarControls {
 
   /** The primary calendar of a person or a bot. */
   calendarOf(who: string): string {
-    const known = this.#calendars.get(who);
+    const known = this.calendars.get(who);
     if (known !== undefined) return known;
     const made = `feishu.cn_${randomHex(20)}@group.calendar.feishu.cn`;
-    this.#calendars.set(who, made);
+    this.calendars.set(who, made);
     return made;
   }
 

@@ -42,7 +42,7 @@ export interface SimWikiNode {
   spaceId: string;
   parent: string;
   title: string;
-  type: "docx" | "bitable";
+  type: "docx" | "bitable" | "sheet";
   /** The document or Base behind it. */
   object: string;
   createdAt: number;
@@ -82,7 +82,7 @@ const denied = 1770032;
 export class SimDocuments implements DocumentControls {
   readonly documents = new Map<string, SimDocument>();
   readonly nodes = new Map<string, SimWikiNode>();
-  readonly #spaces = new Map<string, SimWikiSpace & { members: ReadonlySet<string> }>();
+  readonly spaces = new Map<string, SimWikiSpace & { members: ReadonlySet<string> }>();
   readonly #world: WorkWorld;
   #locks = 0;
 
@@ -129,16 +129,16 @@ export class SimDocuments implements DocumentControls {
 
   addSpace({ name, members }: { name: string; members: readonly string[] }): SimWikiSpace {
     const space = {
-      spaceId: String(7_000_000_000 + this.#spaces.size),
+      spaceId: String(7_000_000_000 + this.spaces.size),
       name,
       members: new Set(members),
     };
-    this.#spaces.set(space.spaceId, space);
+    this.spaces.set(space.spaceId, space);
     return space;
   }
 
   addNode(given: Parameters<DocumentControls["addNode"]>[0]): SimWikiNode {
-    const space = this.#spaces.get(given.spaceId);
+    const space = this.spaces.get(given.spaceId);
     if (space === undefined) throw new Error(`no space ${given.spaceId}`);
     const document = this.documents.get(given.documentId);
     const node: SimWikiNode = {
@@ -168,14 +168,14 @@ export class SimDocuments implements DocumentControls {
   }
 
   spaceFor(call: ApiCallContext, spaceId: string): SimWikiSpace {
-    const space = this.#spaces.get(spaceId);
+    const space = this.spaces.get(spaceId);
     if (space === undefined) throw new PlatformError(131005, "not found");
     if (!space.members.has(actorOf(call))) throw new PlatformError(131006, "permission denied");
     return space;
   }
 
   spacesOf(who: string): SimWikiSpace[] {
-    return [...this.#spaces.values()].filter(({ members }) => members.has(who));
+    return [...this.spaces.values()].filter(({ members }) => members.has(who));
   }
 
   /** Puts blocks, with their temporary ids replaced, below a parent. Returns the new ids by the temporary ones. */
@@ -463,32 +463,6 @@ export function documentRoutes(
     },
     ...commentRoutes(world, store),
     ...wikiRoutes(world, store),
-    {
-      method: "GET",
-      path: "/open-apis/drive/v1/files",
-      personScopes: ["drive:drive", "space:document:retrieve", "drive:drive.metadata:readonly"],
-      limits: { perSecond: 20 },
-      handle: (call) => {
-        const folder = call.query.get("folder_token") ?? "";
-        const files = [...store.documents.values()]
-          .filter(
-            (document) =>
-              document.folder === folder && world.may(actorOf(call), document.documentId),
-          )
-          .filter((document) => folder !== "" || document.owner === actorOf(call))
-          .map((document) => ({
-            token: document.documentId,
-            name: document.title,
-            type: "docx",
-            owner_id: document.owner,
-            created_time: String(Math.floor(document.createdAt / 1_000)),
-            url: urlOf(`docx/${document.documentId}`),
-          }))
-          .toReversed();
-        const { items, ...page } = pageOf(files, call.query, 200);
-        return success({ files: items, has_more: page.has_more, next_page_token: page.page_token });
-      },
-    },
   ];
 }
 

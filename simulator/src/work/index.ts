@@ -1,9 +1,13 @@
 import type { Clock } from "@larkline/protocol";
-import type { ApiRoute, Platform } from "../platform.ts";
+import { type ApiRoute, isJsonObject, type JsonObject, type Platform } from "../platform.ts";
+import { type ApprovalControls, SimApprovals } from "./approvals.ts";
 import { type BaseControls, baseRoutes, SimBases } from "./base.ts";
 import { type CalendarControls, SimCalendar } from "./calendar.ts";
 import { type DocumentControls, documentRoutes, SimDocuments } from "./documents.ts";
+import { type DriveControls, SimDrive } from "./drive.ts";
+import { type MailControls, SimMails } from "./mail.ts";
 import { type MeetingControls, SimMeetings } from "./meetings.ts";
+import { type SheetControls, SimSheets } from "./sheets.ts";
 import { talkRoutes } from "./talk.ts";
 import { SimTasks, type TaskControls } from "./tasks.ts";
 import { WorkWorld, type WorldControls } from "./world.ts";
@@ -15,6 +19,10 @@ export interface WorkControls extends WorldControls {
   readonly calendar: CalendarControls;
   readonly tasks: TaskControls;
   readonly meetings: MeetingControls;
+  readonly sheets: SheetControls;
+  readonly drive: DriveControls;
+  readonly approvals: ApprovalControls;
+  readonly mail: MailControls;
 }
 
 /** The objects of the work APIs, and their operations. */
@@ -22,6 +30,10 @@ export interface Work {
   readonly world: WorkWorld;
   readonly controls: WorkControls;
   routes(platform: Platform): ApiRoute[];
+  /** All objects with the rights to them and the keys of writes, as JSON. */
+  kept(): JsonObject;
+  /** Puts what {@link Work.kept} gave into one that is empty. */
+  restore(kept: JsonObject): void;
 }
 
 export function createWork(clock: Clock): Work {
@@ -31,9 +43,42 @@ export function createWork(clock: Clock): Work {
   const calendar = new SimCalendar(world);
   const tasks = new SimTasks(world);
   const meetings = new SimMeetings(world);
+  const sheets = new SimSheets(world);
+  const drive = new SimDrive(world, { docs, sheets });
+  const approvals = new SimApprovals(world);
+  const mail = new SimMails(world);
+  const stores: Readonly<Record<string, Map<string, unknown>>> = {
+    rights: world.rights,
+    keys: world.keys,
+    documents: docs.documents,
+    nodes: docs.nodes,
+    spaces: docs.spaces,
+    bases: tables.bases,
+    calendars: calendar.calendars,
+    events: calendar.events,
+    rooms: calendar.rooms,
+    tasks: tasks.tasks,
+    meetings: meetings.meetings,
+    minutes: meetings.minutes,
+    spreadsheets: sheets.spreadsheets,
+    files: drive.files,
+    approvals: approvals.approvals,
+    mails: mail.mails,
+    drafts: mail.drafts,
+  };
   return {
     world,
-    controls: Object.assign(world, { docs, tables, calendar, tasks, meetings }),
+    controls: Object.assign(world, {
+      docs,
+      tables,
+      calendar,
+      tasks,
+      meetings,
+      sheets,
+      drive,
+      approvals,
+      mail,
+    }),
     routes: (platform) => [
       ...documentRoutes(platform, world, docs),
       ...baseRoutes(world, tables),
@@ -41,6 +86,44 @@ export function createWork(clock: Clock): Work {
       ...tasks.routes(platform),
       ...meetings.routes(platform),
       ...talkRoutes(platform),
+      ...sheets.routes(),
+      ...drive.routes(),
+      ...approvals.routes(platform),
+      ...mail.routes(platform),
     ],
+    kept: () =>
+      Object.fromEntries(Object.entries(stores).map(([name, store]) => [name, packed(store)])),
+    restore: (kept) => {
+      for (const [name, store] of Object.entries(stores)) {
+        const entries = unpacked(kept[name]);
+        if (entries instanceof Map) for (const [id, object] of entries) store.set(id, object);
+      }
+    },
   };
+}
+
+/** JSON has neither maps nor sets: each becomes an object that says so. */
+function packed(value: unknown): unknown {
+  if (value instanceof Map) {
+    return { map: [...value].map(([key, one]) => [key, packed(one)]) };
+  }
+  if (value instanceof Set) return { set: [...value] };
+  if (Array.isArray(value)) return { list: value.map(packed) };
+  return isJsonObject(value)
+    ? { fields: Object.entries(value).map(([key, one]) => [key, packed(one)]) }
+    : value;
+}
+
+function unpacked(value: unknown): unknown {
+  if (!isJsonObject(value)) return value;
+  const pairs = (given: unknown): [string, unknown][] =>
+    Array.isArray(given)
+      ? given.flatMap((pair: unknown) =>
+          Array.isArray(pair) ? [[String(pair[0]), unpacked(pair[1])]] : [],
+        )
+      : [];
+  if ("map" in value) return new Map(pairs(value.map));
+  if ("fields" in value) return Object.fromEntries(pairs(value.fields));
+  if ("set" in value) return new Set(Array.isArray(value.set) ? value.set : []);
+  return Array.isArray(value.list) ? value.list.map(unpacked) : undefined;
 }

@@ -36,8 +36,8 @@ const maxChanges = 20_000;
 
 export class WorkWorld implements WorldControls {
   readonly clock: Clock;
-  readonly #rights = new Map<string, Map<string, Right>>();
-  readonly #keys = new Map<string, { answer: JsonObject; at: number }>();
+  readonly rights = new Map<string, Map<string, Right>>();
+  readonly keys = new Map<string, { answer: JsonObject; at: number }>();
   #changes: WorkChange[] = [];
   #repeatedKey: RepeatedKey = "same_result";
 
@@ -50,13 +50,13 @@ export class WorkWorld implements WorldControls {
   }
 
   share(objectId: string, who: string, right: Right): void {
-    const rights = this.#rights.get(objectId) ?? new Map<string, Right>();
+    const rights = this.rights.get(objectId) ?? new Map<string, Right>();
     rights.set(who, right);
-    this.#rights.set(objectId, rights);
+    this.rights.set(objectId, rights);
   }
 
   unshare(objectId: string, who: string): void {
-    this.#rights.get(objectId)?.delete(who);
+    this.rights.get(objectId)?.delete(who);
   }
 
   setRepeatedKey(how: RepeatedKey): void {
@@ -64,13 +64,13 @@ export class WorkWorld implements WorldControls {
   }
 
   may(who: string, objectId: string, right: Right = "view"): boolean {
-    const has = this.#rights.get(objectId)?.get(who);
+    const has = this.rights.get(objectId)?.get(who);
     return has === "edit" || has === right;
   }
 
   /** Who has a right to the object. */
   sharedWith(objectId: string): [who: string, right: Right][] {
-    return [...(this.#rights.get(objectId) ?? [])];
+    return [...(this.rights.get(objectId) ?? [])];
   }
 
   /** Throws the code where the caller may not do that. */
@@ -108,14 +108,14 @@ export class WorkWorld implements WorldControls {
     if (key === undefined) return apply();
     const name = `${api} ${call.app.appId} ${actorOf(call)} ${key}`;
     const now = this.clock.now();
-    const before = this.#keys.get(name);
+    const before = this.keys.get(name);
     if (before !== undefined && now - before.at < windowMs) {
       if (this.#repeatedKey === "conflict") throw conflict;
       return before.answer;
     }
     const answer = apply();
-    for (const [old, { at }] of this.#keys) if (now - at > longestWindowMs) this.#keys.delete(old);
-    this.#keys.set(name, { answer, at: now });
+    for (const [old, { at }] of this.keys) if (now - at > longestWindowMs) this.keys.delete(old);
+    this.keys.set(name, { answer, at: now });
     return answer;
   }
 }

@@ -11,6 +11,7 @@ import {
   textOf,
   typeNameOf,
 } from "./blocks.ts";
+import { madeIn } from "../drive.ts";
 import { documentAt, documentRemedies, linkOf, wikiNodeAt } from "./reading.ts";
 import { workTool } from "../work-tool.ts";
 
@@ -53,7 +54,7 @@ function createDocumentTool(settings: Settings): HandlerTool {
     reach: "own",
     run: async ({ title, markdown, folder }, platform, context) => {
       const folder_token = folder === undefined ? "" : checkedId(folder, "a folder");
-      const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
+      const find = madeIn(platform, { folder: folder_token, name: title, type: "docx" });
       const documentId = await makeOnce(platform, {
         run: (client, as) =>
           client.docx.v1.document.create(
@@ -61,26 +62,7 @@ function createDocumentTool(settings: Settings): HandlerTool {
             as,
           ),
         result: ({ document }) => document?.document_id ?? "",
-        find: async () => {
-          const { files = [] } = await platform.read((client, as) =>
-            client.drive.v1.file.list(
-              {
-                params: {
-                  page_size: 200,
-                  folder_token,
-                  order_by: "CreatedTime",
-                  direction: "DESC",
-                },
-              },
-              as,
-            ),
-          );
-          const mine = files.filter(
-            ({ name, owner_id, created_time }) =>
-              name === title && owner_id === platform.openId && Number(created_time) >= since,
-          );
-          return mine.length === 1 ? mine[0]?.token : undefined;
-        },
+        find: async () => (await find())?.token,
         open: `whether the document ${JSON.stringify(title)} was created`,
       });
       const place = linkOf("docx", documentId, { origin: undefined });

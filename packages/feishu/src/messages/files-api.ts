@@ -1,6 +1,6 @@
 import { parserOf, type Parser } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
-import { pathId, type ApiCaller, type CallOptions } from "../transport/api-call.ts";
+import { multipart, pathId, type ApiCaller, type CallOptions } from "../transport/api-call.ts";
 
 /** Which file of a message to fetch. */
 export interface DownloadRequest {
@@ -149,14 +149,6 @@ export function fileNameOf(disposition: string): string | undefined {
       .at(-1)
       ?.replaceAll(/\p{Cc}/gu, "") ?? "";
   return last === "" ? undefined : last.slice(0, 255);
-}
-
-async function multipart(form: FormData): Promise<{ bytes: Buffer; mediaType: string }> {
-  const encoded = new Response(form);
-  return {
-    bytes: Buffer.from(await encoded.arrayBuffer()),
-    mediaType: encoded.headers.get("content-type") ?? "multipart/form-data",
-  };
 }
 
 function blobOf(bytes: Buffer): Blob {

@@ -494,7 +494,7 @@ export class HttpTransport {
   }
 
   async #send<R>(request: HttpRequestOptions<unknown>): Promise<R> {
-    const call = exchangeOf(request, this.#timeoutMs);
+    const call = exchangeOf(isForm(request) ? await asForm(request) : request, this.#timeoutMs);
     return resultOf(call, await this.#exchange(call)) as R; // the type that the SDK claims; callers check the value
   }
 
@@ -550,6 +550,38 @@ interface Answer {
   httpStatus: number;
   headers: IncomingMessage["headers"];
   body: Buffer;
+}
+
+/** The SDK's methods that upload files give the fields of a form as an object. */
+function isForm({ headers, data }: HttpRequestOptions<unknown>): boolean {
+  return (
+    headers !== undefined &&
+    Reflect.get(headers, "Content-Type") === "multipart/form-data" &&
+    typeof data === "object"
+  );
+}
+
+async function asForm({
+  data,
+  headers = {},
+  ...request
+}: HttpRequestOptions<unknown>): Promise<HttpRequestOptions<unknown>> {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(data ?? {})) {
+    if (Buffer.isBuffer(value)) form.set(name, new Blob([new Uint8Array(value)]), name);
+    else if (value !== undefined) form.set(name, String(value));
+  }
+  const context = { ...contextOf(headers), body: await multipart(form) };
+  return { ...request, ...withCallContext({ ...headers }, context) };
+}
+
+/** A form as bytes that are sent unchanged. */
+export async function multipart(form: FormData): Promise<{ bytes: Buffer; mediaType: string }> {
+  const encoded = new Response(form);
+  return {
+    bytes: Buffer.from(await encoded.arrayBuffer()),
+    mediaType: encoded.headers.get("content-type") ?? "multipart/form-data",
+  };
 }
 
 function contextOf(headers: object | undefined): CallContext {

@@ -1,0 +1,201 @@
+import {
+  type ApiCallContext,
+  type ApiRoute,
+  type JsonObject,
+  pageOf,
+  type Platform,
+  PlatformError,
+  stringField,
+  success,
+} from "../platform.ts";
+import { systemRandom } from "@larkline/protocol";
+import { actorOf, type WorkWorld } from "./world.ts";
+
+// Approvals ("Approval overview"): the calls that take the token of a person.
+
+interface SimApprovalTask {
+  taskId: string;
+  approver: string;
+  status: "PENDING" | "APPROVED" | "REJECTED";
+}
+
+interface SimApproval {
+  instanceCode: string;
+  definitionCode: string;
+  /** Of the form, such as "Leave". */
+  name: string;
+  initiator: string;
+  form: { name: string; value: string }[];
+  tasks: SimApprovalTask[];
+  comments: { by: string; text: string }[];
+  createdAt: number;
+}
+
+export interface ApprovalControls {
+  readonly approvals: ReadonlyMap<string, SimApproval>;
+  /** A person has asked these people, each of whom decides. */
+  addApproval(approval: {
+    initiator: string;
+    name: string;
+    form: readonly { name: string; value: string }[];
+    approvers: readonly string[];
+  }): SimApproval;
+}
+
+const reading = ["approval:task:read", "approval:instance:read"];
+
+export class SimApprovals implements ApprovalControls {
+  readonly approvals = new Map<string, SimApproval>();
+  readonly #world: WorkWorld;
+
+  constructor(world: WorkWorld) {
+    this.#world = world;
+  }
+
+  addApproval({
+    initiator,
+    name,
+    form,
+    approvers,
+  }: Parameters<ApprovalControls["addApproval"]>[0]): SimApproval {
+    const approval: SimApproval = {
+      instanceCode: systemRandom.uuid().toUpperCase(),
+      definitionCode: systemRandom.uuid().toUpperCase(),
+      name,
+      initiator,
+      form: [...form],
+      tasks: approvers.map((approver, at) => ({
+        taskId: String(7_000_000_000 + this.approvals.size * 100 + at),
+        approver,
+        status: "PENDING",
+      })),
+      comments: [],
+      createdAt: this.#world.clock.now(),
+    };
+    this.approvals.set(approval.instanceCode, approval);
+    return approval;
+  }
+
+  routes(platform: Platform): ApiRoute[] {
+    const path = "/open-apis/approval/v4";
+    return [
+      {
+        method: "GET",
+        path: `${path}/tasks/query`,
+        personScopes: ["approval:task:list_by_user", "approval:approval:readonly"],
+        handle: (call) => this.#list(platform, call),
+      },
+      {
+        method: "GET",
+        path: `${path}/instances/detail`,
+        personScopes: reading,
+        handle: (call) => this.#detail(call),
+      },
+      {
+        method: "POST",
+        path: `${path}/tasks/pass`,
+        personScopes: ["approval:task:write"],
+        limits: { perMinute: 100 },
+        handle: (call) => this.#decide(call, "APPROVED"),
+      },
+      {
+        method: "POST",
+        path: `${path}/tasks/refuse`,
+        personScopes: ["approval:task:write"],
+        limits: { perMinute: 100 },
+        handle: (call) => this.#decide(call, "REJECTED"),
+      },
+    ];
+  }
+
+  /** With the token of a person, of that person alone. Topics: 1 to do, 2 done, 3 started by them. */
+  #list(platform: Platform, call: ApiCallContext): JsonObject {
+    const who = call.query.get("user_id") ?? "";
+    if (who !== actorOf(call)) throw new PlatformError(1390013, "no permission", { status: 403 });
+    const topic = call.query.get("topic") ?? "";
+    const found = [...this.approvals.values()].flatMap((approval) =>
+      approval.tasks
+        .filter(({ approver, status }) =>
+          topic === "3"
+            ? approval.initiator === who
+            : approver === who && (status === "PENDING") === (topic === "1"),
+        )
+        .map(({ taskId, status }) => ({
+          topic,
+          user_id: who,
+          title: approval.name,
+          urls: { pc: urlOf(approval), mobile: urlOf(approval), helpdesk: "" },
+          status: status === "PENDING" ? "1" : "2",
+          process_status: statusCodes[statusOf(approval)],
+          definition_code: approval.definitionCode,
+          definition_name: approval.name,
+          initiators: [approval.initiator],
+          initiator_names: [platform.directory.users.get(approval.initiator)?.name ?? ""],
+          task_id: taskId,
+          process_id: approval.instanceCode,
+          process_code: approval.instanceCode,
+        })),
+    );
+    const { items: tasks, ...page } = pageOf(found.toReversed(), call.query, 200);
+    return success({ ...page, tasks, count: { total: found.length, has_more: page.has_more } });
+  }
+
+  /** Those who have asked or decide see it. */
+  #seen(call: ApiCallContext, code: string): SimApproval {
+    const approval = this.approvals.get(code);
+    const who = actorOf(call);
+    const sees =
+      approval?.initiator === who || approval?.tasks.some(({ approver }) => approver === who);
+    if (approval === undefined || sees !== true) {
+      throw new PlatformError(1390003, "instance code not found");
+    }
+    return approval;
+  }
+
+  #detail(call: ApiCallContext): JsonObject {
+    const approval = this.#seen(call, call.query.get("instance_code") ?? "");
+    return success({
+      approval_name: approval.name,
+      approval_code: approval.definitionCode,
+      instance_code: approval.instanceCode,
+      open_id: approval.initiator,
+      user_id: approval.initiator,
+      status: statusOf(approval),
+      form: JSON.stringify(approval.form.map((field) => ({ ...field, type: "input" }))),
+      task_list: approval.tasks.map(({ taskId, approver, status }) => ({
+        id: taskId,
+        open_id: approver,
+        user_id: approver,
+        status,
+        start_time: String(approval.createdAt),
+      })),
+      comment_list: approval.comments.map(({ by, text }) => ({ open_id: by, comment: text })),
+    });
+  }
+
+  #decide(call: ApiCallContext, status: "APPROVED" | "REJECTED"): JsonObject {
+    const approval = this.#seen(call, stringField(call.body, "instance_code"));
+    const task = approval.tasks.find(
+      ({ taskId, approver }) => taskId === call.body.task_id && approver === actorOf(call),
+    );
+    if (task?.status !== "PENDING") throw new PlatformError(1390010, "task id not found");
+    task.status = status;
+    const { comment } = call.body;
+    if (typeof comment === "string" && comment !== "") {
+      approval.comments.push({ by: actorOf(call), text: comment });
+    }
+    this.#world.record(call, "approval.decide", `${approval.name} ${status}`);
+    return success({});
+  }
+}
+
+const statusCodes = { PENDING: "1", APPROVED: "2", REJECTED: "3" } as const;
+
+function statusOf({ tasks }: SimApproval): keyof typeof statusCodes {
+  if (tasks.some(({ status }) => status === "REJECTED")) return "REJECTED";
+  return tasks.every(({ status }) => status === "APPROVED") ? "APPROVED" : "PENDING";
+}
+
+function urlOf({ instanceCode }: SimApproval): string {
+  return `https://example.feishu.cn/approval/${instanceCode}`;
+}
