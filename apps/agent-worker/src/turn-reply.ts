@@ -6,6 +6,7 @@ import {
   languageOfMessage,
   notesOf,
   runningView,
+  withAgentTitles,
   type ViewOptions,
 } from "@larkline/agent";
 import type { LiveReply } from "@larkline/feishu";
@@ -51,7 +52,7 @@ export class TurnReply {
         ? stored.live
         : { ...stored.live, text: "" };
     const running = (): ReplyView =>
-      runningView(stored.turn, live(), this.#viewOptions() ?? options);
+      this.#titled(runningView(stored.turn, live(), this.#viewOptions() ?? options));
     this.#view = running;
     const { channel: _channel, ...target } = reply;
     this.#card = liveReplies.open({
@@ -187,13 +188,18 @@ export class TurnReply {
     const answered = this.#run.model.chain.models.find(({ id }) => id === answeredBy);
     const model = answered?.displayName ?? options.model;
     const ratedModel = this.#asksForRating() ? (answeredBy ?? "") : undefined;
-    const view = finalView(
-      this.#run.stored.turn,
-      { reply, reason },
-      { ...options, model, ratedModel },
+    const end = { reply, reason };
+    const view = this.#titled(
+      finalView(this.#run.stored.turn, end, { ...options, model, ratedModel }),
     );
     const imageHosts = this.#run.agent.config.egress.slice(0, maxImageHosts);
     return imageHosts.length === 0 ? view : { ...view, imageHosts };
+  }
+
+  /** With the titles of agents in place of their names. */
+  #titled(view: ReplyView): ReplyView {
+    const { agents } = this.#services;
+    return withAgentTitles(view, (name) => agents.get(name)?.config.title ?? name);
   }
 }
 

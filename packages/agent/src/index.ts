@@ -151,7 +151,14 @@ export {
   type NoticeValues,
 } from "./texts/index.ts";
 export { answerToStore, callInputOf } from "./abilities/questions/server-question.ts";
-export { finalView, inLanguage, notesOf, runningView, type ViewOptions } from "./turn/view.ts";
+export {
+  finalView,
+  inLanguage,
+  notesOf,
+  runningView,
+  withAgentTitles,
+  type ViewOptions,
+} from "./turn/view.ts";
 export { resultShare, turnLimits } from "./turn/transition.ts";
 export { attemptOf } from "./turn/tool-call.ts";
 export {

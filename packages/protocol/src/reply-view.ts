@@ -36,7 +36,7 @@ export const ShownTool = Type.Object({
   /** Of a call of a helper: the agent or team that works on it, the first words of its task, and what people are asked. */
   helper: Type.Optional(
     Type.Object({
-      agent: Type.String(),
+      agent: LocalText,
       task: Type.String(),
       wait: Type.Optional(
         Type.Object({ about: Type.Enum(["approval", "question"]), tool: Type.String() }),
@@ -104,6 +104,7 @@ export type Panel = Static<typeof Panel>;
 
 /** What a member of a team has said, as the person sees it. */
 export const ShownContribution = Type.Object({
+  /** Its name. */
   agent: Type.String(),
   /** Its beginning. */
   text: Type.String(),
@@ -113,7 +114,7 @@ export type ShownContribution = Static<typeof ShownContribution>;
 /** What stands below an answer; whatever is switched off or not known yet is absent. */
 export const ReplyFooter = Type.Object({
   /** The agent that answers, where that is not the agent that the message is for. */
-  agent: Type.Optional(Type.String()),
+  agent: Type.Optional(LocalText),
   model: Type.Optional(Type.String()),
   inputTokens: Type.Optional(Type.Integer()),
   outputTokens: Type.Optional(Type.Integer()),
@@ -182,10 +183,10 @@ export const ReplyView = Type.Object({
   contributions: Type.Optional(
     Type.Object({
       /** The latest. */
-      list: Type.Array(ShownContribution),
+      list: Type.Array(Type.Object({ agent: LocalText, text: Type.String() })),
       earlier: Type.Integer({ minimum: 0 }),
       /** Whose words the answer has; absent while the next one is chosen, and where the answer has those of all. */
-      speaker: Type.Optional(Type.String()),
+      speaker: Type.Optional(LocalText),
     }),
   ),
   /** What the agent's abilities show. */

@@ -90,6 +90,11 @@ export type ConfigInput = {
       description: string;
       prompt: string;
     }>;
+    /** What people read on cards in place of its name: a text, or one in each language. */
+    title?: string | {
+      zh: string;
+      en: string;
+    };
     /** Description for other agents, and for people who choose an agent. */
     description?: string;
     /** The agents that it may hand the conversation over to. */
@@ -159,6 +164,11 @@ export type ConfigInput = {
     };
     /** What the answer is: the last contribution, or all. Default `last`. */
     reply?: "last" | "transcript";
+    /** As `title` of an agent. */
+    title?: string | {
+      zh: string;
+      en: string;
+    };
     /** Description for agents that may hand over to it. */
     description?: string;
   }>;

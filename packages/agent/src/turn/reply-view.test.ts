@@ -19,7 +19,7 @@ import {
   type Run,
 } from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
-import { finalView, runningView, type ViewOptions } from "./view.ts";
+import { finalView, runningView, withAgentTitles, type ViewOptions } from "./view.ts";
 
 const everything = {
   thinking: true,
@@ -175,6 +175,33 @@ describe("the view of a running turn", () => {
     expect(note(late, undefined, { language: "zh" })).toBe("模型繁忙：约 5 秒后进行第 4 次尝试");
     expect(note(late, { retry })).toBe("The model is busy: try 5, again in about 4 s");
     expect(note(late, { text: "It rains." })).toBeUndefined();
+  });
+
+  it("calls agents by their titles, wherever it names one", () => {
+    const title = { zh: "评审", en: "Critic" };
+    const base = running(looking([call("c1")]));
+    const [shownTool] = base.tools;
+    if (shownTool === undefined) throw new Error("no call is shown");
+    const view: ReplyView = {
+      ...base,
+      tools: [
+        { ...shownTool, helper: { agent: "critic", task: "read" } },
+        { ...shownTool, helper: { agent: "other", task: "read" } },
+      ],
+      footer: { agent: "critic" },
+      contributions: { list: [{ agent: "critic", text: "x" }], earlier: 0, speaker: "critic" },
+    };
+    const titled = withAgentTitles(view, (name) => (name === "critic" ? title : name));
+    expect(titled).toEqual({
+      ...view,
+      tools: [
+        { ...shownTool, helper: { agent: title, task: "read" } },
+        { ...shownTool, helper: { agent: "other", task: "read" } },
+      ],
+      footer: { agent: title },
+      contributions: { list: [{ agent: title, text: "x" }], earlier: 0, speaker: title },
+    });
+    expect(withAgentTitles(base, () => title)).toEqual(base);
   });
 
   it("leaves out what is switched off", () => {

@@ -1,6 +1,7 @@
 import { panelsOf, seenBeside, type Ability } from "./ability.ts";
 import {
   type CallState,
+  type LocalText,
   type CallTiming,
   type ReplyFooter,
   type ReplyView,
@@ -204,6 +205,33 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
     ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
     ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
     ...(notes.length === 0 ? {} : { note: notes.join(" · ") }),
+  };
+}
+
+/** A view whose agents, which it has by name, are called by their titles. */
+export function withAgentTitles(view: ReplyView, titleOf: (name: string) => LocalText): ReplyView {
+  const titled = (agent: LocalText): LocalText =>
+    typeof agent === "string" ? titleOf(agent) : agent;
+  const { tools, contributions, footer } = view;
+  return {
+    ...view,
+    tools: tools.map((tool) =>
+      tool.helper === undefined
+        ? tool
+        : { ...tool, helper: { ...tool.helper, agent: titled(tool.helper.agent) } },
+    ),
+    footer: footer.agent === undefined ? footer : { ...footer, agent: titled(footer.agent) },
+    ...(contributions === undefined
+      ? {}
+      : {
+          contributions: {
+            ...contributions,
+            list: contributions.list.map((one) => ({ ...one, agent: titled(one.agent) })),
+            ...(contributions.speaker === undefined
+              ? {}
+              : { speaker: titled(contributions.speaker) }),
+          },
+        }),
   };
 }
 

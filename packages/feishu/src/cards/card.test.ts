@@ -464,6 +464,14 @@ describe("the card of a reply", () => {
     expect(shown({ state: "stopped", answer: "x" }).parts["speaker"]).toMatchObject({
       text: { content: "⏹️ writer" },
     });
+    const title = { zh: "写作助手", en: "Writer" };
+    const titled = { list: [{ agent: title, text: "x" }], earlier: 0, speaker: title };
+    expect(
+      rendered({ state: "running", language: "zh", contributions: titled }, true).parts,
+    ).toMatchObject({
+      said_1: { header: { title: { content: "✅ 写作助手" } } },
+      speaker: { text: { content: "⏳ 写作助手 · 正在发言" } },
+    });
     const choosing = { list: [], earlier: 0 };
     const inChinese = rendered({ state: "running", language: "zh", contributions: choosing }, true);
     expect(inChinese.parts).toMatchObject({

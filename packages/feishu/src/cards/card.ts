@@ -3,6 +3,7 @@ import {
   textIn,
   withoutImageMarks,
   type ListPanel,
+  type LocalText,
   type ReplyLanguage,
   type RatedRun,
   type ReplyView,
@@ -362,7 +363,9 @@ function calledMarks({ tools, earlierTools }: ReplyView, language: ReplyLanguage
 
 /** The title of the tool, else its name; of a helper who works. */
 function titleOf({ name, words, helper }: ShownTool, language: ReplyLanguage): string {
-  return helper === undefined ? textIn(words?.title ?? name, language) : shownName(helper.agent);
+  return helper === undefined
+    ? textIn(words?.title ?? name, language)
+    : shownName(helper.agent, language);
 }
 
 const maxDetailCharacters = 60;
@@ -451,7 +454,9 @@ function waitText({ helper }: ShownTool, language: ReplyLanguage): string {
 
 /** What a call does, else the title of its tool, else its name; of a helper who works, and on what. */
 function nameOf({ name, words, helper }: ShownTool, language: ReplyLanguage): string {
-  if (helper !== undefined) return `${shownName(helper.agent)}: ${oneLine(helper.task, 40)}`;
+  if (helper !== undefined) {
+    return `${shownName(helper.agent, language)}: ${oneLine(helper.task, 40)}`;
+  }
   return oneLine(textIn(words?.summary ?? words?.title ?? name, language), 64);
 }
 
@@ -586,10 +591,11 @@ function contributionParts(view: ReplyView, bytes: number): Record<string, CardE
     earlier === 0 ? "" : ` · ${cardTexts[language].earlierSaid(earlier)}`;
   const textBytes = Math.floor(bytes / Math.max(1, list.length)) - sectionBytes;
   const line = { ...smallText(""), element_id: "said_1" };
-  const named = list.map(({ agent }) => `${stateIcons.done} ${shownName(agent)}`).join(" · ");
+  const named = (language: ReplyLanguage): string =>
+    list.map(({ agent }) => `${stateIcons.done} ${shownName(agent, language)}`).join(" · ");
   const briefly = inLanguages(view, (language) => ({
     ...line,
-    ...smallText(`${named}${more(language)}`),
+    ...smallText(`${named(language)}${more(language)}`),
   }));
   const sections =
     textBytes < 60 && list.length > 0
@@ -597,7 +603,7 @@ function contributionParts(view: ReplyView, bytes: number): Record<string, CardE
       : list.map(({ agent, text }, at) => {
           const shown = [markdown(sectionText(text, textBytes), { text_size: "notation" })];
           const titleIn = (language: ReplyLanguage): string =>
-            `${stateIcons.done} ${shownName(agent)}${at === 0 ? more(language) : ""}`;
+            `${stateIcons.done} ${shownName(agent, language)}${at === 0 ? more(language) : ""}`;
           return [
             `said_${at + 1}`,
             inLanguages(view, (language) =>
@@ -612,8 +618,8 @@ function contributionParts(view: ReplyView, bytes: number): Record<string, CardE
   return { ...Object.fromEntries(sections), speaker };
 }
 
-function shownName(agent: string): string {
-  return headWithin(printable(agent), { characters: 40, bytes: 100 });
+function shownName(agent: LocalText, language: ReplyLanguage): string {
+  return headWithin(printable(textIn(agent, language)), { characters: 40, bytes: 100 });
 }
 
 function sectionText(text: string, bytes: number): string {
@@ -636,8 +642,8 @@ function speakerLine({ contributions, state }: ReplyView, language: ReplyLanguag
   if (speaker === undefined) {
     return isRunning ? `${stateIcons.running} ${choosingSpeaker}` : stateIcons.stopped;
   }
-  if (isRunning) return `${stateIcons.running} ${shownName(speaker)} · ${speaking}`;
-  return `${state === "answered" ? stateIcons.done : stateIcons.stopped} ${shownName(speaker)}`;
+  if (isRunning) return `${stateIcons.running} ${shownName(speaker, language)} · ${speaking}`;
+  return `${state === "answered" ? stateIcons.done : stateIcons.stopped} ${shownName(speaker, language)}`;
 }
 
 /** Says where the rest of a very long answer is. */
@@ -719,7 +725,7 @@ function footerFacts({ footer, state, answer, language }: ReplyView): string[] {
   const isWell = state === "running" || state === "answered" || answer.trim() === "";
   return [
     ...(isWell ? [] : [states[state]]),
-    ...(agent === undefined ? [] : [headWithin(agent, { characters: 40, bytes: 100 })]),
+    ...(agent === undefined ? [] : [shownName(agent, language)]),
     ...(seconds === undefined ? [] : [filled(unit, shownSeconds(seconds))]),
     ...(note === undefined ? [] : [headWithin(note, { characters: 300, bytes: 900 })]),
     ...(line === undefined ? [] : [oneLine(textIn(line, language), 100)]),

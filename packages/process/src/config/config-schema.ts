@@ -166,6 +166,8 @@ export const AgentInput = Type.Object(
     commands: Type.Optional(
       Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput),
     ),
+    /** What people read on cards in place of its name: a text, or one in each language. */
+    title: Type.Optional(LocalText),
     /** Description for other agents, and for people who choose an agent. */
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
     /** The agents that it may hand the conversation over to. */
@@ -228,6 +230,8 @@ export const TeamInput = Type.Object(
     ),
     /** What the answer is: the last contribution, or all. Default `last`. */
     reply: Type.Optional(Type.Enum(["last", "transcript"])),
+    /** As `title` of an agent. */
+    title: Type.Optional(LocalText),
     /** Description for agents that may hand over to it. */
     description: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
   },

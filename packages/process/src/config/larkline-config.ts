@@ -121,6 +121,7 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     extra: input.extra ?? {},
     hostedTools: input.hostedTools ?? {},
     output: input.output ?? null,
+    title: input.title,
     description: input.description,
     handoffs: handoffsOf(input),
     helpers: helpersOf(input),
@@ -136,7 +137,7 @@ function teamAgentOf(
   input: TeamInput,
   agents: Readonly<Record<string, AgentInput>>,
 ): AgentConfig {
-  const { members, selector = {}, description = `A team: ${members.join(", ")}.` } = input;
+  const { members, selector = {}, title, description = `A team: ${members.join(", ")}.` } = input;
   const { busy, sessions, reply, card, language, defaultLanguage, groups, groupContext } =
     agents[members[0] ?? ""] ?? {};
   const behaviour = {
@@ -153,6 +154,7 @@ function teamAgentOf(
   const plain = agentOf(name, {
     ...behaviour,
     model: selector.model,
+    title,
     description,
     tools: [],
   } as AgentInput);

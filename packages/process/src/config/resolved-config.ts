@@ -49,6 +49,8 @@ export interface AgentConfig {
   readonly hostedTools: Readonly<Record<string, readonly HostedTool[]>>;
   /** The form of its answers; null where they are free text. */
   readonly output: OutputForm | null;
+  /** What people read on cards in place of its name. */
+  readonly title: LocalText | undefined;
   /** Description for others. */
   readonly description: string | undefined;
   /** Whom it may hand over to. */
