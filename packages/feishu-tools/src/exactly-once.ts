@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { pause } from "@larkline/protocol/clock";
 import { OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
-import { type Platform, type Operation, UnansweredError } from "./platform.ts";
+import { type Operation, type Pace, type Platform, UnansweredError } from "./platform.ts";
 
 // Writes take effect once although answers are lost. Operations with a key are repeated under it, as long as the
 // platform knows it; of those without, the effect is looked for. What stays open is said to be open.
@@ -19,6 +19,8 @@ export function keyOf({ callId }: Pick<ToolContext, "callId">, step: string): st
 
 interface Write<T, R> {
   run: Operation<T>;
+  /** Of operations that wait for each other. */
+  pace?: Pace;
   /** For the model and the person, when it stays open: "whether the document was created". */
   open: string;
   /**
@@ -46,7 +48,7 @@ export async function makeOnce<T, R>(
   const endsAt = clock.monotonic() + Math.max(0, (windowMs ?? 0) - marginMs);
   for (let tries = 0, waitMs = 200; ; tries += 1, waitMs = Math.min(waitMs * 2, 5_000)) {
     try {
-      return write.result(await platform.write(write.run));
+      return write.result(await platform.write(write.run, write.pace));
     } catch (error) {
       const isDuplicate = write.isDuplicate?.(error, tries > 0) ?? false;
       if (!(error instanceof UnansweredError) && !isDuplicate) throw error;

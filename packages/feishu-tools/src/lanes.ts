@@ -1,7 +1,7 @@
 /**
  * One writer at a time for each object, such as a table, whose parallel writes the platform refuses. People take turns,
- * so that the import of one does not hold up the others. It reaches as far as this process: between instances of a
- * runner, the platform's lock is waited for.
+ * so that the import of one does not hold up the others. For calls outside of runners, which have locks that all of
+ * their processes share.
  */
 export class Lanes {
   readonly #lanes = new Map<string, Map<string, (() => void)[]>>();

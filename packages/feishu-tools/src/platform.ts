@@ -5,7 +5,7 @@ import {
   TokenCallError,
 } from "@larkline/feishu/token-call";
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
-import { GrantRefusedError, type ToolContext } from "@larkline/tool-kit";
+import { type Exclusive, GrantRefusedError, type ToolContext } from "@larkline/tool-kit";
 import { Lanes } from "./lanes.ts";
 
 // The platform as one call of a tool sees it: with the token of that call, with what its codes mean, and with patience
@@ -73,9 +73,16 @@ export interface Platform {
    * Repeated only where the platform has refused because of a limit or a lock. Rejects with an UnansweredError when it
    * is not known whether it took effect.
    */
-  write<T>(run: Operation<T>): Promise<Partial<T>>;
+  write<T>(run: Operation<T>, pace?: Pace): Promise<Partial<T>>;
   /** Runs the work when no other call works at the object, such as a table, whose parallel writes are refused. */
   exclusive<T>(object: string, work: () => Promise<T>): Promise<T>;
+}
+
+/** A limit that many operations share, so low that waiting for its refusals would be unfair. */
+export interface Pace {
+  /** Such as `documents`. */
+  of: string;
+  everyMs: number;
 }
 
 /** A typed method of the SDK: `(client, as) => client.wiki.v2.space.list({}, as)`. */
@@ -108,7 +115,12 @@ const everywhere: Remedies = {
 
 /** The platform for this call. Throws when the runner was given no identity for it. */
 export function platformOf(
-  { identity, signal, actor }: Pick<ToolContext, "identity" | "signal" | "actor">,
+  {
+    identity,
+    signal,
+    actor,
+    exclusive,
+  }: Pick<ToolContext, "identity" | "signal" | "actor" | "exclusive">,
   { clock, patienceMs, lanes }: Settings,
   remedies: Remedies = {},
 ): Platform {
@@ -117,9 +129,25 @@ export function platformOf(
       "This call has no identity on the platform: the deployment gives none to this runner.",
     );
   }
-  const attempt = async <T>(run: Operation<T>, isRead: boolean): Promise<Partial<T>> => {
+  // Runners share these with their other processes.
+  const alone: Exclusive =
+    exclusive ??
+    (async (object, { everyMs = 0 }, work) =>
+      await lanes.run(object, identity.openId ?? actor.userId, signal, async () => {
+        const done = await work();
+        if (everyMs > 0) await pause(clock, everyMs, signal);
+        return done;
+      }));
+  const attempt = async <T>(
+    run: Operation<T>,
+    isRead: boolean,
+    pace?: Pace,
+  ): Promise<Partial<T>> => {
     const giveUpAt = clock.monotonic() + patienceMs;
     for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, maxWaitMs)) {
+      if (pace !== undefined) {
+        await alone(pace.of, { signal, everyMs: pace.everyMs }, () => Promise.resolve());
+      }
       try {
         return await callWithToken(identity, run, signal);
       } catch (error) {
@@ -140,9 +168,8 @@ export function platformOf(
     as: identity.as,
     openId: identity.as === "person" ? identity.openId : undefined,
     read: async (run) => await attempt(run, true),
-    write: async (run) => await attempt(run, false),
-    exclusive: async (object, work) =>
-      await lanes.run(object, identity.openId ?? actor.userId, signal, work),
+    write: async (run, pace) => await attempt(run, false, pace),
+    exclusive: async (object, work) => await alone(object, { signal }, work),
   };
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
+import { RunnerLocks } from "@larkline/store/runners";
 import { createToolRegistry, defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
@@ -44,6 +45,7 @@ beforeEach(async () => {
     envelope: { runner: "r", runnerKey: keyOf("r") },
     handoff,
     blobs: bed.blobs,
+    locks: new RunnerLocks({ redis: bed.redis, namespace: bed.namespace, runner: "r" }),
     storeFile: bed.blobs.put.bind(bed.blobs),
     isElsewhere: async () => await Promise.resolve(isElsewhere),
     calls,

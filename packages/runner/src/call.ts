@@ -25,7 +25,7 @@ import {
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/store/queues";
 import type { BlobStore } from "@larkline/store";
-import { putResult } from "@larkline/store/runners";
+import { putResult, type RunnerLocks } from "@larkline/store/runners";
 import type {
   Logger,
   Telemetry,
@@ -60,6 +60,8 @@ interface CallServices {
   envelope: EnvelopeCheck;
   /** Reports the calls to workers. */
   handoff: Pick<CallHandoff, "begins" | "deliver" | "mayStart" | "mayStartAs" | "report">;
+  /** For objects that the processes of this runner change one at a time. */
+  locks: Pick<RunnerLocks, "run">;
   /** Keeps what tools save. */
   storeFile: StoreFile;
   /** Keeps results that are too large for a session. */
@@ -180,7 +182,7 @@ export class CallHandler {
   }
 
   async #run(job: ToolJob, admitted: Admitted): Promise<Run> {
-    const { logger, levels, handoff, storeFile, blobs } = this.#services;
+    const { logger, levels, handoff, storeFile, blobs, locks } = this.#services;
     const { tool } = admitted;
     let child: Logger | undefined;
     const lines = (): Logger => (child ??= logger.child(namesOf(job))); // most calls log nothing
@@ -192,7 +194,7 @@ export class CallHandler {
     const run: Pick<Run, "state"> = { state: "waiting" };
     let ended: ReturnType<CallWatch["began"]> | undefined;
     const leftMs = job.deadlineMs - this.#clock.now();
-    const context = contextOf(job, admitted, { lines, report });
+    const context = contextOf(job, admitted, { lines, report, locks });
     const begin = async (): Promise<ToolOutcome | undefined> => {
       const may = await this.#mayBegin(job, admitted, run);
       if ("instead" in may) return may.instead;
@@ -344,7 +346,11 @@ function stricter(one: ToolEffect, other: ToolEffect): ToolEffect {
 function contextOf(
   job: ToolJob,
   { call, claims }: Admitted,
-  { lines, report }: { lines: () => Logger; report: CallReport },
+  {
+    lines,
+    report,
+    locks,
+  }: { lines: () => Logger; report: CallReport } & Pick<CallServices, "locks">,
 ): CallContext {
   return {
     callId: job.callId,
@@ -354,6 +360,10 @@ function contextOf(
     authority: claims.authority,
     signal: call.signal,
     progress: report.progress,
+    exclusive: async (object, options, work) => {
+      const { app, userId: person } = claims.actor;
+      return await locks.run(`${app} ${object}`, { ...options, person }, work);
+    },
     log: (message, fields) => {
       lines().info({ ...fields }, message);
       report.log(fields === undefined ? message : `${message} ${JSON.stringify(fields)}`);

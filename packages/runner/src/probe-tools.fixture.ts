@@ -59,6 +59,19 @@ export default [
     },
   }),
   defineTool({
+    name: "alone",
+    description: "notes when it works at an object, one call at a time",
+    input,
+    effect: "pure",
+    isolation: "inline",
+    run: async ({ file }, { signal, exclusive }) =>
+      await exclusive?.("table", { signal }, async () => {
+        appendFileSync(file, `begin ${process.pid}\n`);
+        await delay(20);
+        appendFileSync(file, `end ${process.pid}\n`);
+      }),
+  }),
+  defineTool({
     name: "echo",
     description: "echoes",
     input: Type.Object({}),

@@ -78,6 +78,7 @@ describe("the tool-runner process", () => {
   it("announces its tools, answers calls, and serves health, readiness and metrics", async () => {
     const { url } = await started();
     expect([...(await bed.directory.tools()).keys()].sort()).toEqual([
+      "alone",
       "block",
       "echo",
       "hold_once",
@@ -95,6 +96,26 @@ describe("the tool-runner process", () => {
     await expect.poll(readiness).toMatchObject({ checks: { redis: true, worker: true } });
     const metrics = await (await fetch(`${url}/metrics`)).text();
     expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",outcome="ok",.*\} 1/);
+  });
+
+  it("works at an object with one call at a time, in two processes", async () => {
+    const notes = createNotes();
+    const runners = [await started(), await started()];
+    const jobs = await Promise.all(
+      Array.from({ length: 40 }, async () => {
+        const input = JSON.stringify({ file: notes.file });
+        return await bed.send("probe", { name: "alone", effect: "pure", arguments: input });
+      }),
+    );
+    for (const job of jobs) expect(await bed.outcomeOf(job)).toMatchObject({ ok: true });
+    const lines = readFileSync(notes.file, "utf8").trim().split("\n");
+    expect(lines).toHaveLength(80);
+    // Each end follows its own begin.
+    for (let at = 0; at < lines.length; at += 2) {
+      expect(lines[at + 1]).toBe((lines[at] ?? "").replace("begin", "end"));
+    }
+    const pids = new Set(lines.map((line) => Number(line.split(" ")[1])));
+    expect(pids).toEqual(new Set(runners.map(({ child }) => child.pid)));
   });
 
   it("does not run a `once` call again after kill -9: its outcome is unknown", async () => {

@@ -23,7 +23,12 @@ import {
   takesWrites,
 } from "@larkline/store/redis";
 import { rightsProblem } from "@larkline/store/rights";
-import { RunnerDirectory, RunnerHandoff, type RunnerInstance } from "@larkline/store/runners";
+import {
+  RunnerDirectory,
+  RunnerHandoff,
+  RunnerLocks,
+  type RunnerInstance,
+} from "@larkline/store/runners";
 import {
   systemClock,
   systemRandom,
@@ -648,6 +653,7 @@ async function openHandler(
     levels,
     envelope: { runner, runnerKey },
     handoff,
+    locks: new RunnerLocks({ redis, namespace, runner, clock, random }),
     storeFile: createFileStore({ blobs, onError }),
     blobs,
     calls,

@@ -945,6 +945,28 @@ export const keyTable = {
         admin: "hdel hgetall",
       },
     },
+    lockOf: {
+      key: "{<ns>}:locks:<runner>:<object>",
+      type: "hash",
+      content:
+        "which call of a runner changes an object: `holder`, until when, when the next one may begin",
+      retention: "a minute after it was last asked for",
+      rights: { runner: "hdel hget hincrby hmget hset pexpire" },
+    },
+    lockWaiting: {
+      key: "{<ns>}:locks:<runner>:<object>:waiting",
+      type: "sorted set",
+      content: "calls that wait for it, by round: their number, ticket and person",
+      retention: "as the lock",
+      rights: { runner: "pexpire zadd zrange zrank zrem zscore" },
+    },
+    lockSeen: {
+      key: "{<ns>}:locks:<runner>:<object>:seen",
+      type: "sorted set",
+      content: "the same by the time until which they count as waiting",
+      retention: "as the lock",
+      rights: { runner: "pexpire zadd zrangebyscore zrem" },
+    },
     runnersChanged: {
       key: "{<ns>}:runners-changed",
       type: "channel",

@@ -15,6 +15,7 @@ export {
   type ToolClash,
   runnerScripts,
 } from "./runner-directory.ts";
+export { RunnerLocks } from "./runner-locks.ts";
 export {
   RunnerHandoff,
   HandoffImport,

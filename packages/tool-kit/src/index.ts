@@ -39,6 +39,7 @@ export {
   offerTools,
   toolsOfModule,
   trustDefinitions,
+  type Exclusive,
   type FileFacts,
   type HandlerTool,
   type InputOf,

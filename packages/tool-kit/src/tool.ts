@@ -54,7 +54,21 @@ export interface ToolContext {
    * after 8 files of one call, when it cannot be stored, and when the call is over.
    */
   saveFile(bytes: Uint8Array, facts: FileFacts): Promise<string>;
+  /**
+   * Runs the work when no other call of this runner, in any of its processes, works at the object, such as a table whose
+   * parallel changes a service refuses. People take turns. Absent outside of runners, and in tools that do not run
+   * `inline`.
+   */
+  exclusive?: Exclusive;
 }
+
+/** Rejects, without running the work, with the signal's reason when that comes first. */
+export type Exclusive = <T>(
+  object: string,
+  /** `everyMs`: in place of one call at a time, this least time between the beginnings of two. */
+  options: { signal: AbortSignal; everyMs?: number },
+  work: () => Promise<T>,
+) => Promise<T>;
 
 /** Input type of a schema: inferred from TypeBox and from literal JSON Schema, otherwise an object of unknown values. */
 export type InputOf<S extends TSchema> =

@@ -102,6 +102,9 @@ function contentOf(element: unknown): string {
   return `[${kind}]`;
 }
 
+/** Three changes a second, of all documents together ("Document FAQ"). */
+export const documentPace = { of: "documents", everyMs: 340 };
+
 /** The most blocks that one call may add. */
 const maxBlocksOfCall = 1_000;
 
@@ -134,6 +137,7 @@ export async function addMarkdown(
     );
     await changeOnce(platform, {
       windowMs,
+      pace: documentPace,
       run: (client, as) =>
         client.docx.v1.documentBlockDescendant.create(
           {

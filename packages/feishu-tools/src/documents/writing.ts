@@ -7,6 +7,7 @@ import {
   type Block,
   blocksOf,
   childrenOf,
+  documentPace,
   revisionOf,
   textOf,
   typeNameOf,
@@ -55,24 +56,29 @@ function createDocumentTool(settings: Settings): HandlerTool {
     run: async ({ title, markdown, folder }, platform, context) => {
       const folder_token = folder === undefined ? "" : checkedId(folder, "a folder");
       const find = madeIn(platform, { folder: folder_token, name: title, type: "docx" });
-      const documentId = await makeOnce(platform, {
-        run: (client, as) =>
-          client.docx.v1.document.create(
-            { data: { title, ...(folder_token === "" ? {} : { folder_token }) } },
-            as,
-          ),
-        result: ({ document }) => document?.document_id ?? "",
-        find: async () => (await find())?.token,
-        open: `whether the document ${JSON.stringify(title)} was created`,
-      });
-      const place = linkOf("docx", documentId, { origin: undefined });
+      const folderName = folder_token === "" ? (platform.openId ?? "") : folder_token;
+      const documentId = await platform.exclusive(
+        `folder ${folderName}`,
+        async () =>
+          await makeOnce(platform, {
+            run: (client, as) =>
+              client.docx.v1.document.create(
+                { data: { title, ...(folder_token === "" ? {} : { folder_token }) } },
+                as,
+              ),
+            result: ({ document }) => document?.document_id ?? "",
+            find: async () => (await find())?.token,
+            open: `whether the document ${JSON.stringify(title)} was created`,
+          }),
+      );
+      const created = linkOf("docx", documentId, { origin: undefined });
       await filled(platform, context, {
         documentId,
         markdown,
         windowMs: settings.keyWindowMs,
-        place,
+        place: created,
       });
-      return `Created: ${place}`;
+      return `Created: ${created}`;
     },
   });
 }
@@ -401,6 +407,7 @@ function editTool(settings: Settings): HandlerTool {
       if (missing !== undefined) throw unknownBlock(missing.block);
       await changeOnce(platform, {
         windowMs: settings.keyWindowMs,
+        pace: documentPace,
         run: (client, as) =>
           client.docx.v1.documentBlock.batchUpdate(
             {
@@ -461,6 +468,7 @@ function deleteTool(settings: Settings): HandlerTool {
       const { parentId, start } = rangeOf(await blocksOf(platform, documentId, revision), blocks);
       await changeOnce(platform, {
         windowMs: settings.keyWindowMs,
+        pace: documentPace,
         run: (client, as) =>
           client.docx.v1.documentBlockChildren.batchDelete(
             {
