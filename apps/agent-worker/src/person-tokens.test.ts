@@ -114,6 +114,21 @@ test("a token that the platform refuses is replaced once", async () => {
   expect(refreshes()).toEqual([0, 0]);
 });
 
+test("a token that the platform refuses is not given again where none takes its place", async () => {
+  const { simulator, ann, worker, consent, grants } = await scene();
+  await consent();
+  const [one, other] = [worker(), worker()];
+  const refused = tokenDigestOf(tokenOf(await one.tokenFor(ann, scopes)));
+  await simulator.grants.revoke(app.appId, ann.openId, "user");
+  expect(await one.tokenFor(ann, [], refused)).toEqual({ state: "consent", scopes: [] });
+  expect(await other.tokenFor(ann, scopes)).toEqual({ state: "consent", scopes });
+  expect((await grants.read(ann))?.tokens).toBeUndefined();
+  expect(await consent()).toMatchObject({ state: "granted" });
+  // The refusal of an earlier token changes nothing.
+  expect((await one.tokenFor(ann, [], refused)).state).toBe("token");
+  expect((await other.tokenFor(ann, scopes)).state).toBe("token");
+});
+
 test("an outage keeps the grant: the old token serves while it is good, and the refresh is tried again", async () => {
   const { simulator, ann, worker, consent, forward, grants } = await scene();
   await consent();

@@ -80,13 +80,12 @@ export class PersonTokens {
         return { state: "consent", scopes: grant?.tokens === undefined ? [...scopes] : missing };
       }
       const { accessToken: token, refreshToken } = grant.tokens;
-      const leftMs =
-        refused !== undefined && tokenDigestOf(token) === refused
-          ? 0
-          : grant.accessEndsAtMs - this.#clock.now();
+      const isRefused = refused !== undefined && tokenDigestOf(token) === refused;
+      const leftMs = isRefused ? 0 : grant.accessEndsAtMs - this.#clock.now();
       const good = leftMs > leastMs ? ({ state: "token", token } as const) : undefined;
       if (good && leftMs >= this.#refreshBeforeMs) return good;
       const mayRefresh = refreshToken !== undefined && grant.state === "active";
+      if (!mayRefresh && isRefused) await grants.refused(owner, grant.generation);
       if (!mayRefresh) return good ?? { state: "consent", scopes: [...scopes] };
       const isKnown = await this.#refresh(owner, grant, refreshToken);
       if (isKnown) continue;

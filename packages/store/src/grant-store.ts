@@ -149,6 +149,11 @@ export class GrantStore {
     return await this.#end(owner, String(generation), "");
   }
 
+  /** The same, where the platform refuses its access token as well: that is erased. */
+  async refused(owner: GrantOwner, generation: number): Promise<boolean> {
+    return await this.#end(owner, String(generation), "", true);
+  }
+
   /** The grant has ended for `reason`: its tokens are erased, and a refresh that is under way is not stored. */
   async revoke(owner: GrantOwner, reason: string): Promise<boolean> {
     return await this.#end(owner, "", reason);
@@ -190,9 +195,15 @@ export class GrantStore {
     await runScript(this.#redis, noteGrant, { grant: this.#rowOf(owner).grant }, values);
   }
 
-  async #end(owner: GrantOwner, generation: string, reason: string): Promise<boolean> {
+  async #end(
+    owner: GrantOwner,
+    generation: string,
+    reason: string,
+    isRefused = false,
+  ): Promise<boolean> {
     const keys = { ...this.#rowOf(owner), grants: this.#keys.grants };
-    const values = { generation, member: grantMember(owner), reason, keptMs };
+    const member = grantMember(owner);
+    const values = { generation, isRefused: isRefused ? 1 : 0, member, reason, keptMs };
     return (await runScript(this.#redis, endGrant, keys, values)) === 1;
   }
 

@@ -7,6 +7,7 @@
 --   grants   the index of all grants
 -- ARGV
 --   generation
+--   isRefused  '1': with the generation, because the platform takes its access token no more
 --   member    of the index
 --   reason    of the end
 --   keptMs    how long is known that it has ended
@@ -17,6 +18,7 @@ local found = redis.call('HGET', grant, 'generation')
 if not found or (generation ~= '' and found ~= generation) then return 0 end
 redis.call('HDEL', grant, 'leaseHolder', 'leaseUntilMs')
 if generation ~= '' then
+  if isRefused == '1' then redis.call('DEL', token) end
   redis.call('HSET', grant, 'state', 'needs_consent')
   return 1
 end
