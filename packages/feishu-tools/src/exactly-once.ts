@@ -24,8 +24,9 @@ interface Write<T, R> {
   /** For the model and the person, when it stays open: "whether the document was created". */
   open: string;
   /**
-   * For how long the platform knows the key of the operation, in ms: it is repeated for that long. Also for operations
-   * whose repeat harms nothing. Absent: never repeated once it may have arrived.
+   * For how long the platform knows the key of the operation, in ms: it is repeated for half of that, so that a second
+   * run of the call has the other half. Also for operations whose repeat harms nothing. Absent: never repeated once it may
+   * have arrived.
    */
   windowMs?: number;
   /** Whether a refusal says that the key is known: the write took effect, or is about to. */
@@ -45,7 +46,7 @@ export async function makeOnce<T, R>(
 ): Promise<R> {
   const { clock, signal } = platform;
   const { windowMs } = write;
-  const endsAt = clock.monotonic() + Math.max(0, (windowMs ?? 0) - marginMs);
+  const endsAt = clock.monotonic() + Math.max(0, repeatMsOf(windowMs ?? 0) - marginMs);
   for (let tries = 0, waitMs = 200; ; tries += 1, waitMs = Math.min(waitMs * 2, 5_000)) {
     try {
       return write.result(await platform.write(write.run, write.pace));
@@ -73,6 +74,11 @@ export async function changeOnce<T>(
     result: (): true => true,
     find: async () => ((await isDone()) ? true : undefined),
   });
+}
+
+/** For how long a tool all of whose writes have a key with this window may run again, where its runner has died. */
+export function repeatMsOf(windowMs: number): number {
+  return Math.max(1, Math.floor(windowMs / 2));
 }
 
 /** Time for the way to the platform: what leaves now must arrive inside of the window. */

@@ -1,6 +1,6 @@
 import { GrantRefusedError, type HandlerTool, type ToolContext } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { keyOf, makeOnce } from "./exactly-once.ts";
+import { keyOf, makeOnce, repeatMsOf } from "./exactly-once.ts";
 import { ChatId, chatName, namesOf, PersonId } from "./people.ts";
 import {
   checkedId,
@@ -257,6 +257,7 @@ function sendTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
+    repeatMs: repeatMsOf(uuidWindowMs),
     scopes: ["im:message", "im:message.send_as_user", "im:chat:read", nameScope],
     reach: "sends",
     run: async ({ to, to_name: name, text, reply_to: replyTo }, platform, context) => {

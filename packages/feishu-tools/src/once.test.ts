@@ -1,6 +1,6 @@
 import { systemClock } from "@larkline/protocol/clock";
 import type { FaultTable } from "@larkline/simulator";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { toolWorld, type ToolWorld } from "./world.fixture.ts";
 
 // Every call that a write makes, ended in each way: each effect is there once, or it is said that this is unknown.
@@ -345,4 +345,51 @@ describe.each(["same_result", "conflict"] as const)("a repeated key gives %s", (
       expect(runs).toBe(3 * steps);
     },
   );
+});
+
+describe("a call whose runner has died runs again under its id", () => {
+  const repeated = ["create_task", "add_records", "send_as_person"];
+
+  it("where all of its writes have a key whose conflict is told from other refusals", async () => {
+    const { tools } = await toolWorld({ settings: { clock } });
+    const names = tools.flatMap(({ name, repeatMs }) => (repeatMs === undefined ? [] : [name]));
+    expect(names.toSorted()).toEqual(repeated.toSorted());
+  });
+
+  describe.each(["same_result", "conflict"] as const)("and a repeated key gives %s", (how) => {
+    it.each(writes.filter(({ tool }) => repeated.includes(tool)))(
+      "$tool: $change takes effect once, wherever it was cut off",
+      async ({ tool, change, input }) => {
+        const world = await toolWorld({ settings: { clock, keyWindowMs: 600_000 } });
+        const { platform, call } = world;
+        platform.work.setRepeatedKey(how);
+        const doneWith = (text: string): number =>
+          platform.work.changes.filter(
+            ({ kind, content }) => kind === change && content.includes(text),
+          ).length;
+        const from = platform.apiCalls.length;
+        expect(await call(tool, input(world, "text-0."))).toMatchObject({ ok: true });
+        const steps = platform.apiCalls.length - from;
+        for (let step = 0; step < steps; step += 1) {
+          const text = `text-${step + 1}.`;
+          const given = input(world, text);
+          const callId = `cut-${step}`;
+          // As a process that is gone: what it has sent may arrive, and nothing comes after it.
+          endCall(platform.faults, step, { kind: "lose_response" });
+          platform.faults.add({ match: { path: "/open-apis/" }, action: { kind: "drop" } });
+          const before = platform.apiCalls.length;
+          const gone = new AbortController();
+          const cut = call(tool, given, { callId, signal: gone.signal });
+          await vi.waitFor(() => expect(platform.apiCalls.length).toBeGreaterThan(before + step));
+          gone.abort();
+          await cut;
+          platform.faults.clear();
+          const outcome = await call(tool, given, { callId });
+          const where = `after call ${step}: ${JSON.stringify(outcome)}`;
+          expect(outcome.ok, where).toBe(true);
+          expect(doneWith(text), where).toBe(1);
+        }
+      },
+    );
+  });
 });

@@ -52,9 +52,12 @@ export class PlatformRefusal extends Error {
 /** A write may have taken effect, or not: the platform has not said. */
 export class UnansweredError extends Error {
   override readonly name = "UnansweredError";
+  /** Of its server error, if it gave one; else 0. */
+  readonly code: number;
 
-  constructor() {
+  constructor(code = 0) {
     super("the platform did not answer");
+    this.code = code;
   }
 }
 
@@ -153,7 +156,8 @@ export function platformOf(
       } catch (error) {
         if (!(error instanceof TokenCallError)) throw error;
         signal.throwIfAborted();
-        if (!isRead && error.uncertain && !passing.has(error.code)) throw new UnansweredError();
+        if (!isRead && error.uncertain && !passing.has(error.code))
+          throw new UnansweredError(error.code);
         const nextMs = Math.max(waitMs, error.retryAfterMs);
         if (!passes(error) || clock.monotonic() + nextMs > giveUpAt) {
           throw refusalOf(error, remedies);

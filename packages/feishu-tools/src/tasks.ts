@@ -1,8 +1,15 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { changeOnce, keyOf, makeOnce } from "./exactly-once.ts";
+import { changeOnce, keyOf, makeOnce, repeatMsOf } from "./exactly-once.ts";
 import { namesOf, PersonId } from "./people.ts";
-import { isRefusal, type Platform, quoted, type Remedies, type Settings } from "./platform.ts";
+import {
+  isRefusal,
+  type Platform,
+  quoted,
+  type Remedies,
+  type Settings,
+  UnansweredError,
+} from "./platform.ts";
 import { Moment, msIn, shownTime, TimeZone } from "./time.ts";
 import { workTool } from "./work-tool.ts";
 
@@ -179,6 +186,7 @@ function createTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
+    repeatMs: repeatMsOf(tokenWindowMs),
     scopes: ["task:task:write", "task:task:read"],
     reach: "shared",
     run: async (
@@ -204,9 +212,14 @@ function createTool(settings: Settings): HandlerTool {
         result: ({ task: made = {} }): Task => made,
         find: async () => await createdTask(platform, { summary, description, before }),
         windowMs: tokenWindowMs,
+        // It knows the key: an earlier run of this call has made the task.
+        isDuplicate: (error) => error instanceof UnansweredError && error.code === 1470422,
+        done: {},
         open: "whether the task was created",
       });
-      return `Created the task (id ${task.guid ?? ""}): ${task.url ?? ""}`;
+      return task.guid === undefined
+        ? "Created the task."
+        : `Created the task (id ${task.guid}): ${task.url ?? ""}`;
     },
   });
 }

@@ -26,7 +26,7 @@ const asking = {
 
 interface WorkTool<P extends TProperties> extends Pick<
   ToolDefinition<TObject>,
-  "name" | "description" | "effect" | "timeoutMs" | "title" | "summary" | "scopes"
+  "name" | "description" | "effect" | "repeatMs" | "timeoutMs" | "title" | "summary" | "scopes"
 > {
   input: P;
   reach: Reach;

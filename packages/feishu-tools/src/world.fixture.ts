@@ -25,6 +25,7 @@ export interface ToolWorld {
 interface CallAs {
   person?: string;
   callId?: string;
+  signal?: AbortSignal;
 }
 
 const appId = "cli_0123456789abcdef";
@@ -56,7 +57,7 @@ export async function toolWorld({
   const call: ToolWorld["call"] = async (
     name,
     input,
-    { person = ann, callId = `call-${++calls}` } = {},
+    { person = ann, callId = `call-${++calls}`, signal } = {},
   ) => {
     const tool = tools.find((one) => one.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);
@@ -65,6 +66,7 @@ export async function toolWorld({
       argumentsText: JSON.stringify(input),
       context: {
         callId,
+        ...(signal && { signal }),
         identity: { as: "person", token, openId: person, apiOrigin: platform.url },
       },
     });

@@ -493,6 +493,8 @@ export const HandoffEntry = Type.Union([
     ask: Type.Optional(AskId),
     /** Its tool acts as a person or the bot: the answer says as whom. With `ask` only. */
     identity: Type.Optional(Type.Boolean()),
+    /** Of `once`: a call that began no longer ago may begin again, since its writes have a key. With `ask` only. */
+    repeatMs: Type.Optional(Type.Integer({ minimum: 1, maximum: 3_600_000 })),
   }),
   /** The call was allowed to start by the answer to `ask`, and has not: it is open again. */
   Type.Object({ ...about, kind: Type.Literal("returned"), ask: AskId }),

@@ -82,14 +82,15 @@ export class CallHandoff {
 
   /**
    * Asks whether a call may start, and waits for the answer. Undefined when `signal` aborts before the call may start:
-   * then it counts as not started, whatever the answer would have been.
+   * then it counts as not started, whatever the answer would have been. `repeatMs`: of the tool.
    */
   async mayStart(
     job: ToolJob,
     effect: ToolEffect,
     signal: AbortSignal,
+    repeatMs?: number,
   ): Promise<HandoffAnswer["answer"] | undefined> {
-    return (await this.#permission(job, { effect, signal }))?.answer;
+    return (await this.#permission(job, { effect, signal, repeatMs }))?.answer;
   }
 
   /**
@@ -100,8 +101,9 @@ export class CallHandoff {
     job: ToolJob,
     effect: ToolEffect,
     signal: AbortSignal,
+    repeatMs?: number,
   ): Promise<ToolIdentity | "closed" | "started_before" | undefined> {
-    const answer = await this.#permission(job, { effect, signal, identity: true });
+    const answer = await this.#permission(job, { effect, signal, repeatMs, identity: true });
     if (answer?.answer !== "run") return answer?.answer;
     const identity = this.#options.handoff.identityIn(answer, {
       session: job.session,
@@ -155,8 +157,13 @@ export class CallHandoff {
 
   async #ask(job: ToolJob, question: Question): Promise<HandoffAnswer | undefined> {
     const { handoff, onError } = this.#options;
-    const { answered, signal, effect, ask, identity } = question;
-    const asked = { effect, ask, ...(identity === undefined ? {} : { identity }) };
+    const { answered, signal, effect, ask, identity, repeatMs } = question;
+    const asked = {
+      effect,
+      ask,
+      ...(identity === undefined ? {} : { identity }),
+      ...(repeatMs === undefined ? {} : { repeatMs }),
+    };
     while (!signal.aborted) {
       let isAsked = false;
       // The same question again changes nothing; a failover may have lost the first one.
@@ -221,6 +228,8 @@ interface Question {
   ask: string;
   /** As whom it acts is asked as well. */
   identity?: true;
+  /** A `once` call that began no longer ago may begin again. */
+  repeatMs: number | undefined;
   answered: Promise<HandoffAnswer | undefined>;
   signal: AbortSignal;
 }

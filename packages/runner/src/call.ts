@@ -250,8 +250,8 @@ export class CallHandler {
       const late = deadline(this.#clock, Math.min(leftMs, maxTimerMs), call.signal);
       const answer =
         tool.as === undefined
-          ? await handoff.mayStart(job, tool.effect, late)
-          : await handoff.mayStartAs(job, tool.effect, late);
+          ? await handoff.mayStart(job, tool.effect, late, tool.repeatMs)
+          : await handoff.mayStartAs(job, tool.effect, late, tool.repeatMs);
       if (answer === "closed") return { instead: failure(texts.closed) };
       if (answer === "started_before") return { instead: failure(texts.startedBefore, true) };
       if (answer === undefined && call.stopped()) {

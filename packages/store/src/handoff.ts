@@ -423,7 +423,7 @@ export class HandoffImport {
   }
 
   async #begin(
-    { session, runner, effect, ask, ...names }: HandoffEntry & { kind: "begun" },
+    { session, runner, effect, ask, repeatMs, ...names }: HandoffEntry & { kind: "begun" },
     handed: HandedIn,
     identity?: string,
   ): Promise<void> {
@@ -431,6 +431,7 @@ export class HandoffImport {
     const by = {
       handed,
       ...(ask === undefined ? {} : { ask }),
+      ...(repeatMs === undefined ? {} : { repeatMs }),
       ...(identity === undefined ? {} : { identity }),
     };
     const begun = await this.#options.store.begin(session, callId, effect, by);
@@ -458,11 +459,11 @@ export class HandoffImport {
     ask: string,
   ): Promise<void> {
     const { store, redis, runnerKeys, random = systemRandom } = this.#options;
-    const { session, runner, effect } = entry;
+    const { session, runner, effect, repeatMs } = entry;
     const callId = attemptIdOf(entry);
     const call = await store.openCall(session, callId);
-    const mayBegin =
-      call !== undefined && isAbout(call.facts, handed) && !(call.isStarted && effect === "once");
+    const isOver = call?.isStarted === true && effect === "once" && repeatMs === undefined;
+    const mayBegin = call !== undefined && isAbout(call.facts, handed) && !isOver;
     if (!mayBegin || call.facts.as === undefined) return await this.#begin(entry, handed);
     const found = await this.#identityOf(call.facts);
     if (found === undefined) return;

@@ -102,7 +102,7 @@ export class SessionIndex {
     return {
       calls: new Map(
         Object.entries(calls).flatMap(([id, stored]) =>
-          id.startsWith("answer ") ? [] : [[id, markOf(stored)] as const],
+          id.includes(" ") ? [] : [[id, markOf(stored)] as const],
         ),
       ),
       unsent,

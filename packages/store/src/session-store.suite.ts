@@ -768,6 +768,22 @@ export function describeSessionStore(
         }
       });
 
+      it("runs a once call again for as long as its tool says, from its first beginning", async () => {
+        await suspendOn(store, await started(), "c1", "c2");
+        const by = { repeatMs: 30_000 };
+        expect(await store.begin(session, "c1", "once", by)).toBe("run");
+        expect(await store.begin(session, "c2", "once")).toBe("run");
+        await harness.advance(29_000);
+        expect(await store.begin(session, "c1", "once", by)).toBe("run");
+        expect(await store.begin(session, "c1", "once")).toBe("started_before");
+        // Its beginning was not noted down.
+        expect(await store.begin(session, "c2", "once", by)).toBe("started_before");
+        await harness.advance(2_000);
+        expect(await store.begin(session, "c1", "once", by)).toBe("started_before");
+        await store.deliver(session, "c1", succeeded);
+        expect(await store.begin(session, "c1", "once", by)).toBe("closed");
+      });
+
       it("is closed for calls that are answered, unknown or of a finished turn", async () => {
         const claim = await started();
         await suspendOn(store, claim, "c1", "c2");

@@ -626,9 +626,15 @@ export class SessionStore {
     session: SessionKey,
     callId: string,
     effect: ToolEffect,
-    by: { runner?: string; handed?: HandedIn; ask?: string; identity?: string } = {},
+    by: {
+      runner?: string;
+      handed?: HandedIn;
+      ask?: string;
+      identity?: string;
+      repeatMs?: number;
+    } = {},
   ): Promise<BeginResult> {
-    const { handed, runner = handed?.runner ?? "", ask = "", identity = "" } = by;
+    const { handed, runner = handed?.runner ?? "", ask = "", identity = "", repeatMs = 0 } = by;
     const keys = this.#keys.session(session);
     const reply = await runScript(
       this.#redis,
@@ -646,6 +652,7 @@ export class SessionStore {
         freshMs: questionFreshMs,
         auditMax: this.#auditMax,
         identity,
+        repeatMs,
       },
     );
     return reply as BeginResult; // the script answers nothing else

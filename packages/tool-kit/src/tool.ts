@@ -82,8 +82,14 @@ interface ToolFacts<S extends TSchema> {
   description: string;
   /** TypeBox or plain JSON Schema (2020-12) of type object. Input is checked against all of it before the tool runs. */
   input: S;
-  /** What running a call twice would do. `once` calls are never started a second time. */
+  /** What running a call twice would do. `once` calls are never started a second time, but see `repeatMs`. */
   effect: ToolEffect;
+  /**
+   * Of a `once` tool all of whose writes carry a key made of `context.callId` that the other side knows for longer: a call
+   * that was cut off by the death of its runner runs again, under the same id, within so many ms of its beginning, 1 to
+   * 3,600,000. Default: never; then a person is asked what became of it.
+   */
+  repeatMs?: number;
   /** Ask a person before running. Default false. */
   requiresApproval?: boolean;
   /** How much harm a call can do; decides how loudly a person is asked. Default `medium`. */
@@ -177,6 +183,7 @@ interface AnyTool {
   readonly limits: ToolLimits | undefined;
   readonly as: ToolIdentityNeed["as"] | undefined;
   readonly scopes: readonly string[];
+  readonly repeatMs: number | undefined;
   readonly isolation: ResolvedIsolation;
   readonly savesFiles: boolean;
   /** Checks parsed arguments against the whole input schema. */
@@ -283,6 +290,7 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
 /** What makes no sense although its type is right. */
 function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
   const { timeoutMs, subject, limits, inputSchema, summary, secrets, as, scopes } = tool;
+  const { effect, repeatMs } = tool;
   if (timeoutMs > maxTimeoutMs) return `timeoutMs must be at most ${maxTimeoutMs}`;
   const properties = inputSchema["properties"];
   const known =
@@ -303,6 +311,10 @@ function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
     return `the subject ${JSON.stringify(subject)} is no property of its input`;
   }
   if (as === undefined && scopes.length > 0) return "scopes are of no use without as";
+  if (repeatMs !== undefined && effect !== "once") return "repeatMs is for tools that are once";
+  if (repeatMs !== undefined && !(repeatMs >= 1 && repeatMs <= maxTimeoutMs)) {
+    return `repeatMs must be from 1 to ${maxTimeoutMs}`;
+  }
   return limits !== undefined && Object.keys(limits).length === 0
     ? "limits names no limit"
     : undefined;
@@ -337,6 +349,7 @@ function toolFrom<S extends TSchema>(
     limits,
     as,
     scopes = [],
+    repeatMs,
   } = facts;
   const isTrusted = definitionsAreTrusted();
   const resolved = isTrusted
@@ -363,6 +376,7 @@ function toolFrom<S extends TSchema>(
     limits,
     as,
     scopes,
+    repeatMs,
     isolation: resolved.value,
     savesFiles,
   };

@@ -1,7 +1,7 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { documentRemedies, wikiNodeAt } from "../documents/reading.ts";
-import { changeOnce, keyOf, makeOnce } from "../exactly-once.ts";
+import { changeOnce, keyOf, makeOnce, repeatMsOf } from "../exactly-once.ts";
 import {
   checkedId,
   isRefusal,
@@ -295,6 +295,7 @@ function addTool(settings: Settings): HandlerTool {
     summary: { zh: "向多维表格 {base} 添加：{rows}", en: "Add to the Base {base}: {rows}" },
     input: { ...table, rows: Type.Array(row, { minItems: 1, maxItems: maxWritten }) },
     effect: "once",
+    repeatMs: repeatMsOf(settings.keyWindowMs),
     scopes: ["base:record:create", "base:record:retrieve", ...schemaScopes],
     reach: "shared",
     run: async ({ rows, ...where }, platform, context) => {

@@ -23,6 +23,7 @@
 --   freshMs   how old a question may be
 --   auditMax
 --   identity  sealed, goes along with `run`; '': none
+--   repeatMs  a `once` call that began no longer ago may begin again; 0: none
 
 -- include now
 -- include audit
@@ -56,8 +57,13 @@ if askedMs and exactNow() - clockOffsetMs - tonumber(askedMs) > tonumber(freshMs
 local answered = ask ~= '' and redis.call('GET', answer)
 if answered then return reply(answered) end
 if not call then return reply('closed') end
-if call == 'started' and effect == 'once' then return reply('started_before') end
-if call == 'open' then redis.call('HSET', calls, callId, 'started ' .. facts) end
+local began = tonumber(repeatMs) > 0 and redis.call('HGET', calls, 'began ' .. callId)
+local mayRepeat = began and now() - tonumber(began) <= tonumber(repeatMs)
+if call == 'started' and effect == 'once' and not mayRepeat then return reply('started_before') end
+if call == 'open' then
+  redis.call('HSET', calls, callId, 'started ' .. facts)
+  if tonumber(repeatMs) > 0 then redis.call('HSET', calls, 'began ' .. callId, now()) end
+end
 record('call_started', sid, callId, facts, {runner = runner})
 if identity == '' then return reply('run') end
 removeAnswer(callId, facts)

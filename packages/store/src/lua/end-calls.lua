@@ -10,7 +10,7 @@
 local function endCalls()
   local entries = redis.call('HGETALL', calls)
   for i = 1, #entries, 2 do
-    local isCall = string.sub(entries[i], 1, 7) ~= 'answer '
+    local isCall = not string.find(entries[i], ' ', 1, true)
     if isCall and entries[i + 1] ~= 'done' then
       redis.call('ZREM', deadlines, sid .. '|' .. entries[i])
       local was, facts = string.match(entries[i + 1], '^(%a+) ?(.*)$')
