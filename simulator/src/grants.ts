@@ -52,6 +52,10 @@ export interface GrantControls {
   setPersonState(openId: string, state: "active" | "resigned" | "frozen"): void;
   /** The app's security setting: off, refreshes answer 20074. */
   setRefresh(appId: string, state: "on" | "off"): void;
+  /** How long access tokens of later answers live, in seconds; default 7,200. */
+  setAccessSeconds(seconds: number): void;
+  /** The access tokens of a person are over before their time: calls with them answer 99991677. */
+  expireAccess(openId: string): void;
   /** User scopes that the app has; absent: all. Others are left off the page and the token without a word. */
   setUserScopes(appId: string, scopes: readonly string[] | undefined): void;
   /** A request for both scopes in this order is refused with 403 and a page in place of JSON. */
@@ -139,6 +143,7 @@ export class GrantService implements Grants {
   readonly #granted = new Map<string, { scopes: Set<string>; at: number }>();
   readonly #personStates = new Map<string, "active" | "resigned" | "frozen">();
   readonly #refreshOff = new Set<string>();
+  #accessSeconds: number = lives.access;
   readonly #userScopes = new Map<string, ReadonlySet<string>>();
   readonly #pairs: (readonly [string, string])[] = [];
   readonly #challenges = new Map<string, string>();
@@ -245,6 +250,17 @@ export class GrantService implements Grants {
   setRefresh(appId: string, state: "on" | "off"): void {
     if (state === "off") this.#refreshOff.add(appId);
     else this.#refreshOff.delete(appId);
+  }
+
+  setAccessSeconds(seconds: number): void {
+    this.#accessSeconds = seconds;
+  }
+
+  expireAccess(openId: string): void {
+    const now = this.#parts.clock.now();
+    for (const token of this.#access.values()) {
+      if (token.openId === openId) token.expiresAt = Math.min(token.expiresAt, now);
+    }
   }
 
   setUserScopes(appId: string, scopes: readonly string[] | undefined): void {
@@ -491,11 +507,11 @@ export class GrantService implements Grants {
     const now = this.#parts.clock.now();
     const owner = { appId, openId, scopes: new Set(scopes) };
     const accessToken = `u-${systemRandom.id()}`;
-    this.#access.set(accessToken, { ...owner, expiresAt: now + lives.access * 1_000 });
+    this.#access.set(accessToken, { ...owner, expiresAt: now + this.#accessSeconds * 1_000 });
     const answer = {
       code: 0,
       access_token: accessToken,
-      expires_in: lives.access,
+      expires_in: this.#accessSeconds,
       token_type: "Bearer",
       scope: scopes.join(" "),
     };

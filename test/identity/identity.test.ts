@@ -1,0 +1,66 @@
+import { expect, it } from "vitest";
+import { runPeople } from "./people.ts";
+import { runWrites } from "./writes.ts";
+
+it(
+  "every call runs as the person who asks, though processes die, grants are taken back and tokens end",
+  { timeout: 300_000 },
+  async () => {
+    const report = await runPeople({
+      seed: 5,
+      people: 10,
+      workers: 2,
+      runners: 2,
+      durationMs: 40_000,
+      killPauseMs: 5_000,
+      endPauseMs: 1_000,
+      patienceMs: 90_000,
+    });
+    console.dir(report);
+    expect(report).toMatchObject({
+      answered: report.asked,
+      wrong: 0,
+      foreign: 0,
+      callsAsBot: 0,
+      consentsAgain: 0,
+      doubled: 0,
+    });
+    expect(report.consents).toBeGreaterThan(10);
+    expect(report.revoked).toBeGreaterThan(0);
+    expect(report.expired).toBeGreaterThan(0);
+    expect(report.refreshes).toBeGreaterThan(report.consents);
+    expect(Object.values(report.kills).reduce((sum, count) => sum + count, 0)).toBeGreaterThan(1);
+  },
+);
+
+it(
+  "a write with a key takes effect once and no person is asked what became of it; one without is never doubled",
+  { timeout: 300_000 },
+  async () => {
+    const report = await runWrites({
+      seed: 3,
+      writes: 60,
+      people: 6,
+      workers: 2,
+      runners: 2,
+      killPauseMs: 4_000,
+      loseOneOf: 6,
+      patienceMs: 120_000,
+    });
+    console.dir(report);
+    const { withKey, withoutKey, lostAnswers, kills } = report;
+    const { asked } = withKey;
+    expect(withKey).toEqual({
+      asked,
+      answered: asked,
+      made: asked,
+      doubled: 0,
+      lost: 0,
+      questions: 0,
+    });
+    expect(withoutKey).toMatchObject({ answered: withoutKey.asked, doubled: 0, lost: 0 });
+    expect(withoutKey.asked).toBeGreaterThan(5);
+    expect(lostAnswers).toBeGreaterThan(10);
+    expect(kills["tool-runner"]).toBeGreaterThan(0);
+  },
+);
