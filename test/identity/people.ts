@@ -66,8 +66,9 @@ interface Person extends Writer {
 const script: ModelScript = ({ messages }) => {
   const at = messages.findLastIndex(({ role, results }) => role === "user" && results.length === 0);
   const results = messages.slice(at + 1).flatMap((message) => message.results);
-  if (results.length > 0)
+  if (results.length > 0) {
     return { text: `done: ${results.map(({ content }) => content).join(" ")}` };
+  }
   const [, tool = "", value = ""] = /(find|task) (\S+)/.exec(messages[at]?.text ?? "") ?? [];
   return tool === "task"
     ? { calls: [{ name: "create_task", arguments: { summary: value } }] }

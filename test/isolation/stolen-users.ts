@@ -14,7 +14,8 @@ interface Forgery {
     | "checkpoint"
     | "authority"
     | "sign-in"
-    | "tool";
+    | "tool"
+    | "token";
   commands: readonly string[];
 }
 
@@ -134,6 +135,23 @@ const tool: Forgery = {
     `DEL ${whole}:tool-owners`,
   ],
 };
+/** As whom calls act: tokens, consents that wait, and the answers with which calls of others begin. */
+const token: Forgery = {
+  what: "token",
+  commands: [
+    `GET ${whole}:grant-tokens:cli_x:x`,
+    `SET ${whole}:grant-tokens:cli_x:x forged`,
+    `HSET ${whole}:grant:cli_x:x state active`,
+    `GET ${whole}:consent:cli_x:x`,
+    `SET ${whole}:consent:cli_x:x {}`,
+    `SET ${whole}:consent-state:cli_x:x {}`,
+    `GET ${whole}:consent-code:cli_x:x`,
+    `GET ${cell}:begun:other:x`,
+    `SET ${cell}:begun:other:x run`,
+    `PUBLISH ${whole}:begun:other {}`,
+    `HSET ${cell}:calls:x c1 open`,
+  ],
+};
 /** What has been done stays written down as it was. */
 const audit: Forgery = {
   what: "authority",
@@ -154,9 +172,10 @@ export const forgeriesOf: Readonly<Record<string, readonly Forgery[]>> = {
     audit,
     pause,
     tool,
+    token,
   ],
-  console: [checkpoint, call, outcome, approval, rule, answer, identity, audit, pause],
-  ingress: [checkpoint, call, job, outcome, authority, rule, signIn, pause, tool],
+  console: [checkpoint, call, outcome, approval, rule, answer, identity, audit, pause, token],
+  ingress: [checkpoint, call, job, outcome, authority, rule, signIn, pause, tool, token],
 };
 
 export interface StolenUser {

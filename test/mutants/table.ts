@@ -209,7 +209,7 @@ const inRedis: Mutant[] = [
   {
     id: "begin-once-again",
     file: scripts("begin"),
-    from: "if call == 'started' and effect == 'once' then return reply('started_before') end",
+    from: "if call == 'started' and effect == 'once' and not mayRepeat then return reply('started_before') end",
     to: "",
     tests: [oneServer],
     why: "A side effect that must not be repeated would be repeated after a crash of its runner.",
@@ -217,7 +217,7 @@ const inRedis: Mutant[] = [
   {
     id: "begin-is-not-noted",
     file: scripts("begin"),
-    from: "if call == 'open' then redis.call('HSET', calls, callId, 'started ' .. facts) end",
+    from: "redis.call('HSET', calls, callId, 'started ' .. facts)",
     to: "",
     tests: [oneServer],
     why: "The ledger would not know that a call has started, so a successor would start it again.",

@@ -350,7 +350,7 @@ describe.each(["same_result", "conflict"] as const)("a repeated key gives %s", (
 describe("a call whose runner has died runs again under its id", () => {
   const repeated = ["create_task", "add_records", "send_as_person"];
 
-  it("where all of its writes have a key whose conflict is told from other refusals", async () => {
+  it("where all of its writes have a key whose conflict has a code of its own", async () => {
     const { tools } = await toolWorld({ settings: { clock } });
     const names = tools.flatMap(({ name, repeatMs }) => (repeatMs === undefined ? [] : [name]));
     expect(names.toSorted()).toEqual(repeated.toSorted());

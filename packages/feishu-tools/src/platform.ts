@@ -156,8 +156,9 @@ export function platformOf(
       } catch (error) {
         if (!(error instanceof TokenCallError)) throw error;
         signal.throwIfAborted();
-        if (!isRead && error.uncertain && !passing.has(error.code))
+        if (!isRead && error.uncertain && !passing.has(error.code)) {
           throw new UnansweredError(error.code);
+        }
         const nextMs = Math.max(waitMs, error.retryAfterMs);
         if (!passes(error) || clock.monotonic() + nextMs > giveUpAt) {
           throw refusalOf(error, remedies);

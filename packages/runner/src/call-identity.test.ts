@@ -210,6 +210,45 @@ it("a token that the platform refuses is named by its digest", async () => {
   expect(refused).toEqual([tokenDigestOf(secret)]);
 });
 
+it("a stolen runner's key begins no call that its runner was not given, and gets no token", async () => {
+  const [given, othersCall] = await Promise.all([
+    bed.openCall({ name: "t", effect: "pure", runner: "r", facts }),
+    bed.openCall({ name: "t", effect: "pure", runner: "other", facts }),
+  ]);
+  const answered = await bed.openCall({ name: "t", effect: "pure", runner: "r", facts });
+  await bed.store.deliver(answered.session, answered.callId, { ok: true, result: 1 });
+  const began = async (job: ToolJob, claims: Partial<ToolJob> = {}) => {
+    const { session, turnId, callId, attempt, name: tool, arguments: text } = { ...job, ...claims };
+    const ask = randomUUID();
+    const about = { runner: "r", session, turnId, callId, attempt, tool };
+    const begun = { kind: "begun", effect: "pure", ask, identity: true } as const;
+    const argumentsHash = argumentsHashOf(text);
+    await bed.handoffOf("r").add({ v: 1, ...about, argumentsHash, ...begun });
+  };
+  await bed.handoffs.expect("r");
+  await began(othersCall);
+  await began(answered);
+  for (const claims of [
+    { session: othersCall.session },
+    { turnId: `${given.session}-2` },
+    { callId: othersCall.callId },
+    { attempt: 2 },
+    { name: "another" },
+    { arguments: '{"to":"thief"}' },
+  ]) {
+    await began(given, claims);
+  }
+  await bed.handoffs.sweep();
+  await bed.handoffs.settled();
+  expect(asked).toEqual([]);
+  expect(await identityStored()).toBeUndefined();
+  // Of its own it gets it, as it should: the thief of a key is that runner.
+  await began(given);
+  await bed.handoffs.sweep();
+  await bed.handoffs.settled();
+  expect(asked).toHaveLength(1);
+});
+
 it("a call gets no token by its runner's word alone", async () => {
   await startWith(toolAs("write", () => "done"));
   const job = await bed.send("r", { name: "write", effect: "pure" });

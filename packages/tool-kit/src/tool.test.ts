@@ -208,6 +208,12 @@ describe("defineTool", () => {
     ["an unknown risk", { risk: "extreme" }, /"ok".*risk/],
     ["a subject that is no argument", { subject: "command" }, /"ok".*"command" is no property/],
     ["an identity that does not exist", { as: "owner" }, /"ok".*identity/],
+    ["a repeat of what is not once", { repeatMs: 1_000 }, /"ok".*repeatMs is for tools that are/],
+    [
+      "a repeat without an end",
+      { effect: "once", repeatMs: 1e9 },
+      /"ok".*repeatMs must be a whole/,
+    ],
     ["scopes of no one", { scopes: ["a:b"] }, /"ok".*scopes are of no use without as/],
     ["a scope with a blank", { as: "person", scopes: ["a b"] }, /"ok".*scopes/],
     [

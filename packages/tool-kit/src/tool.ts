@@ -287,10 +287,17 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
   };
 }
 
+function repeatProblem({ effect, repeatMs }: Pick<AnyTool, "effect" | "repeatMs">) {
+  if (repeatMs === undefined) return undefined;
+  if (effect !== "once") return "repeatMs is for tools that are once";
+  return Number.isInteger(repeatMs) && repeatMs >= 1 && repeatMs <= maxTimeoutMs
+    ? undefined
+    : `repeatMs must be a whole number from 1 to ${maxTimeoutMs}`;
+}
+
 /** What makes no sense although its type is right. */
 function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
   const { timeoutMs, subject, limits, inputSchema, summary, secrets, as, scopes } = tool;
-  const { effect, repeatMs } = tool;
   if (timeoutMs > maxTimeoutMs) return `timeoutMs must be at most ${maxTimeoutMs}`;
   const properties = inputSchema["properties"];
   const known =
@@ -311,10 +318,6 @@ function contradictionIn(tool: Omit<AnyTool, typeof toolMark | "check">) {
     return `the subject ${JSON.stringify(subject)} is no property of its input`;
   }
   if (as === undefined && scopes.length > 0) return "scopes are of no use without as";
-  if (repeatMs !== undefined && effect !== "once") return "repeatMs is for tools that are once";
-  if (repeatMs !== undefined && !(repeatMs >= 1 && repeatMs <= maxTimeoutMs)) {
-    return `repeatMs must be from 1 to ${maxTimeoutMs}`;
-  }
   return limits !== undefined && Object.keys(limits).length === 0
     ? "limits names no limit"
     : undefined;
@@ -388,7 +391,7 @@ function toolFrom<S extends TSchema>(
     };
   }
   const parsed = definitionCheck().parseAnnouncement(announced(tool));
-  const problem = parsed.ok ? contradictionIn(tool) : parsed.error;
+  const problem = parsed.ok ? (contradictionIn(tool) ?? repeatProblem(tool)) : parsed.error;
   if (problem !== undefined) throw invalid(name, problem);
   return { [toolMark]: true, ...tool, check: compiled(name, tool.inputSchema) };
 }
