@@ -5,7 +5,7 @@ import {
   turnsQueue,
   type InboundMessage,
 } from "@larkline/protocol";
-import { DeadLetters } from "@larkline/store";
+import { DeadLetters, GrantStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
@@ -50,6 +50,22 @@ async function giveUp(session: string, messageId: string): Promise<string> {
   await new DeadLetters({ redis }).add({ v: 1, kind: "message", ...about, message });
   await closeRedis(redis);
   return `/dead-letters/${encodeURIComponent(session)}/${encodeURIComponent(about.id)}`;
+}
+
+/** The person has granted something, as workers keep it. */
+async function letActAs(openId: string): Promise<void> {
+  const redis = connectRedis(users.urlAs(system.redis.port, "agent-worker"));
+  const store = new GrantStore({ redis, grantKeys: ["a".repeat(64)] });
+  const owner = { app: system.appId, tenant: "t1", openId };
+  const [nowMs, scopes] = [Date.now(), ["task:task:read", "calendar:calendar.event:create"]];
+  const tokens = { accessToken: "u-1", refreshToken: "ur-1" };
+  const ends = { accessEndsAtMs: nowMs + 7_200_000, refreshEndsAtMs: nowMs + 604_800_000 };
+  const facts = { tokens, ...ends, grantedAtMs: nowMs, asked: scopes, granted: scopes };
+  const after = (await store.read(owner))?.generation ?? 0;
+  await store.write(owner, { ...facts, issuer: "https://open.example/token", unionId: "" }, after);
+  await store.noteUse(owner, { tool: "find_documents", atMs: nowMs });
+  await store.noteRefreshError(owner, "unknown 20050", nowMs);
+  await closeRedis(redis);
 }
 
 /**
@@ -110,6 +126,7 @@ it.each([
       "/trends?span=month",
       "/approvals",
       "/rules",
+      "/grants",
       "/budgets",
     ];
     paths.push(
@@ -121,6 +138,7 @@ it.each([
       `/sessions/${session}`,
     );
     paths.push("/agents", "/agents/default");
+    await letActAs(ann.openId);
     const letter = await giveUp(session, messageId);
     paths.push(
       letter,

@@ -339,6 +339,7 @@ describe("changes", () => {
     for (const path of paths) expect((await viewer.put(path)).status, path).toBe(403);
     for (const path of [
       "/rules/revoke",
+      "/grants/end",
       `/sessions/${session}/content`,
       `/sessions/${session}/cancel`,
     ]) {

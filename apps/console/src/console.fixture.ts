@@ -23,6 +23,7 @@ import {
   AuditLog,
   BudgetStore,
   DeadLetters,
+  GrantStore,
   MemoryStore,
   PermissionRules,
   ScheduleStore,
@@ -72,6 +73,7 @@ export function openWorld(config: object = {}) {
   const stores = {
     store: new SessionStore({ ...options, stateKey: "0".repeat(64) }),
     letters: new DeadLetters(options),
+    grants: new GrantStore({ ...options, grantKeys: ["a".repeat(64)] }),
     rules: new PermissionRules(options),
     schedules: new ScheduleStore(options),
     memories: new MemoryStore(options),

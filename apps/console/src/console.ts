@@ -16,6 +16,7 @@ import { registerApprovals } from "./approvals.ts";
 import { registerBudgets } from "./budgets.ts";
 import { registerDeadLetters } from "./dead-letters.ts";
 import { registerFeedback } from "./feedback.ts";
+import { registerGrants } from "./grants.ts";
 import { registerFeishu } from "./feishu.ts";
 import { registerJob } from "./job.ts";
 import { showRedis, showState } from "./metrics.ts";
@@ -136,6 +137,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   registerApprovals(server, services);
   registerRules(server, services);
   registerSchedules(server, services);
+  registerGrants(server, services);
   registerDeadLetters(server, services);
   registerBudgets(server, services);
   registerFeishu(server, services);

@@ -153,6 +153,7 @@ const sections = [
   ["/approvals", "approvals"],
   ["/rules", "rules"],
   ["/schedules", "schedules"],
+  ["/grants", "grants"],
   ["/dead-letters", "deadLetters"],
   ["/budgets", "budgets"],
   ["/feishu", "feishu"],

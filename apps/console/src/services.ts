@@ -14,6 +14,7 @@ import {
   CardLedger,
   DeadLetters,
   EventLog,
+  GrantBook,
   MemoryStore,
   PermissionRules,
   ScheduleStore,
@@ -96,6 +97,8 @@ export interface Stores {
   cards: Pick<CardLedger, "load">;
   rules: PermissionRules;
   schedules: ScheduleStore;
+  /** What people let bots do as them, without tokens. */
+  grants: GrantBook;
   /** Counted, and not read. */
   memories: Pick<MemoryStore, "count">;
   budgets: BudgetStore;
@@ -185,6 +188,7 @@ function openStores({ config, settings, log: logger, clock, random }: ServiceOpt
     cards: new CardLedger(on),
     rules: new PermissionRules(on),
     schedules: new ScheduleStore(on),
+    grants: new GrantBook(on),
     memories: new MemoryStore(on),
     budgets: new BudgetStore(on),
     directory: new RunnerDirectory(on),

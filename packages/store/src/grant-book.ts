@@ -41,6 +41,19 @@ export interface GrantRecord extends GrantOwner {
 /** A consent ends after 365 days ("Obtain authorization code"). */
 export const consentMs = 365 * 86_400_000;
 
+/** When a grant ends if it is not used again, epoch ms. */
+export function grantEndsAtMs(grant: GrantRecord): number {
+  const { state, accessEndsAtMs, refreshEndsAtMs = 0, consentEndsAtMs } = grant;
+  const refreshed = state === "active" ? Math.min(refreshEndsAtMs, consentEndsAtMs) : 0;
+  return grant.ended?.atMs ?? Math.max(accessEndsAtMs, refreshed);
+}
+
+/** `lapsed`: it was not used for so long, or for other reasons cannot be refreshed, that its person has to be asked again. */
+export function grantStateAt(grant: GrantRecord, nowMs: number): "active" | "lapsed" | "ended" {
+  if (grant.state === "revoked") return "ended";
+  return grantEndsAtMs(grant) > nowMs ? "active" : "lapsed";
+}
+
 /** Reads grants. */
 export class GrantBook {
   readonly #redis: RedisConnection;

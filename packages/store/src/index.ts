@@ -52,6 +52,8 @@ export {
   forgetGrant,
   GrantBook,
   GrantEnds,
+  grantEndsAtMs,
+  grantStateAt,
   type GrantEnd,
   type GrantOwner,
   type GrantRecord,

@@ -2,6 +2,8 @@
 export { approvalCard, type ApprovalCardOptions, type ShownApproval } from "./approval-card.ts";
 /** The card of a reply on which a call waits for its requester, with the form for a reason. */
 export { withReasonForm } from "./ask-in-reply.ts";
+/** What a person grants, in words. */
+export { scopeWords, wordsOfScope } from "./scope-words.ts";
 /** Cards that ask about a late message, greet, and tell something. */
 export {
   lateCard,

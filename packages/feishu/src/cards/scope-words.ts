@@ -76,8 +76,12 @@ const words: Readonly<Record<string, Words>> = {
   "wiki:space:retrieve": ["see wiki spaces", "查看知识库"],
 };
 
+/** A scope as a person reads it; undefined where it is not known. */
+export function wordsOfScope(scope: string, language: ReplyLanguage): string | undefined {
+  return Object.hasOwn(words, scope) ? words[scope]?.[language === "zh" ? 1 : 0] : undefined;
+}
+
 /** A scope as a person reads it, as markdown; one that is not known by its name. */
 export function scopeWords(scope: string, language: ReplyLanguage): string {
-  const known = Object.hasOwn(words, scope) ? words[scope] : undefined;
-  return known === undefined ? inlineText(scope.slice(0, 200)) : known[language === "zh" ? 1 : 0];
+  return wordsOfScope(scope, language) ?? inlineText(scope.slice(0, 200));
 }
