@@ -1,7 +1,9 @@
 import type { SessionKey } from "@larkline/protocol";
 import type {
   ConsentCallbacks,
+  GrantBook,
   GrantEnds,
+  GrantStore,
   ApprovalStore,
   BudgetStore,
   CardLedger,
@@ -31,6 +33,9 @@ export interface TestMemory {
   log: EventLog;
   cards: CardLedger;
   lookups: LookupCache;
+  grants: GrantBook;
+  /** As workers have it. */
+  grantStore: GrantStore;
   grantEnds: GrantEnds;
   consentCallbacks: ConsentCallbacks;
   approvals: ApprovalStore;

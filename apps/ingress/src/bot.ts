@@ -23,7 +23,7 @@ import type {
   SessionStore,
 } from "@larkline/store";
 import type { AppFeed } from "@larkline/store/operations";
-import type { Channel, Services } from "./services.ts";
+import type { AloneNotice, Channel, Services } from "./services.ts";
 
 /** How events reach this process. */
 export type Transport = "webhook" | "websocket";
@@ -139,6 +139,13 @@ export class Bot implements Channel {
 
   async groupsOf(openId: string): Promise<readonly string[]> {
     return groupsAtBot(this.settings, await this.#groups.groupsOf(openId));
+  }
+
+  async tellAlone(openId: string, { message, ...shown }: AloneNotice): Promise<void> {
+    const { id, session } = message;
+    const target = { app: this.app, chatId: openId, messageId: "", inThread: false };
+    const notice = { purpose: "notice", key: `${id}-alone`, session, target, ...shown } as const;
+    await sendNotice(this.#services, this, notice);
   }
 
   /** Finishes what is under way. Call it when no event can come any more. */

@@ -2,7 +2,12 @@ import { noticeText } from "@larkline/agent";
 import { decidersText } from "@larkline/agent/permissions";
 import { schedulesDone } from "@larkline/agent/schedules";
 import { addReasonField, type Envelope, type FeishuMessage } from "@larkline/feishu";
-import { approvalCard, lateDecidedCard, withReasonForm } from "@larkline/feishu/cards";
+import {
+  approvalCard,
+  endedGrantCard,
+  lateDecidedCard,
+  withReasonForm,
+} from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
   ApprovalId,
@@ -28,6 +33,7 @@ import {
 } from "./approvals.ts";
 import type { Bot } from "./bot.ts";
 import { mayNotStopText } from "./commands.ts";
+import { endGrant } from "./grants.ts";
 import {
   languageOfPerson,
   refusalText,
@@ -159,6 +165,7 @@ const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["rate", rateClicked],
   ["consent", consentClicked],
   ["schedule", scheduleClick],
+  ["grant", grantClicked],
 ]);
 
 const Fields = Type.Record(Type.String(), Type.Unknown());
@@ -318,6 +325,24 @@ async function scheduleClick(
   const text = { zh: schedulesDone(done, "zh"), en: schedulesDone(done, "en") };
   const answer = toast(isDone ? "success" : "warning", text);
   return card === undefined ? answer : withCard(answer, card);
+}
+
+const grantTexts = {
+  ended: { zh: noticeText("grantWithdrawn", "zh"), en: noticeText("grantWithdrawn", "en") },
+  ending: { zh: noticeText("grantEnding", "zh"), en: noticeText("grantEnding", "en") },
+  none: { zh: noticeText("grantNone", "zh"), en: noticeText("grantNone", "en") },
+} as const satisfies Record<string, Bilingual>;
+
+/** A person takes back what they let the bot do as them. The button is about the person who clicks. */
+async function grantClicked(
+  services: Services,
+  bot: Bot,
+  { value, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const ended = await endGrant(services, bot, by);
+  const answer = toast(ended === "none" ? "info" : "success", grantTexts[ended]);
+  const language = replyLanguages.find((each) => each === value["language"]) ?? "en";
+  return ended === "ending" ? answer : withCard(answer, endedGrantCard(language));
 }
 
 const againTexts = {

@@ -31,6 +31,7 @@ import {
   type SessionCommand,
 } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
+import { showGrant, withdrawGrant } from "./grants.ts";
 import type { Channel, Services } from "./services.ts";
 import { obeySchedules, type Shown } from "./schedules.ts";
 import { stopTurn, type Ordered } from "./sessions.ts";
@@ -143,8 +144,9 @@ export async function obeyCommand(
       return await obeySchedules(services, channel, argument, ordered);
     case "permissions": {
       const order = permissionsOrder(argument);
+      if (order.do === "withdraw") return await withdrawGrant(services, channel, ordered);
       return order.do === "list"
-        ? await listRules(services, channel, ordered)
+        ? await listPermissions(services, channel, ordered)
         : await revokeRule(services, channel, order.which, ordered);
     }
     case "stop":
@@ -310,18 +312,24 @@ async function listedFor({ memories }: Services, message: InboundMessage) {
   return { off: own.off, listed: all.map((one) => ({ ...one, about: aboutOf(one.owner.kind) })) };
 }
 
-async function listRules(
+/** The rules of the chat, and what the person lets the bot do as them: that goes to them alone. */
+async function listPermissions(
   services: Services,
   channel: Channel,
-  { message, language }: Ordered,
-): Promise<string> {
+  ordered: Ordered,
+): Promise<string | undefined> {
+  const { message, language } = ordered;
+  const hasGranted = await showGrant(services, channel, ordered);
   const held = await services.rules.inForce(channel.app, chatOfRules(message));
   const names = await channel.namesOf(held.map(({ author }) => author.id));
   const named = held.map((rule) => ({
     ...rule,
     author: { name: names.get(rule.author.id) ?? rule.author.id, ...rule.author },
   }));
-  return permissionsText(named, language);
+  const rules = permissionsText(named, language);
+  if (!hasGranted) return rules;
+  if (message.chatType === "group") return `${rules}\n\n${noticeText("grantAlone", language)}`;
+  return held.length === 0 ? undefined : rules;
 }
 
 /** Rules are of chats: those of the chat in which the message was written. A session of the API is one of its own. */

@@ -2,7 +2,9 @@ import { randomUUID } from "node:crypto";
 import { inject, onTestFinished } from "vitest";
 import {
   ConsentCallbacks,
+  GrantBook,
   GrantEnds,
+  GrantStore,
   ApprovalStore,
   BudgetStore,
   CardLedger,
@@ -57,6 +59,8 @@ export function connectSharedRedis(limits: { maxWaiting?: number } = {}): Shared
       budgets: new BudgetStore(options),
       agentVersions: new AgentVersions({ ...options, stateKey: "0".repeat(64) }),
       lookups: new LookupCache({ ...options, owner: "ingress" }),
+      grants: new GrantBook(options),
+      grantStore: new GrantStore({ ...options, grantKeys: ["a".repeat(64)] }),
       grantEnds: new GrantEnds(options),
       consentCallbacks: new ConsentCallbacks(options),
       letters: new DeadLetters(options),

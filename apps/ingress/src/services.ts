@@ -9,10 +9,17 @@ import {
   type Telemetry,
 } from "@larkline/process/telemetry";
 import { SchemaChecks } from "@larkline/process/schemas";
-import { apiApp, type Clock, type Random, type SessionKey } from "@larkline/protocol";
+import {
+  apiApp,
+  type Clock,
+  type InboundMessage,
+  type Random,
+  type SessionKey,
+} from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
   ConsentCallbacks,
+  GrantBook,
   GrantEnds,
   ApprovalStore,
   BudgetStore,
@@ -79,6 +86,8 @@ export interface Stores {
   /** What operators have changed of agents. */
   agentVersions: Pick<AgentVersions, "list">;
   lookups: LookupCache;
+  /** What people let bots do as them, without tokens. */
+  grants: GrantBook;
   /** Ends of grants, for workers. */
   grantEnds: GrantEnds;
   /** Where consents of the code flow come back. */
@@ -136,6 +145,15 @@ export interface Channel {
   namesOf(openIds: readonly string[]): Promise<ReadonlyMap<string, string>>;
   /** User groups that a person belongs to. Rejects when that cannot be found out. */
   groupsOf(openId: string): Promise<readonly string[]>;
+  /** Shows a person something where no other person reads it. Absent: callers of the API are alone. */
+  tellAlone?(openId: string, notice: AloneNotice): Promise<void>;
+}
+
+/** What a person reads about a message of theirs; `text` where the card cannot be sent. */
+export interface AloneNotice {
+  message: InboundMessage;
+  text: string;
+  card?: Record<string, unknown>;
 }
 
 /** One person uses a session of the API and decides about everything in it; the platform knows no name of theirs. */
@@ -294,6 +312,7 @@ export function connectStores(
     budgets: new BudgetStore(on),
     agentVersions: new AgentVersions(on),
     lookups: new LookupCache({ ...on, owner: "ingress" }),
+    grants: new GrantBook(on),
     grantEnds: new GrantEnds(on),
     consentCallbacks: new ConsentCallbacks(on),
     warmUp: {

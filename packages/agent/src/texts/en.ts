@@ -59,6 +59,13 @@ export const en = {
       "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
+    grantAlone:
+      "What you let me do as you is for you alone: I have written to you in our own chat.",
+    grantNone: "You let me do nothing as you.",
+    grantWithdrawn:
+      "Taken back: I cannot act as you any more. I ask you again when a task needs it.",
+    grantEnding:
+      "Taken: it ends as soon as a worker has time for it, and at the platform with it. /permissions shows whether it has.",
     grantEnds:
       "On {date} it is a year since you let me act as you, and Feishu ends that then. Your schedules that need it: up to {count}. The next one that runs after that day asks you again. See what you have granted with /permissions.",
     scheduleFailed:
@@ -156,7 +163,7 @@ export const en = {
     permissions: {
       typed: "permissions",
       description:
-        "show what runs without asking, or take it back, for example /permissions revoke 1",
+        "show what runs without asking and what you let me do as you, or take it back: /permissions revoke 1, /permissions withdraw",
     },
   },
   helpTitle: "Just ask, or use one of these commands:",

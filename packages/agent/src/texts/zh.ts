@@ -50,6 +50,10 @@ export const zh: Texts = {
     outcomeUnknown: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
     ruleRevoked: "已撤销规则 {rule}，以后会重新询问。",
     ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
+    grantAlone: "你允许我以你的身份做什么，只有你能看到：我已在单聊里发给你。",
+    grantNone: "你没有允许我以你的身份做任何事。",
+    grantWithdrawn: "已收回：我不能再以你的身份操作。需要时我会重新询问你。",
+    grantEnding: "已收到：工作进程空闲后就会收回，飞书那边也一并结束。用 /权限 查看结果。",
     grantEnds:
       "到 {date}，你允许我以你的身份操作就满一年了，飞书会在那天结束授权。可能受影响的定时任务：{count} 个。此后第一个需要授权的任务会重新询问你。用 /权限 查看你的授权。",
     scheduleFailed: "你的定时任务「{title}」已连续失败五次，现已暂停。用 /定时 查看。",
@@ -120,7 +124,11 @@ export const zh: Texts = {
       typed: "定时",
       description: "查看或修改定时任务，例如 /定时 暂停 1、/定时 删除 1",
     },
-    permissions: { typed: "权限", description: "查看或撤销不再询问的操作，例如 /权限 撤销 1" },
+    permissions: {
+      typed: "权限",
+      description:
+        "查看或撤销不再询问的操作，以及你允许我以你的身份做什么：/权限 撤销 1、/权限 收回",
+    },
   },
   helpTitle: "可以直接提问，也可以使用这些命令：",
   helpLine: (typed, name, description) => `- \`/${typed}\` 或 \`/${name}\`：${description}`,

@@ -428,10 +428,17 @@ export function modelText(
 }
 
 /** What `/permissions` is asked to do. */
-export type PermissionsOrder = { do: "list" } | { do: "revoke"; which: string };
+export type PermissionsOrder =
+  | { do: "list" }
+  | { do: "revoke"; which: string }
+  /** What the person lets the bot do as them. */
+  | { do: "withdraw" };
 
-/** Reads the words after `/permissions`: none, or `revoke` (`撤销`) and the number or the id of a rule. */
+/**
+ * Reads the words after `/permissions`: none, `revoke` (`撤销`) and the number or the id of a rule, or `withdraw` (`收回`).
+ */
 export function permissionsOrder(argument: string): PermissionsOrder {
+  if (/^(?:withdraw|收回)$/iu.test(argument.trim())) return { do: "withdraw" };
   const [, which = ""] = /^(?:revoke|撤销)\s*(.*)$/iu.exec(argument.trim()) ?? [];
   return which === "" ? { do: "list" } : { do: "revoke", which: which.trim() };
 }

@@ -18,6 +18,7 @@ import {
   fits,
   foldedPanel,
   headWithin,
+  localTime,
   markdown,
   plainText,
   type CardElement,
@@ -413,11 +414,8 @@ function deciders(
   ];
 }
 
-/** A time, shown in each reader's own time zone ("Rich text (Markdown)"). */
 function moment(label: string, atMs: number, colon: string): CardElement {
-  const at = (format: string) =>
-    `<local_datetime millisecond='${atMs}' format_type='${format}'></local_datetime>`;
-  return markdown(`${label}${colon}${at("date_num")} ${at("time")}`, { text_size: "notation" });
+  return markdown(`${label}${colon}${localTime(atMs)}`, { text_size: "notation" });
 }
 
 /** The requester alone sees the card and decides: they know who they are. */

@@ -58,6 +58,7 @@ export interface CardTexts {
   };
   age(ms: number): string;
   welcome: { title: string; body: string; commands: string };
+  grant: GrantTexts;
   /** In place of a card that the answer does not need any more. */
   replaced: { title: string; text: string };
   /** In place of a card whose answer is sent as text. */
@@ -101,6 +102,25 @@ interface QuestionTexts {
   no: string;
   /** Followed by the answer. */
   answer: string;
+}
+
+/** What the card says that shows a person what they have granted. */
+interface GrantTexts {
+  title: string;
+  /** Before the list of what they allow. */
+  list: string;
+  since: string;
+  /** When it ends if it is not used, and when it ends in any case. */
+  unused: string;
+  until: string;
+  /** It has ended by itself. */
+  lapsed: string;
+  used: string;
+  never: string;
+  end: string;
+  /** The command that does the same. */
+  how: string;
+  ended: string;
 }
 
 /** What the card says that asks a person to let the app act as them. */

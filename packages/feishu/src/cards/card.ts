@@ -1220,6 +1220,13 @@ export function markdown(content: string, more: CardElement = {}): CardElement {
   return { tag: "markdown", ...more, content };
 }
 
+/** A time in markdown, shown in each reader's own time zone ("Rich text (Markdown)"). */
+export function localTime(atMs: number): string {
+  const at = (format: string) =>
+    `<local_datetime millisecond='${atMs}' format_type='${format}'></local_datetime>`;
+  return `${at("date_num")} ${at("time")}`;
+}
+
 export function button(
   text: string,
   more: { value: CardElement; type?: string; elementId?: string },

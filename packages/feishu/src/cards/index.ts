@@ -3,9 +3,12 @@ export { approvalCard, type ApprovalCardOptions, type ShownApproval } from "./ap
 /** The card of a reply on which a call waits for its requester, with the form for a reason. */
 export { withReasonForm } from "./ask-in-reply.ts";
 /** What a person grants, in words. */
-export { scopeWords, wordsOfScope } from "./scope-words.ts";
+export { wordsOfScope } from "./scope-words.ts";
 /** Cards that ask about a late message, greet, and tell something. */
 export {
+  endedGrantCard,
+  grantCard,
+  grantText,
   lateCard,
   lateDecidedCard,
   listCard,
@@ -13,6 +16,7 @@ export {
   welcomeCard,
   type LateDecision,
   type LateMessage,
+  type ShownGrant,
   type ShownCommand,
   type Welcome,
 } from "./notice-cards.ts";

@@ -1,15 +1,17 @@
-import type { ListPanel, ReplyLanguage } from "@larkline/protocol";
+import { textIn, type ListPanel, type LocalText, type ReplyLanguage } from "@larkline/protocol";
 import { showAnswer, startOfAnswer, fenced, inlineText, printable } from "./answer.ts";
 import {
   button,
   cardInLanguages,
   headWithin,
   listElements,
+  localTime,
   markdown,
   plainText,
   type CardElement,
   type Speech,
 } from "./card.ts";
+import { scopeWords } from "./scope-words.ts";
 import { cardTexts } from "./texts.ts";
 
 /** A message that arrived so late that a person has to decide about it. */
@@ -112,6 +114,81 @@ function welcomeCardIn(
     });
   const commands = lines.length === 0 ? [] : [markdown([texts.commands, "", ...lines].join("\n"))];
   return titled(title, [markdown(texts.body), ...commands]);
+}
+
+/** What a person lets the app do as them. Times are epoch ms. */
+export interface ShownGrant {
+  /** `lapsed`: it has ended by itself. */
+  state: "active" | "lapsed";
+  granted: readonly string[];
+  grantedAtMs: number;
+  /** When it ends if it is not used again, and in any case. */
+  endsAtMs: number;
+  consentEndsAtMs: number;
+  /** The last use first. */
+  used: readonly { tool: string; title?: LocalText; atMs: number }[];
+}
+
+const maxScopes = 60;
+const maxUses = 5;
+
+/** Shows a person what they have granted, with a button that takes it back. */
+export function grantCard(grant: ShownGrant, language: ReplyLanguage): CardElement {
+  const { title, end, how } = cardTexts[language].grant;
+  const text = markdown(grantLines(grant, language, localTime).join("\n"));
+  const value = { larkline: "grant", language };
+  const elements = [
+    text,
+    button(end, { elementId: "end_grant", value }),
+    markdown(how, { text_size: "notation" }),
+  ];
+  return titled(title, elements, grant.state === "active" ? "blue" : "grey");
+}
+
+/** The same after its person has taken it back. */
+export function endedGrantCard(language: ReplyLanguage): CardElement {
+  const { title, ended } = cardTexts[language].grant;
+  return titled(title, [markdown(ended)], "grey");
+}
+
+/** The same as markdown without a card, with times in UTC. */
+export function grantText(grant: ShownGrant, language: ReplyLanguage): string {
+  const { title, how } = cardTexts[language].grant;
+  return [title, ...grantLines(grant, language, timeInUtc), how].join("\n");
+}
+
+function timeInUtc(atMs: number): string {
+  return `${new Date(atMs).toISOString().slice(0, 16).replace("T", " ")} UTC`;
+}
+
+function grantLines(
+  grant: ShownGrant,
+  language: ReplyLanguage,
+  time: (atMs: number) => string,
+): string[] {
+  const { grant: texts, approval } = cardTexts[language];
+  const { state, granted, grantedAtMs, endsAtMs, consentEndsAtMs, used } = grant;
+  const at = (label: string, atMs: number): string => `${label}${approval.colon}${time(atMs)}`;
+  const uses = used.slice(0, maxUses).map(({ tool, title, atMs }) => {
+    const name = title === undefined ? tool : textIn(title, language);
+    return `- ${inlineText(headWithin(name, { characters: 80, bytes: 240 }))}, ${time(atMs)}`;
+  });
+  const ends =
+    state === "active"
+      ? [
+          ...(endsAtMs < consentEndsAtMs ? [at(texts.unused, endsAtMs)] : []),
+          at(texts.until, consentEndsAtMs),
+        ]
+      : [texts.lapsed];
+  return [
+    texts.list,
+    ...granted.slice(0, maxScopes).map((scope) => `- ${scopeWords(scope, language)}`),
+    "",
+    at(texts.since, grantedAtMs),
+    ...ends,
+    "",
+    ...(uses.length === 0 ? [texts.never] : [`${texts.used}${approval.colon.trim()}`, ...uses]),
+  ];
 }
 
 /** A titled text, such as the answer to a command. The text is markdown and escaped like an answer. */

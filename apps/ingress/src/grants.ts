@@ -1,0 +1,85 @@
+import { noticeText } from "@larkline/agent";
+import { grantCard, grantText, type ShownGrant } from "@larkline/feishu/cards";
+import { pause } from "@larkline/protocol";
+import { grantEndsAtMs, grantStateAt } from "@larkline/store";
+import type { Channel, Services } from "./services.ts";
+import type { Ordered } from "./sessions.ts";
+
+// What people let a bot do as them: they see it, and take it back. Others never see it.
+
+/** Shows the person of a message what they have granted, on a card for them alone. False where that is nothing. */
+export async function showGrant(
+  services: Services,
+  channel: Channel,
+  { message, language }: Ordered,
+): Promise<boolean> {
+  const grant = await shownGrant(services, channel, message.sender.id);
+  if (grant === undefined || channel.tellAlone === undefined) return false;
+  const [card, text] = [grantCard(grant, language), grantText(grant, language)];
+  await channel.tellAlone(message.sender.id, { message, card, text });
+  return true;
+}
+
+/** Undefined where the person has granted nothing, or has taken it back. */
+async function shownGrant(
+  { grants, clock }: Services,
+  { app }: Channel,
+  openId: string,
+): Promise<ShownGrant | undefined> {
+  const grant = await grants.read({ app, openId });
+  const state = grant && grantStateAt(grant, clock.now());
+  if (grant === undefined || state === undefined || state === "ended") return undefined;
+  return { ...grant, state, endsAtMs: grantEndsAtMs(grant) };
+}
+
+/** Longer than messages are redelivered ("Event subscription overview": 7 hours). */
+const orderKeptMs = 24 * 3_600_000;
+
+/** Ends what the person of a message has granted; the answer, which in a group goes to the person alone. */
+export async function withdrawGrant(
+  services: Services,
+  channel: Channel,
+  { message, language }: Ordered,
+): Promise<string> {
+  const { lookups } = services;
+  const { id, sender, chatType } = message;
+  // What is granted later is not taken back by a redelivered order.
+  const key = `withdraw:${channel.app}:${id}`;
+  const isDone = (await lookups.get(key)) !== undefined;
+  const ended = isDone ? "ended" : await endGrant(services, channel, sender.id);
+  await lookups.set(key, "done", orderKeptMs);
+  const text = noticeText(endings[ended], language);
+  if (chatType !== "group" || channel.tellAlone === undefined) return text;
+  await channel.tellAlone(sender.id, { message, text });
+  return noticeText("grantAlone", language);
+}
+
+const endings = {
+  ended: "grantWithdrawn",
+  ending: "grantEnding",
+  none: "grantNone",
+} as const;
+
+/** So long it is waited for a worker: a click has to be answered within 3 s. */
+const patienceMs = 1_500;
+const lookMs = 50;
+
+/** Has a worker end what a person has granted. `ending`: it is stored, and will be. */
+export async function endGrant(
+  { grants, grantEnds, clock }: Services,
+  { app }: Channel,
+  openId: string,
+): Promise<"ended" | "ending" | "none"> {
+  const grant = await grants.read({ app, openId });
+  if (grant === undefined || grant.state === "revoked") return "none";
+  const atMs = Math.max(clock.now(), grant.grantedAtMs);
+  const { tenant } = grant;
+  await grantEnds.add({ app, tenant, openId, reason: "person", by: openId, atMs });
+  const untilMs = clock.monotonic() + patienceMs;
+  while (clock.monotonic() < untilMs) {
+    const now = await grants.read({ app, openId });
+    if (now === undefined || now.state === "revoked") return "ended";
+    await pause(clock, lookMs);
+  }
+  return "ending";
+}
