@@ -39,6 +39,8 @@ const lent = {
   config: "packages/process/src/config/index.ts",
   "tool-kit": "packages/tool-kit/src/index.ts",
   "feishu-tools": "packages/feishu-tools/src/index.ts",
+  "feishu-tools-api": "packages/feishu-tools/src/api.ts",
+  "feishu-tools-approvals": "packages/feishu-tools/src/approvals.ts",
   "definition-check": "packages/tool-kit/src/definition-check.ts",
   typebox: "packages/tool-kit/node_modules/typebox/build/index.mjs",
 };

@@ -44,6 +44,7 @@ const lineForms: [
   [/^\d+\. +(.*)$/, ([, text = ""]) => ({ type: 13, text })],
   [/^> ?(.*)$/, ([, text = ""]) => ({ type: 15, text })],
   [/^---+$/, () => ({ type: 22, text: "" })],
+  [/^!\[.*\]\(.*\)$/, () => ({ type: 27, text: "" })],
 ];
 
 /** Blocks with temporary ids, and which of them stand at the top. */
@@ -91,7 +92,7 @@ export function blocksOf(markdown: string): { top: string[]; blocks: SimBlock[] 
 
 function textBlock(type: number, text: string, more: JsonObject = {}): SimBlock {
   const data =
-    type === 22
+    type === 22 || type === 27
       ? {}
       : { elements: [{ text_run: { content: text, text_element_style: {} } }], ...more };
   return {
@@ -166,6 +167,7 @@ export function markdownOf(rootId: string, blocks: ReadonlyMap<string, SimBlock>
     if (type === 15) return `> ${text}`;
     if (type === 17) return `- [${isDone(block) ? "x" : " "}] ${text}`;
     if (type === 22) return "---";
+    if (type === 27) return "![empty]()";
     if (type === 31) return tableLines(block);
     return text;
   };

@@ -123,7 +123,10 @@ export async function addMarkdown(
   { documentId, parentId, index, markdown, windowMs }: Addition,
 ): Promise<number> {
   const converted = await platform.read((client, as) =>
-    client.docx.v1.document.convert({ data: { content_type: "markdown", content: markdown } }, as),
+    client.docx.v1.document.convert(
+      { data: { content_type: "markdown", content: withoutPictures(markdown) } },
+      as,
+    ),
   );
   const pieces = piecesOf(
     converted.first_level_block_ids ?? [],
@@ -166,6 +169,21 @@ export async function addMarkdown(
     added += piece.top.length;
   }
   return added;
+}
+
+/** Pictures as links: the platform would make empty frames of them, because it fetches none. */
+function withoutPictures(markdown: string): string {
+  return markdown
+    .split(/(^```[^]*?^```|`[^`\n]*`)/m)
+    .map((part, at) =>
+      at % 2 === 1
+        ? part
+        : part.replaceAll(
+            /!\[([^\]\n]*)\]\(/g,
+            (_, name: string) => `[${name === "" ? "picture" : name}](`,
+          ),
+    )
+    .join("");
 }
 
 interface Addition {

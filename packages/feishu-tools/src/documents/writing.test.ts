@@ -20,6 +20,15 @@ describe("writing documents", () => {
     expect(world.platform.work.docs.documents.get(id)?.owner).toBe(world.ann);
   });
 
+  it("makes links of pictures, and leaves code as it is", async () => {
+    const world = await toolWorld();
+    const markdown = "![A map](https://a.example/map.png)\n\n```\n![x](y)\n```";
+    const id = idIn(await world.textOf("create_document", { title: "Plan", markdown }));
+    expect(world.platform.work.docs.markdown(id)).toBe(
+      "[A map](https://a.example/map.png)\n\n```\n![x](y)\n```",
+    );
+  });
+
   it("adds more blocks than one call takes in order, each once", async () => {
     const world = await toolWorld();
     const { documentId } = world.platform.work.docs.addDocument({

@@ -21,7 +21,11 @@ const link = Type.String({
   maxLength: 500,
   description: "Link to the document or page, or its id.",
 });
-const markdownText = Type.String({ minLength: 1, maxLength: 200_000, description: "Markdown." });
+const markdownText = Type.String({
+  minLength: 1,
+  maxLength: 200_000,
+  description: "Markdown. Pictures become links.",
+});
 
 const fillScopes = [
   "docx:document.block:convert",
