@@ -94,12 +94,12 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       { ...day, people: [ann], minutes: 30, room: "" },
     ],
     change_event: [
-      { event, time_zone: zone },
-      { event, time_zone: zone, title: "x" },
-      { event, time_zone: zone, add_people: [bob] },
+      { event, event_title: "x", time_zone: zone },
+      { event, event_title: "x", time_zone: zone, title: "x" },
+      { event, event_title: "x", time_zone: zone, add_people: [bob] },
     ],
     cancel_event: [{ event, title: "x" }],
-    answer_invitation: [{ event, answer: "accept" }],
+    answer_invitation: [{ event, title: "x", answer: "accept" }],
     list_tasks: [
       { time_zone: zone, state: "all" },
       { time_zone: zone, state: "all", query: secret },

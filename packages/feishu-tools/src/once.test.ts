@@ -44,7 +44,12 @@ const writes: Write[] = [
     tool: "change_event",
     change: "event.change",
     certain: false,
-    input: (world, title) => ({ event: eventOf(world, "Old"), title, time_zone: zone }),
+    input: (world, title) => ({
+      event: eventOf(world, "Old"),
+      event_title: "Old",
+      title,
+      time_zone: zone,
+    }),
   },
   {
     tool: "cancel_event",
@@ -56,7 +61,11 @@ const writes: Write[] = [
     tool: "answer_invitation",
     change: "event.reply",
     certain: false,
-    input: (world, title) => ({ event: eventOf(world, title, world.bob), answer: "accept" }),
+    input: (world, title) => ({
+      event: eventOf(world, title, world.bob),
+      title,
+      answer: "accept",
+    }),
   },
   {
     tool: "create_task",

@@ -1,3 +1,4 @@
+import type { Exclusive } from "@larkline/tool-kit";
 import { expect, test } from "vitest";
 import { apiTools } from "./api.ts";
 import { decisionTools } from "./approvals.ts";
@@ -56,4 +57,35 @@ test("what a card cannot show whole is not done", async () => {
   expect(outcome).toMatchObject({ ok: false });
   expect(JSON.stringify(outcome)).toContain("too much for the card");
   expect(platform.work.changes).toEqual([]);
+});
+
+test("each change waits where the platform takes one at a time, or few", async () => {
+  const { platform, call, ann, bob } = await toolWorld();
+  const { docs, tables, sheets, drive, mail } = platform.work;
+  const waited: string[] = [];
+  const exclusive: Exclusive = async (object, { everyMs }, work) => {
+    waited.push(everyMs === undefined ? object : `${object} each ${everyMs} ms`);
+    return await work();
+  };
+  const done = async (tool: string, input: object): Promise<string[]> => {
+    waited.length = 0;
+    expect(await call(tool, input, { exclusive }), tool).toMatchObject({ ok: true });
+    return [...waited];
+  };
+  const { appToken } = tables.addBase({ owner: ann, name: "Launch" });
+  const { tableId } = tables.addTable(appToken, { name: "T", fields: [{ name: "A", type: 1 }] });
+  const rows = { base: appToken, table: tableId, rows: [{ A: "x" }] };
+  expect(await done("add_records", rows)).toEqual([`table ${appToken} ${tableId}`]);
+  const { documentId } = docs.addDocument({ owner: ann, title: "Plan", markdown: "old" });
+  const text = { document: documentId, markdown: "new" };
+  expect(await done("append_to_document", text)).toEqual(["documents each 340 ms"]);
+  expect(await done("create_document", { title: "New" })).toEqual([`folder ${ann}`]);
+  const { token, sheets: parts } = sheets.addSpreadsheet({ owner: ann, title: "S", rows: [] });
+  const cells = { spreadsheet: token, sheet: parts[0]?.sheetId, rows: [["x"]] };
+  expect(await done("append_rows", cells)).toEqual([`sheet ${token}`]);
+  const file = drive.addFile({ owner: ann, name: "a.md" }).token;
+  const named = { token: file, type: "file", name: "a.md" };
+  expect(await done("delete_file", named)).toEqual(["drive"]);
+  const draft = { to: [mail.addressOf(bob)], subject: "s", text: "t" };
+  expect(await done("draft_mail", draft)).toEqual([`mail ${ann}`]);
 });

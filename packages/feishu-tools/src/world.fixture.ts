@@ -3,7 +3,7 @@ import {
   startFeishuSimulator,
   type SimulatorOptions,
 } from "@larkline/simulator";
-import { runTool, type HandlerTool } from "@larkline/tool-kit";
+import { type Exclusive, runTool, type HandlerTool } from "@larkline/tool-kit";
 import type { ToolOutcome } from "@larkline/protocol";
 import { onTestFinished } from "vitest";
 import { apiTools } from "./api.ts";
@@ -26,6 +26,8 @@ interface CallAs {
   person?: string;
   callId?: string;
   signal?: AbortSignal;
+  /** What a runner gives. */
+  exclusive?: Exclusive;
 }
 
 const appId = "cli_0123456789abcdef";
@@ -57,7 +59,7 @@ export async function toolWorld({
   const call: ToolWorld["call"] = async (
     name,
     input,
-    { person = ann, callId = `call-${++calls}`, signal } = {},
+    { person = ann, callId = `call-${++calls}`, signal, exclusive } = {},
   ) => {
     const tool = tools.find((one) => one.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);
@@ -67,6 +69,7 @@ export async function toolWorld({
       context: {
         callId,
         ...(signal && { signal }),
+        ...(exclusive && { exclusive }),
         identity: { as: "person", token, openId: person, apiOrigin: platform.url },
       },
     });

@@ -253,10 +253,20 @@ describe("creating events", () => {
       /^Created the event: .*\nBut inviting failed: .*cannot be seen whether the people and rooms were added/,
     );
     const event = /id (\w+)/.exec(answer)?.[1];
-    await textOf("change_event", { event, time_zone: zone, add_people: [bob] });
-    expect(await textOf("change_event", { event, time_zone: zone, add_people: [bob] })).toContain(
-      "Bob (not answered)",
-    );
+    await textOf("change_event", {
+      event,
+      event_title: "Review",
+      time_zone: zone,
+      add_people: [bob],
+    });
+    expect(
+      await textOf("change_event", {
+        event,
+        event_title: "Review",
+        time_zone: zone,
+        add_people: [bob],
+      }),
+    ).toContain("Bob (not answered)");
     expect(changesOf(world, "event.invite")).toEqual([`Review ${bob}`]);
   });
 
@@ -303,6 +313,7 @@ describe("changing events", () => {
     });
     const input = {
       event,
+      event_title: "Review",
       time_zone: zone,
       start: text("14:00"),
       end: text("15:00"),
@@ -319,9 +330,22 @@ describe("changing events", () => {
     expect(changesOf(world, "event.change")).toEqual(["Review"]);
   });
 
+  it("changes and answers only what has the title that the person saw", async () => {
+    const { event, call, bob, platform } = await withEvent();
+    const says = expect.stringContaining('the title of this event is "Review"') as string;
+    const change = { event, event_title: "Lunch", time_zone: zone, title: "Dinner" };
+    expect(await call("change_event", change)).toMatchObject({ ok: false, error: says });
+    const answer = { event, title: "Lunch", answer: "decline" };
+    expect(await call("answer_invitation", answer, { person: bob })).toMatchObject({
+      ok: false,
+      error: says,
+    });
+    expect(platform.work.changes).toEqual([]);
+  });
+
   it("is refused to those who were invited only, and to strangers", async () => {
     const { event, call, ann, bob, platform } = await withEvent();
-    const change = { event, time_zone: zone, title: "Mine now" };
+    const change = { event, event_title: "Review", time_zone: zone, title: "Mine now" };
     expect(await call("change_event", change, { person: bob })).toMatchObject({
       ok: false,
       error: expect.stringContaining("only the organiser changes an event"),
@@ -334,7 +358,7 @@ describe("changing events", () => {
     });
     const outcome = await call(
       "change_event",
-      { ...change, event: secret.eventId },
+      { ...change, event: secret.eventId, event_title: "x" },
       { person: bob },
     );
     expect(outcome).toMatchObject({ ok: false, error: expect.stringContaining("no such event") });
@@ -370,14 +394,18 @@ describe("changing events", () => {
       action: { kind: "lose_response" },
     });
     expect(
-      await textOf("answer_invitation", { event, answer: "decline" }, { person: bob }),
+      await textOf(
+        "answer_invitation",
+        { event, title: "Review", answer: "decline" },
+        { person: bob },
+      ),
     ).toContain('Answered decline to "Review"');
     expect(changesOf(world, "event.reply")).toEqual(["Review decline"]);
   });
 
   it("goes to a path of its own only", async () => {
     const { call, platform } = await toolWorld();
-    const input = { event: "../../calendars/x", time_zone: zone, title: "x" };
+    const input = { event: "../../calendars/x", event_title: "x", time_zone: zone, title: "x" };
     expect(await call("change_event", input)).toMatchObject({
       ok: false,
       error: expect.stringContaining("invalid arguments"),

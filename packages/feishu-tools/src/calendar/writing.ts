@@ -28,6 +28,10 @@ const EventId = Type.String({
   pattern: "^[A-Za-z0-9_-]{1,100}$",
   description: "Id of an event, as list_events gives it.",
 });
+const CurrentTitle = Type.String({
+  maxLength: 1_000,
+  description: "Title of this event as it is now, exactly: the person checks it.",
+});
 const People = Type.Array(PersonId, { maxItems: 50 });
 const Rooms = Type.Array(RoomId, { maxItems: 10 });
 const changeScopes = [
@@ -211,12 +215,15 @@ export function changeTool(settings: Settings): HandlerTool {
       "Changes an event that the person organises: title, time, description, place, who is invited, rooms. Only what is given is changed; those invited are notified. The person is asked first.",
     title: { zh: "修改日程", en: "Change an event" },
     summary: {
-      zh: "修改日程 {event}：{title} {start} {end}",
-      en: "Change the event {event}: {title} {start} {end}",
+      zh: "修改日程「{event_title}」：{title} {start} {end}",
+      en: "Change the event {event_title}: {title} {start} {end}",
     },
     input: {
       event: EventId,
-      title: Type.Optional(Type.String({ minLength: 1, maxLength: 300 })),
+      event_title: CurrentTitle,
+      title: Type.Optional(
+        Type.String({ minLength: 1, maxLength: 300, description: "The new title." }),
+      ),
       start: Type.Optional(Moment("New beginning, together with end.")),
       end: Type.Optional(Moment("New end.")),
       time_zone: TimeZone,
@@ -236,6 +243,7 @@ export function changeTool(settings: Settings): HandlerTool {
     run: async (input, platform) => {
       const path = await eventPath(platform, input.event);
       const before = await eventAt(platform, path);
+      checkTitle(before, input.event_title, input.title); // the new one where a former run has set it
       const change = changeOf(input);
       if (Object.keys(change).length > 0) await patched(platform, path, change);
       const removed = [...(input.remove_people ?? []), ...(input.remove_rooms ?? [])];
@@ -251,6 +259,12 @@ export function changeTool(settings: Settings): HandlerTool {
       return `Was: ${was}\nIs: ${JSON.stringify(after.summary ?? "")} ${shownSpan(after, zone)} ${after.app_link ?? ""}\nInvited: ${invited}`;
     },
   });
+}
+
+/** What the person approved must be what is changed: a title is what people check. */
+function checkTitle({ summary = "" }: Event, ...titles: (string | undefined)[]): void {
+  if (titles.some((title) => title?.trim() === summary.trim())) return;
+  throw new Error(`Nothing was changed: the title of this event is ${JSON.stringify(summary)}.`);
 }
 
 interface EventChange {
@@ -345,11 +359,7 @@ export function cancelTool(settings: Settings): HandlerTool {
     summary: { zh: "取消日程「{title}」（{event}）", en: "Cancel the event {title} ({event})" },
     input: {
       event: EventId,
-      title: Type.String({
-        minLength: 1,
-        maxLength: 1_000,
-        description: "Title of this event, exactly.",
-      }),
+      title: CurrentTitle,
     },
     effect: "idempotent",
     scopes: [
@@ -393,8 +403,12 @@ export function answerTool(settings: Settings): HandlerTool {
     description:
       "Accepts or declines an invitation to an event for the person, or says maybe. The organiser sees it. The person is asked first.",
     title: { zh: "回复日程邀请", en: "Answer an invitation" },
-    summary: { zh: "回复日程 {event}：{answer}", en: "Answer the invitation {event}: {answer}" },
-    input: { event: EventId, answer: Type.Enum(["accept", "decline", "tentative"]) },
+    summary: { zh: "回复日程「{title}」：{answer}", en: "Answer the invitation {title}: {answer}" },
+    input: {
+      event: EventId,
+      title: CurrentTitle,
+      answer: Type.Enum(["accept", "decline", "tentative"]),
+    },
     effect: "idempotent",
     scopes: [
       "calendar:calendar:read",
@@ -402,8 +416,9 @@ export function answerTool(settings: Settings): HandlerTool {
       "calendar:calendar.event:reply",
     ],
     reach: "sends",
-    run: async ({ event, answer }, platform) => {
+    run: async ({ event, title, answer }, platform) => {
       const path = await eventPath(platform, event);
+      checkTitle(await eventAt(platform, path), title);
       const isSo = async (): Promise<boolean> =>
         (await eventAt(platform, path)).self_rsvp_status === answer;
       if (await isSo()) return `The answer is ${answer} already.`;
@@ -413,8 +428,7 @@ export function answerTool(settings: Settings): HandlerTool {
         isDone: async () => await isSo(),
         open: "whether the invitation was answered",
       });
-      const { summary = "" } = await eventAt(platform, path);
-      return `Answered ${answer} to ${JSON.stringify(summary)}.`;
+      return `Answered ${answer} to ${JSON.stringify(title)}.`;
     },
   });
 }
