@@ -1,8 +1,13 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { nextDue } from "@larkline/agent/schedules";
 import type { InboundMessage, Schedule, ScheduleTiming } from "@larkline/protocol";
 import { stopScriptClock } from "@larkline/protocol/lua";
 import { openTestStores, replaced } from "@larkline/store/testing";
-import { expect, it } from "vitest";
+import { startRedis } from "@larkline/testkit";
+import { expect, it, onTestFinished } from "vitest";
 import { sweepSchedules } from "./schedules.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
@@ -29,11 +34,23 @@ function scheduleWith(number: number, timing: ScheduleTiming, zone: string): Sch
   };
 }
 
+const messageOf: InboundMessage = {
+  v: 1,
+  session: "cli_app.sched",
+  id: "om_1",
+  app: "cli_app",
+  sender: { id: "ou_1" },
+  chatType: "p2p",
+  parts: [{ type: "text", text: "b" }],
+  createdAtMs: start,
+  reply: { channel: "none" },
+};
+
 class Crash extends Error {}
 
 /** Workers whose clock the test moves; sessions take each message once. `crashes`: whether a step kills its worker. */
-function scene(crashes: () => boolean = () => false) {
-  const world = newWorld(openTestStores());
+function scene(crashes: () => boolean = () => false, redisUrl?: string) {
+  const world = newWorld(openTestStores({}, redisUrl));
   const runs = new Map<string, number>();
   let writes = 0;
   const dies = <T>(value: T): T => {
@@ -51,13 +68,20 @@ function scene(crashes: () => boolean = () => false) {
       ahead: 0,
     });
   };
+  // No worker has answered it since.
+  const waiting: typeof world.store.waiting = async (session) =>
+    [...runs.keys()].flatMap((id, at) =>
+      session.endsWith(id.slice(0, id.lastIndexOf("-")))
+        ? [{ seq: at, message: { ...messageOf, id, session } }]
+        : [],
+    );
   const settle: typeof world.schedules.settle = async (...given) => {
     dies(undefined);
     return dies(await world.schedules.settle(...given));
   };
   const services = servicesOf(world, {
     services: {
-      store: replaced(world.store, { append }),
+      store: replaced(world.store, { append, waiting }),
       schedules: replaced(world.schedules, { settle }),
     },
   });
@@ -76,7 +100,32 @@ function scene(crashes: () => boolean = () => false) {
   };
 }
 
-/** 10,000 take two minutes. */
+it("writes nothing twice where its worker dies after the append, and no other lives for two days", async () => {
+  const kinds = [
+    { kind: "once", atMs: start + hourMs },
+    { kind: "cron", cron: "0 1 * * *" },
+  ] as const;
+  for (const timing of kinds) {
+    let steps = 0;
+    const { world, runs, written, add, at } = scene(() => (steps += 1) === 2);
+    const schedule: Schedule = { ...scheduleWith(1, timing, "UTC"), missed: "all" };
+    await add(schedule);
+    await at(start + hourMs);
+    expect(await world.schedules.log(schedule.id)).toEqual([]);
+    await at(start + 2 * dayMs + 2 * hourMs);
+    await at(start + 2 * dayMs + 2 * hourMs + 31_000);
+    const lines = await world.schedules.log(schedule.id);
+    expect(lines.toReversed().map(({ state, dueMs }) => [state, dueMs])).toEqual(
+      [...runs.keys()].map((_, day) => [
+        day === 0 ? "started" : "late",
+        start + hourMs + day * dayMs,
+      ]),
+    );
+    expect([runs.size, written()]).toEqual(timing.kind === "once" ? [1, 1] : [3, 3]);
+  }
+});
+
+/** 10,000 take three minutes. */
 const howMany = 1_000;
 
 const zones = [
@@ -106,12 +155,33 @@ function timingOf(number: number): { timing: ScheduleTiming; zone: string } {
   };
 }
 
+/** A Redis of the test's own, which can be killed and started again. */
+async function ownRedis() {
+  const directory = await mkdtemp(join(tmpdir(), "larkline-schedules-"));
+  let server = await startRedis({ directory });
+  const { url, port } = server;
+  onTestFinished(async () => {
+    await server.stop();
+    await rm(directory, { recursive: true, force: true });
+  });
+  return {
+    url,
+    restart: async () => {
+      const ended = once(server.process, "exit");
+      server.process.kill("SIGKILL");
+      await ended;
+      server = await startRedis({ directory, port });
+    },
+  };
+}
+
 it(
-  "deals once with each instant of many schedules in a year, though workers die and are away",
+  "deals once with each instant of many schedules in a year, though workers and Redis die and workers are away",
   { timeout: 280_000 },
   async () => {
     let steps = 0;
-    const { world, runs, add, at } = scene(() => (steps += 1) % 97 === 0);
+    const redis = await ownRedis();
+    const { world, runs, add, at } = scene(() => (steps += 1) % 97 === 0, redis.url);
     const all = Array.from({ length: howMany }, (_, number) => {
       const { timing, zone } = timingOf(number);
       return scheduleWith(number, timing, zone);
@@ -123,6 +193,13 @@ it(
       const day = new Date(nowMs);
       const isAway = day.getUTCDate() === 15 || (day.getUTCMonth() === 2 && day.getUTCDate() > 24);
       if (!isAway) await at(nowMs);
+      // Four times in the year, while workers live.
+      if (day.getUTCMonth() % 3 === 0 && day.getUTCDate() === 20 && day.getUTCHours() === 7) {
+        // Not the one of node:events, which rejects with the first refused connection.
+        const isBack = new Promise<void>((resolve) => world.redis.once("ready", resolve));
+        await redis.restart();
+        await isBack;
+      }
     }
     // What is due in this last hour, and what dead workers have left.
     for (let nowMs = end; nowMs < end + 120_000; nowMs += 31_000) await at(nowMs);

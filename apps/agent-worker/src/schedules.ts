@@ -6,6 +6,7 @@ import {
   localTime,
   offsetText,
   scheduleMessage,
+  scheduleRunId,
   scheduleSessionId,
   type DueWork,
   type SchedulesClient,
@@ -32,6 +33,8 @@ const leaseMs = 30_000;
 const rememberedMs = 23 * 3_600_000;
 /** Runs of one schedule that may wait for the one before; further ones are skipped. */
 const maxWaiting = 2;
+/** More than can wait, with those that people have asked for. */
+const maxWritten = 20;
 /** Runs that fail one after the other before a schedule is paused. */
 const maxFailures = 5;
 
@@ -57,17 +60,22 @@ async function setAside(services: Services, id: string, error: unknown): Promise
 async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
   const { schedules } = services;
   const { schedule } = due;
-  // As the first worker that claimed this instant has decided it: it may have died after a run was written.
-  const decidedMs = nowMs - due.claimedMs < rememberedMs ? due.claimedMs : nowMs;
-  let work: DueWork;
+  let first: DueWork;
   try {
-    work = dueWork(schedule, due.dueMs, decidedMs);
+    // As the first worker that claimed this instant has decided it: it may have died after a run was written.
+    first = dueWork(schedule, due.dueMs, due.claimedMs);
   } catch (error) {
     // Such as a time zone that this version of Node does not know any more.
     return await setAside(services, schedule.id, error);
   }
+  // Where that is so long ago that the store has forgotten the run's id, no worker has lived since, and the run waits.
+  const isOld = nowMs - due.claimedMs >= rememberedMs;
+  const written = isOld ? await waitingRuns(services, schedule) : new Set<string>();
+  const isWritten = (dueMs: number): boolean => written.has(scheduleRunId(schedule.id, dueMs));
+  const work = isOld && !first.runs.some(isWritten) ? dueWork(schedule, due.dueMs, nowMs) : first;
   const busy = new Set<number>();
   for (const dueMs of work.runs) {
+    if (isWritten(dueMs)) continue;
     if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
   }
   const log = work.log.map((line): ScheduleLogEntry =>
@@ -77,6 +85,12 @@ async function runDue(services: Services, due: DueSchedule, nowMs: number): Prom
   const next =
     nextMs === undefined ? undefined : { dueMs: nextMs, alarmMs: alarmOf(schedule, nextMs) };
   await schedules.settle(due, next, log);
+}
+
+/** The ids of the runs of a schedule that are written and not answered. */
+async function waitingRuns({ store }: Services, { app, id }: Schedule): Promise<Set<string>> {
+  const waiting = await store.waiting(sessionKeyOf(app, scheduleSessionId(id)), maxWritten);
+  return new Set(waiting.map(({ message }) => message.id));
 }
 
 /** False where too many runs of the schedule wait already. */

@@ -43,6 +43,7 @@ export {
   nextDue,
   nextTimes,
   offsetText,
+  quietEnd,
   type DueWork,
 } from "./timing.ts";
 export {
@@ -66,6 +67,11 @@ const toolName = "schedule";
 /** The name of a message's session in which a schedule runs. */
 export function scheduleSessionId(id: string): string {
   return `sched-${id}`;
+}
+
+/** The id of the message by which a schedule runs. */
+export function scheduleRunId(id: string, dueMs: number): string {
+  return `${scheduleSessionId(id)}-${dueMs}`;
 }
 
 /** The schedules of a deployment. */
@@ -518,7 +524,7 @@ export function scheduleMessage(
   return {
     v: 1,
     session,
-    id: `${scheduleSessionId(id)}-${dueMs}`,
+    id: scheduleRunId(id, dueMs),
     app,
     ...(tenant === undefined ? {} : { tenant }),
     sender: owner,

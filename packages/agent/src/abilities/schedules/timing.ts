@@ -179,7 +179,7 @@ export function durationOf(text: string): number | undefined {
 const quiet = { fromHour: 22, untilHour: 8 };
 
 /** The end of the quiet hours in which an instant lies; undefined: it lies in none. */
-function quietEnd(zone: string, atMs: number): number | undefined {
+export function quietEnd(zone: string, atMs: number): number | undefined {
   const wall = new Date(wallOf(zone, atMs));
   const hour = wall.getUTCHours();
   if (hour >= quiet.untilHour && hour < quiet.fromHour) return undefined;
