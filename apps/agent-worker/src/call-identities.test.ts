@@ -1,6 +1,6 @@
 import { GrantsApi } from "@larkline/feishu";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { tokenDigestOf, type AuditRecord } from "@larkline/protocol";
+import { programSender, tokenDigestOf, type AuditRecord, type Sender } from "@larkline/protocol";
 import { forgetGrant, GrantEnds, GrantStore, type GrantOwner } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";
@@ -136,12 +136,13 @@ test("without GRANT_KEY, a person or a bot, a call is refused in words, and take
   });
 });
 
-test("callers of the HTTP API act as no person, whatever they say who they are", () => {
-  const of = (chatType: "p2p" | "group" | "api") => {
+test("callers of the HTTP API and programs act as no person, whatever they say who they are", () => {
+  const of = (chatType: "p2p" | "group" | "api", sender: Sender = { id: "ou_1" }) => {
     return (["person", "bot", "either"] as const).map((as) =>
-      actsAs({ message: { chatType } }, { as }),
+      actsAs({ message: { chatType, sender } }, { as }),
     );
   };
+  expect(of("group", programSender("trigger:build"))).toEqual(["none", "bot", "bot"]);
   expect([of("p2p"), of("group"), of("api")]).toEqual([
     ["person", "bot", "either"],
     ["person", "bot", "either"],

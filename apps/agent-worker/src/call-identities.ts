@@ -1,7 +1,13 @@
 import { FeishuError, type FeishuApi } from "@larkline/feishu";
 import type { GrantOwner } from "@larkline/store";
 import type { CallIdentities, IdentityOfCall } from "@larkline/store/runners";
-import type { CallState, ToolIdentityNeed, ToolOutcome, TurnState } from "@larkline/protocol";
+import {
+  isProgram,
+  type CallState,
+  type ToolIdentityNeed,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
 import type { PersonTokens } from "./person-tokens.ts";
 
 // As whom calls act. The ledger says it when a call is opened: from the message whose sender the platform has vouched for,
@@ -11,13 +17,13 @@ type Facts = Parameters<CallIdentities["of"]>[0];
 
 /**
  * As whom a call of this turn may act: what its tool wants, but for messages of the HTTP API, whose callers say
- * themselves who they are. There the bot acts, or the call is refused (`none`). A helper has the sender of its root's message.
+ * themselves who they are, and of programs. There the bot acts, or the call is refused (`none`). A helper has the sender of its root's message.
  */
 export function actsAs(
-  { message: { chatType } }: { message: Pick<TurnState["message"], "chatType"> },
+  { message: { chatType, sender } }: { message: Pick<TurnState["message"], "chatType" | "sender"> },
   { as }: Pick<ToolIdentityNeed, "as">,
 ): ToolIdentityNeed["as"] | "none" {
-  if (chatType !== "api" || as === "bot") return as;
+  if ((chatType !== "api" && !isProgram(sender)) || as === "bot") return as;
   return as === "either" ? "bot" : "none";
 }
 

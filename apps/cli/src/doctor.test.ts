@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { join } from "node:path";
 import { panelCommands } from "@larkline/agent";
-import { AppInspector, WebhookVerifier } from "@larkline/feishu";
+import { AppInspector, appManifest, WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
@@ -477,6 +477,29 @@ describe("npm run doctor", () => {
     ]);
   });
 
+  it("says which doors are open, and asks for their secrets and events", async () => {
+    const doors = `{ triggers: { build: { chat: "oc_1" } }, reactions: { Pin: "Note this." } }`;
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      `export default { doors: ${doors} };`,
+    );
+    const event = "im.message.reaction.created_v1";
+    platform.setConsole(app.appId, { events: allEventsBut(event) });
+    const shut = await examined(healthy());
+    expect(shut.of("doors")).toMatchObject([
+      { status: "problem", text: expect.stringContaining("TRIGGER_SECRET_BUILD") },
+    ]);
+    expect(shut.of("feishu.events")).toMatchObject([
+      { status: "warning", text: `Not subscribed events: ${event}` },
+    ]);
+    platform.setConsole(app.appId, { events: [...allEventsBut(event), event] });
+    const open = await examined({ ...healthy(), TRIGGER_SECRET_BUILD: "s".repeat(32) });
+    expect(open.of("doors")).toMatchObject([
+      { status: "ok", text: "Open doors: triggers (POST /v1/triggers/build); reactions (Pin)" },
+    ]);
+    expect(open.of("feishu.events")).toMatchObject([{ status: "ok" }]);
+  });
+
   it("says that the app was never published, and does not judge what the platform leaves out", async () => {
     const answer = (data: object) => ({
       kind: "respond" as const,
@@ -723,4 +746,8 @@ function allScopesBut(name: string): string[] {
     "application:app_slash_command:read application:app_slash_command:write",
   ];
   return all.flatMap((list) => list.split(" ")).filter((one) => one !== name);
+}
+
+function allEventsBut(name: string): string[] {
+  return appManifest.events.map((event) => event.name).filter((one) => one !== name);
 }

@@ -1,5 +1,5 @@
 import { deadline, withDeadline, type Clock } from "@larkline/protocol";
-import { toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
+import { openDoors, toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
@@ -17,6 +17,7 @@ import {
   checkModelAdditions,
   checkModelChoice,
   checkNode,
+  doorFindings,
   grantKeyFindings,
   keyFindings,
   namedBots,
@@ -173,6 +174,17 @@ function neededScopes(name: string, config: LarklineConfig | undefined): string[
   ];
 }
 
+/** Optional events without which something of the configuration would not work. */
+function neededEvents(config: LarklineConfig | undefined): string[] {
+  if (config === undefined) return [];
+  const agents = Object.values(config.agents);
+  const waits = agents.some(({ abilities }) => abilities["schedules"] === true);
+  return [
+    ...openDoors(config.doors).flatMap(({ events }) => events),
+    ...(waits ? ["im.chat.member.bot.deleted_v1", "contact.user.deleted_v3"] : []),
+  ];
+}
+
 async function scopes(
   inspector: AppInspector,
   { name, access: feishu }: CheckedBot,
@@ -213,7 +225,7 @@ async function inspectFeishu(
     ...(config === undefined
       ? []
       : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
-    checkSubscriptions(inspector, feishu),
+    checkSubscriptions(inspector, feishu, neededEvents(config)),
     feishu.transport === "webhook"
       ? []
       : checkLongConnection(inspector).then((finding) => [finding]),
@@ -342,6 +354,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
   const keys = async () => [
     ...keyFindings(deployment, await readStoredKey(input.dataDirectory)),
     ...grantKeyFindings(deployment),
+    ...(configured.config === undefined ? [] : doorFindings(input.env, configured.config)),
   ];
   const remote = await Promise.all([
     guarded(

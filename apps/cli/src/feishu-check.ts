@@ -148,10 +148,12 @@ interface SubscriptionCheck {
   wanted: readonly AppSubscription[];
   found: readonly string[] | undefined;
   noun: Bilingual;
+  /** Optional ones without which something of the configuration would not work. */
+  needed: readonly string[];
 }
 
 function subscriptionFindings(
-  { check, wanted, found, noun }: SubscriptionCheck,
+  { check, wanted, found, noun, needed }: SubscriptionCheck,
   access: Access,
 ): Finding[] {
   if (found === undefined) {
@@ -162,7 +164,9 @@ function subscriptionFindings(
       }),
     ];
   }
-  const missing = wanted.filter(({ name, level }) => level !== "optional" && !found.includes(name));
+  const missing = wanted.filter(
+    ({ name, level }) => (level !== "optional" || needed.includes(name)) && !found.includes(name),
+  );
   if (missing.length === 0) {
     return [ok(check, { zh: `${noun.zh}订阅齐全`, en: `All ${noun.en} are subscribed` })];
   }
@@ -183,6 +187,7 @@ function subscriptionFindings(
 export async function checkSubscriptions(
   inspector: AppInspector,
   access: Access,
+  needed: readonly string[],
 ): Promise<Finding[]> {
   try {
     const { published, events, callbacks } = await inspector.subscriptions();
@@ -193,7 +198,13 @@ export async function checkSubscriptions(
     if (!published) return [unpublished(access)];
     return [
       ...subscriptionFindings(
-        { check: "feishu.events", wanted: appManifest.events, found: events, noun: nouns.events },
+        {
+          check: "feishu.events",
+          wanted: appManifest.events,
+          found: events,
+          noun: nouns.events,
+          needed,
+        },
         access,
       ),
       ...subscriptionFindings(
@@ -202,6 +213,7 @@ export async function checkSubscriptions(
           wanted: appManifest.callbacks,
           found: callbacks,
           noun: nouns.callbacks,
+          needed: [],
         },
         access,
       ),

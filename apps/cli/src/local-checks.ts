@@ -10,10 +10,12 @@ import {
   type LarklineConfig,
   loadConfigFile,
   loadModelModules,
+  openDoors,
   profileOfModel,
   readIngressBots,
   readModelNames,
   readProviders,
+  readTriggerSecrets,
 } from "@larkline/process/config";
 import { runnerKeyOf, withDeadline, type Clock } from "@larkline/protocol";
 import { redisUrlProblem } from "@larkline/store/redis";
@@ -464,4 +466,21 @@ export function grantKeyFindings({
       },
     ),
   ];
+}
+
+/** The ways in besides messages that the configuration opens, and whether their secrets are there. */
+export function doorFindings(env: Env, { doors }: LarklineConfig): Finding[] {
+  const open = openDoors(doors);
+  if (open.length === 0) return [];
+  const secrets = readTriggerSecrets(env, doors);
+  if (!secrets.ok) {
+    const text = { zh: secrets.error, en: secrets.error };
+    const advice = {
+      zh: "用 openssl rand -hex 32 生成，并告诉发送方。",
+      en: "Make one with openssl rand -hex 32, and give it to the sender.",
+    };
+    return [problem("doors", text, advice)];
+  }
+  const names = open.map(({ name, what }) => `${name} (${what})`).join("; ");
+  return [ok("doors", { zh: `已打开的入口：${names}`, en: `Open doors: ${names}` })];
 }

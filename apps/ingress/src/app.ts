@@ -11,6 +11,7 @@ import {
   botOfApp,
   loadConfigFile,
   readIngressBots,
+  readTriggerSecrets,
   type Env,
   type IngressBotAccess,
 } from "@larkline/process/config";
@@ -31,6 +32,7 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
   const config = accept(loadConfig(env));
   const settings = accept(await loadConfigFile(config.configFile, clock));
   const accesses = accept(readIngressBots(env, settings.bots, config.feishu));
+  const triggerSecrets = accept(readTriggerSecrets(env, settings.doors));
   const consumers = accept(await eventConsumers(clock, settings.events, config.eventsKey));
   return await openApp(async (opened) => {
     const log = createLogger({ service: "ingress", level: config.logLevel, destination, clock });
@@ -67,7 +69,7 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
       }
     });
     const parts = { config, settings, stores, metrics, log, telemetry, consumers, clock, random };
-    const services = createServices(parts);
+    const services = createServices({ ...parts, triggerSecrets });
     const bots = accesses.map((access) => new Bot(services, access, openApi(services, access)));
     opened.defer(() => {
       for (const { api } of bots) api.close();

@@ -5,6 +5,7 @@ import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import { sendNotice, type Bot, type Transport } from "./bot.ts";
 import { handleClick, keepRating } from "./clicks.ts";
+import { eventDoors } from "./doors/index.ts";
 import {
   handleMessage,
   languageOfPerson,
@@ -78,7 +79,7 @@ export async function handleEvent(
     counters.ackSeconds.record((clock.monotonic() - startedMs) / 1_000, { transport, outcome });
   };
   try {
-    const handling = (handler ?? unknownEvent)(services, bot, envelope);
+    const handling = throughDoors(handler ?? unknownEvent, services, bot, envelope);
     const answer = (await withDeadline(clock, handling, ackDeadlineMs)) ?? {};
     note("acknowledged");
     return answer;
@@ -88,6 +89,15 @@ export async function handleEvent(
     bot.log[levelOf(error)](facts, "event not acknowledged");
     throw error;
   }
+}
+
+async function throughDoors(
+  handler: EventHandler,
+  ...event: Parameters<EventHandler>
+): Promise<EventAnswer | undefined> {
+  const answer = await handler(...event);
+  await eventDoors.get(event[2].type)?.(...event);
+  return answer;
 }
 
 async function unknownEvent(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {

@@ -1,5 +1,10 @@
 import { expect } from "vitest";
-import { resolveConfig, type ConfigInput, type IngressBotAccess } from "@larkline/process/config";
+import {
+  readTriggerSecrets,
+  resolveConfig,
+  type ConfigInput,
+  type IngressBotAccess,
+} from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
 import {
   systemRandom,
@@ -205,6 +210,8 @@ function servicesOf(
   if (!config.ok) throw new Error(config.error);
   if (!settings.ok) throw new Error(settings.error);
   const { telemetry = silentTelemetry, consumers = [] } = options;
+  const triggerSecrets = readTriggerSecrets({ ...env }, settings.value.doors);
+  if (!triggerSecrets.ok) throw new Error(triggerSecrets.error);
   // Its store and its platform are asked by this process, too: what it had no time to read is not late.
   const clock = patientClock;
   const parts = {
@@ -215,6 +222,7 @@ function servicesOf(
     telemetry,
     clock,
     random: systemRandom,
+    triggerSecrets: triggerSecrets.value,
   };
   return createServices({
     ...parts,

@@ -7,6 +7,7 @@ import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
 import { guardApi } from "./api-access.ts";
 import { registerChatRoutes } from "./api.ts";
+import { callerDoors, signedDoors } from "./doors/index.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
 import { registerMemoryRoutes } from "./memories.ts";
 import { registerConsentRoute } from "./consent-callback.ts";
@@ -155,6 +156,13 @@ export async function createServer(
         register(api, services);
       });
     }
+    await scope.register(async (api) => {
+      guardApi(api, services, logRefused);
+      for (const register of callerDoors) register(api, services, bots);
+    });
+    await scope.register(async (api) => {
+      for (const register of signedDoors) register(api, services, bots);
+    });
   });
   const closeUnused = noteUnused(server.server);
   // Streams would not end in time by themselves, so they are ended before the server waits for its requests.

@@ -68,6 +68,8 @@ export interface Services extends Stores {
   /** Looks at schemas that callers bring, in a thread. */
   schemas: SchemaChecks;
   requestLimits: RequestLimits;
+  /** By name of the trigger. */
+  triggerSecrets: ReadonlyMap<string, readonly string[]>;
 }
 
 /** Everything durable, in Redis, and the queues behind it. */
@@ -179,6 +181,7 @@ export interface ServiceParts {
   log: Logger;
   telemetry: Telemetry;
   consumers: readonly EventConsumer[];
+  triggerSecrets: ReadonlyMap<string, readonly string[]>;
   clock: Clock;
   random: Random;
 }

@@ -20,6 +20,8 @@ export {
   apiApp,
   rootSessionOf,
   Sender,
+  isProgram,
+  programSender,
   SessionKey,
   knownFeatures,
   Needs,

@@ -36,6 +36,18 @@ export const Sender = Type.Object({
 });
 export type Sender = Static<typeof Sender>;
 
+const programMark = "program:";
+
+/** Who writes where a program does, which the platform does not know. */
+export function programSender(name: string): Sender {
+  return { id: `${programMark}${name}`, name };
+}
+
+/** Whether a message is a program's: no call of its turn acts as a person. */
+export function isProgram({ id }: Sender): boolean {
+  return id.startsWith(programMark);
+}
+
 /**
  * Features that a process needs to continue with a stored value. A process that lacks one leaves the value to others,
  * because it could lose fields that it does not know. The first field of stored JSON, so that scripts find it

@@ -372,6 +372,33 @@ export type ConfigInput = {
     /** Further forms of `X-Lark-Request-Timestamp`, as regular expressions of the whole text whose named groups give its instant: `seconds` (10 digits), `millis` (13), `micros` (16), or `year`, `month`, `day`, `hour`, `minute`, `second` and `zone` (`Z`, `UTC`, `+0800` or `+08:00`). */
     timestampForms?: (string)[];
   };
+  /** Each door is shut unless it stands here. */
+  doors?: {
+    /** `POST /v1/triggers/<name>`, signed with `TRIGGER_SECRET_<NAME>`. */
+    triggers?: Record<string, {
+      /** The bot that answers. Default `default`. */
+      bot?: string;
+      /** The chat that the answer comes to. */
+      chat: string;
+      /** Default: the agent of that chat. */
+      agent?: string;
+      /** What is to be done with what comes. */
+      task?: string;
+      /** Requests a minute. Default 60. */
+      perMinute?: number;
+    }>;
+    /** `POST /v1/messages`. */
+    messages?: {
+      /** Callers of the HTTP API that may write to people and chats: names of their keys; `api` is that of `API_TOKEN`. */
+      callers: (string)[];
+      /** Messages an hour to one person or chat. Default 20. */
+      perHour?: number;
+      /** Hold them back from 22:00 to 08:00 of the person. Default on. */
+      quietHours?: boolean;
+    };
+    /** What a reaction to an answer says, by type of the emoji, such as `OK` or `Pin`. */
+    reactions?: Record<string, string>;
+  };
   /** Who gets the events and clicks of the platform that Larkline has no use for itself. */
   events?: {
     /** Modules whose default export wants them: paths from the folder of this file, or packages. */

@@ -11,6 +11,7 @@ import {
   providerName,
   TranscriptionInput,
 } from "./provider-config.ts";
+import { DoorsInput } from "./doors-config.ts";
 
 const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
 
@@ -503,6 +504,7 @@ export const ConfigInput = Type.Object(
     limits: Type.Optional(LimitsInput),
     feishu: Type.Optional(FeishuInput),
     webhook: Type.Optional(WebhookInput),
+    doors: Type.Optional(DoorsInput),
     events: Type.Optional(EventsInput),
     roles: Type.Optional(
       Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,64}$" }), RoleInput),

@@ -20,6 +20,13 @@ export {
   type AgentBounds,
   type ChangeProblem,
 } from "./agent-change.ts";
+export {
+  openDoors,
+  readTriggerSecrets,
+  triggerVariable,
+  type OpenDoor,
+  type TriggerDoor,
+} from "./doors-config.ts";
 export { defineConfig } from "@larkline/tool-kit";
 export { placeOfError } from "./module-errors.ts";
 export { didYouMean, nearestName } from "./did-you-mean.ts";

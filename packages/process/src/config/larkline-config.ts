@@ -32,6 +32,7 @@ import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp } from "./mcp-config.ts";
 import { resolvePermissions } from "./permission-config.ts";
 import { resolveProviders } from "./provider-config.ts";
+import { resolveDoors } from "./doors-config.ts";
 
 const defaultLimits: Required<LimitsInput> = {
   messageAgeMs: 600_000,
@@ -278,10 +279,18 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const tools = resolveTools(parsed.value);
   const webhook = resolveWebhook(parsed.value.webhook);
   const providers = resolveProviders(parsed.value.providers, models, agents);
-  if (!bots.ok || !permissions.ok || !budgets.ok || !tools.ok || !webhook.ok || !providers.ok) {
-    const problems = [bots, permissions, budgets, tools, webhook, providers].flatMap((result) =>
-      result.ok ? [] : [result.error],
-    );
+  const doors = resolveDoors(parsed.value, all);
+  if (
+    !bots.ok ||
+    !permissions.ok ||
+    !budgets.ok ||
+    !tools.ok ||
+    !webhook.ok ||
+    !providers.ok ||
+    !doors.ok
+  ) {
+    const parts = [bots, permissions, budgets, tools, webhook, providers, doors];
+    const problems = parts.flatMap((result) => (result.ok ? [] : [result.error]));
     return { ok: false, error: problems.join("; ") };
   }
   return {
@@ -296,6 +305,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       limits: { ...defaultLimits, ...limits },
       bots: bots.value,
       webhook: webhook.value,
+      doors: doors.value,
       events: resolveEvents(parsed.value.events),
       permissions: permissions.value,
       budgets: budgets.value,

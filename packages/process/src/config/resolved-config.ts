@@ -1,5 +1,6 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
 import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
+import type { DoorsConfig } from "./doors-config.ts";
 import type { McpConfig } from "./mcp-config.ts";
 import type { TranscriptionInput, ProviderInput } from "./provider-config.ts";
 import type { TeamSettings, HelperLink, Handoff } from "@larkline/agent";
@@ -83,6 +84,8 @@ export interface LarklineConfig {
   readonly webhook: { readonly timestampForms: readonly RegExp[] };
   /** Handlers of platform events that Larkline does not use itself; `loadConfigFile` makes URLs of the modules. */
   readonly events: { readonly modules: readonly string[]; readonly url: string | undefined };
+  /** Ways in besides messages. */
+  readonly doors: DoorsConfig;
   readonly permissions: PermissionPolicy;
   readonly budgets: BudgetPolicy;
   readonly mcp: McpConfig;

@@ -1,0 +1,167 @@
+import type { ParseResult } from "@larkline/protocol";
+import { Type, type Static } from "@larkline/protocol/type";
+import { createEnvReader, type Env } from "./environment.ts";
+
+// Ways in besides messages: which of them are open.
+
+const name = Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" });
+const bot = Type.Optional(name);
+const words = Type.String({ minLength: 1, maxLength: 1_000 });
+
+const TriggerInput = Type.Object(
+  {
+    /** The bot that answers. Default `default`. */
+    bot,
+    /** The chat that the answer comes to. */
+    chat: Type.String({ pattern: "^oc_[A-Za-z0-9]{1,64}$" }),
+    /** Default: the agent of that chat. */
+    agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
+    /** What is to be done with what comes. */
+    task: Type.Optional(words),
+    /** Requests a minute. Default 60. */
+    perMinute: Type.Optional(Type.Integer({ minimum: 1, maximum: 6_000 })),
+  },
+  { additionalProperties: false },
+);
+
+const MessagesInput = Type.Object(
+  {
+    /** Callers of the HTTP API that may write to people and chats: names of their keys; `api` is that of `API_TOKEN`. */
+    callers: Type.Array(Type.String({ minLength: 1, maxLength: 120 }), {
+      minItems: 1,
+      maxItems: 100,
+    }),
+    /** Messages an hour to one person or chat. Default 20. */
+    perHour: Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000 })),
+    /** Hold them back from 22:00 to 08:00 of the person. Default on. */
+    quietHours: Type.Optional(Type.Boolean()),
+  },
+  { additionalProperties: false },
+);
+
+/** Each door is shut unless it stands here. */
+export const DoorsInput = Type.Object(
+  {
+    /** `POST /v1/triggers/<name>`, signed with `TRIGGER_SECRET_<NAME>`. */
+    triggers: Type.Optional(Type.Record(name, TriggerInput)),
+    /** `POST /v1/messages`. */
+    messages: Type.Optional(MessagesInput),
+    /** What a reaction to an answer says, by type of the emoji, such as `OK` or `Pin`. */
+    reactions: Type.Optional(Type.Record(Type.String({ pattern: "^[A-Za-z0-9_]{1,64}$" }), words)),
+  },
+  { additionalProperties: false },
+);
+type DoorsInput = Static<typeof DoorsInput>;
+
+export interface TriggerDoor {
+  readonly bot: string;
+  readonly chat: string;
+  readonly agent?: string;
+  readonly task: string;
+  readonly perMinute: number;
+}
+
+/** Doors with their defaults; undefined and empty: shut. */
+export interface DoorsConfig {
+  readonly triggers: Readonly<Record<string, TriggerDoor>>;
+  readonly messages:
+    | {
+        readonly callers: readonly string[];
+        readonly perHour: number;
+        readonly quietHours: boolean;
+      }
+    | undefined;
+  readonly reactions: Readonly<Record<string, string>>;
+}
+
+const defaultTask =
+  "This has happened. Say what it means for us, or do what your instructions say.";
+
+/** `agents`: those that there are, by name. */
+export function resolveDoors(
+  { doors = {}, bots = {} }: { doors?: DoorsInput; bots?: object },
+  agents: object,
+): ParseResult<DoorsConfig> {
+  const { triggers = {}, messages, reactions = {} } = doors;
+  const problems: string[] = [];
+  const named = Object.entries(triggers).map(([trigger, input]) => {
+    const { bot: botName = "default", agent, task = defaultTask, perMinute = 60, chat } = input;
+    const where = `doors.triggers.${trigger}`;
+    if (botName !== "default" && !Object.hasOwn(bots, botName)) {
+      problems.push(`${where} names the unknown bot '${botName}'`);
+    }
+    if (agent !== undefined && !Object.hasOwn(agents, agent)) {
+      problems.push(`${where} names the unknown agent '${agent}'`);
+    }
+    const door: TriggerDoor = {
+      bot: botName,
+      chat,
+      task,
+      perMinute,
+      ...(agent === undefined ? {} : { agent }),
+    };
+    return [trigger, door] as const;
+  });
+  if (problems.length > 0) return { ok: false, error: problems.join("; ") };
+  return {
+    ok: true,
+    value: {
+      triggers: Object.fromEntries(named),
+      messages: messages === undefined ? undefined : { perHour: 20, quietHours: true, ...messages },
+      reactions,
+    },
+  };
+}
+
+/** The variable with the secret of a trigger. */
+export function triggerVariable(trigger: string): string {
+  return `TRIGGER_SECRET_${trigger.toUpperCase().replaceAll("-", "_")}`;
+}
+
+const shortestSecret = 32;
+
+/** Secrets by trigger. Several, with commas between, are all good: so one can be replaced. */
+export function readTriggerSecrets(
+  env: Env,
+  { triggers }: Pick<DoorsConfig, "triggers">,
+): ParseResult<ReadonlyMap<string, readonly string[]>> {
+  const reader = createEnvReader(env);
+  const secrets = Object.keys(triggers).map((trigger) => {
+    const variable = triggerVariable(trigger);
+    const given = reader.secret(variable, { required: true }).split(",").filter(Boolean);
+    if (given.some((secret) => secret.length < shortestSecret)) {
+      reader.problem(`${variable} must have ${shortestSecret} characters or more.`);
+    }
+    return [trigger, given] as const;
+  });
+  return reader.finish(new Map(secrets));
+}
+
+/** A door that is open, and the events that it needs. */
+export interface OpenDoor {
+  name: "triggers" | "messages" | "reactions";
+  events: readonly string[];
+  /** What is open, for people who look. */
+  what: string;
+}
+
+/** The doors that the configuration has opened. */
+export function openDoors({ triggers, messages, reactions }: DoorsConfig): OpenDoor[] {
+  const doors: OpenDoor[] = [];
+  const names = Object.keys(triggers);
+  if (names.length > 0) {
+    doors.push({ name: "triggers", events: [], what: `POST /v1/triggers/${names.join(", ")}` });
+  }
+  if (messages !== undefined) {
+    doors.push({ name: "messages", events: [], what: `POST /v1/messages` });
+  }
+  const emoji = Object.keys(reactions);
+  if (emoji.length > 0) {
+    doors.push({
+      name: "reactions",
+      events: ["im.message.reaction.created_v1"],
+      what: emoji.join(", "),
+    });
+  }
+  return doors;
+}
