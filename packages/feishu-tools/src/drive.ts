@@ -41,7 +41,7 @@ const Folder = Type.Optional(
 const listScopes = ["space:document:retrieve"];
 const metaScope = "drive:drive.metadata:readonly";
 
-export interface Listed {
+interface Listed {
   token: string;
   name: string;
   type: string;
@@ -51,7 +51,7 @@ export interface Listed {
 }
 
 /** The newest things in a folder; empty: the person's own. */
-export async function newestIn(platform: Platform, folder_token: string): Promise<Listed[]> {
+async function newestIn(platform: Platform, folder_token: string): Promise<Listed[]> {
   const { files = [] } = await pageIn(platform, { folder_token });
   return files;
 }
@@ -99,6 +99,9 @@ const clockSkewSeconds = 5;
 function folderOf(folder: string | undefined): string {
   return folder === undefined || folder === "" ? "" : checkedId(folder, "a folder");
 }
+
+/** Five a second ("Upload file"). */
+const drivePace = { of: "changes of the drive", everyMs: 200 };
 
 /** The platform takes one upload, copy, move or deletion at a time. */
 async function alone<T>(platform: Platform, work: () => Promise<T>): Promise<T> {
@@ -157,6 +160,7 @@ function folderTool(settings: Settings): HandlerTool {
       const made = await alone(platform, async () => {
         const find = madeIn(platform, { folder: folder_token, name, type: "folder" });
         return await makeOnce(platform, {
+          pace: drivePace,
           run: (client, as) =>
             client.drive.v1.file.createFolder({ data: { name, folder_token } }, as),
           result: ({ token = "", url = "" }): { token: string; url?: string | undefined } => ({
@@ -189,6 +193,7 @@ function uploadTool(settings: Settings): HandlerTool {
       const token = await alone(platform, async () => {
         const find = madeIn(platform, { folder: parent_node, name, type: "file" });
         return await makeOnce(platform, {
+          pace: drivePace,
           run: async (client, as) => {
             const data = {
               file_name: name,
@@ -232,6 +237,7 @@ function copyTool(settings: Settings): HandlerTool {
       const made = await alone(platform, async () => {
         const find = madeIn(platform, { folder: folder_token, name, type });
         return await makeOnce(platform, {
+          pace: drivePace,
           run: (client, as) =>
             client.drive.v1.file.copy({ data: { name, type, folder_token }, path }, as),
           result: ({ file }): { token: string; url?: string | undefined } => ({
@@ -295,6 +301,7 @@ function moveTool(settings: Settings): HandlerTool {
       await alone(platform, async () => {
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // what lies there stays there
+          pace: drivePace,
           run: (client, as) =>
             client.drive.v1.file.move(
               { data: { type, folder_token }, path: { file_token: token } },
@@ -335,6 +342,7 @@ function deleteTool(settings: Settings): HandlerTool {
       await alone(platform, async () => {
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // what is deleted cannot be deleted again
+          pace: drivePace,
           run: (client, as) =>
             client.drive.v1.file.delete({ params: { type }, path: { file_token: token } }, as),
           isDone: async () => (await nameOf(platform, { token, type })) === undefined,

@@ -202,6 +202,7 @@ function draftTool(settings: Settings): HandlerTool {
       const id = await platform.exclusive(`mail ${platform.openId ?? ""}`, async () => {
         const before = await draftIds(platform);
         return await makeOnce(platform, {
+          pace: { of: "drafts", everyMs: 200 },
           run: (client, as) => client.mail.v1.userMailboxDraft.create({ path, data: { raw } }, as),
           result: ({ draft: made }) => made?.id ?? "",
           find: async () => {
@@ -307,6 +308,7 @@ function sendTool(settings: Settings): HandlerTool {
         }
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs,
+          pace: { of: "sent mails", everyMs: 3_000 }, // 20 a minute
           run: (client, as) =>
             client.mail.v1.userMailboxDraft.send({ path: { ...path, draft_id } }, as),
           isDone: () => Promise.resolve(false), // a repeat says it

@@ -1,5 +1,6 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
+import { contentPace } from "./documents/reading.ts";
 import { namesOf } from "./people.ts";
 import {
   checkedId,
@@ -196,8 +197,9 @@ async function noteTexts(platform: Platform, noteId: string): Promise<string[]> 
       content_type: "markdown" as const,
     };
     try {
-      const { content = "" } = await platform.read((client, as) =>
-        client.docs.v1.content.get({ params }, as),
+      const { content = "" } = await platform.read(
+        (client, as) => client.docs.v1.content.get({ params }, as),
+        contentPace,
       );
       if (content !== "") texts.push(content);
     } catch (error) {

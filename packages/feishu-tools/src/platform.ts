@@ -71,7 +71,7 @@ export interface Platform {
   /** Open id of the person as whom calls are made; undefined: the bot. */
   readonly openId: string | undefined;
   /** Repeated while the platform does not answer. */
-  read<T>(run: Operation<T>): Promise<Partial<T>>;
+  read<T>(run: Operation<T>, pace?: Pace): Promise<Partial<T>>;
   /**
    * Repeated only where the platform has refused because of a limit or a lock. Rejects with an UnansweredError when it
    * is not known whether it took effect.
@@ -132,15 +132,13 @@ export function platformOf(
       "This call has no identity on the platform: the deployment gives none to this runner.",
     );
   }
-  // Runners share these with their other processes.
+  // Runners share these with their other processes. Elsewhere limits are met, and waited for.
   const alone: Exclusive =
     exclusive ??
-    (async (object, { everyMs = 0 }, work) =>
-      await lanes.run(object, identity.openId ?? actor.userId, signal, async () => {
-        const done = await work();
-        if (everyMs > 0) await pause(clock, everyMs, signal);
-        return done;
-      }));
+    (async (object, { everyMs }, work) =>
+      everyMs === undefined
+        ? await lanes.run(object, identity.openId ?? actor.userId, signal, work)
+        : await work());
   const attempt = async <T>(
     run: Operation<T>,
     isRead: boolean,
@@ -172,7 +170,7 @@ export function platformOf(
     signal,
     as: identity.as,
     openId: identity.as === "person" ? identity.openId : undefined,
-    read: async (run) => await attempt(run, true),
+    read: async (run, pace) => await attempt(run, true, pace),
     write: async (run, pace) => await attempt(run, false, pace),
     exclusive: async (object, work) => await alone(object, { signal }, work),
   };

@@ -78,14 +78,17 @@ test("each change waits where the platform takes one at a time, or few", async (
   expect(await done("add_records", rows)).toEqual([`table ${appToken} ${tableId}`]);
   const { documentId } = docs.addDocument({ owner: ann, title: "Plan", markdown: "old" });
   const text = { document: documentId, markdown: "new" };
-  expect(await done("append_to_document", text)).toEqual(["documents each 340 ms"]);
+  expect(await done("append_to_document", text)).toEqual([
+    "blocks of documents each 200 ms",
+    "documents each 340 ms",
+  ]);
   expect(await done("create_document", { title: "New" })).toEqual([`folder ${ann}`]);
   const { token, sheets: parts } = sheets.addSpreadsheet({ owner: ann, title: "S", rows: [] });
   const cells = { spreadsheet: token, sheet: parts[0]?.sheetId, rows: [["x"]] };
   expect(await done("append_rows", cells)).toEqual([`sheet ${token}`]);
   const file = drive.addFile({ owner: ann, name: "a.md" }).token;
   const named = { token: file, type: "file", name: "a.md" };
-  expect(await done("delete_file", named)).toEqual(["drive"]);
+  expect(await done("delete_file", named)).toEqual(["drive", "changes of the drive each 200 ms"]);
   const draft = { to: [mail.addressOf(bob)], subject: "s", text: "t" };
-  expect(await done("draft_mail", draft)).toEqual([`mail ${ann}`]);
+  expect(await done("draft_mail", draft)).toEqual([`mail ${ann}`, "drafts each 200 ms"]);
 });

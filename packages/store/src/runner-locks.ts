@@ -8,7 +8,7 @@ const leaveLock = script("leave-lock");
 /** A process that dies holds its locks up for that long. */
 const holdMs = 15_000;
 
-export interface LockOptions {
+interface LockOptions {
   /** Whose call it is: people take turns. */
   person: string;
   signal: AbortSignal;

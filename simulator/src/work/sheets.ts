@@ -15,7 +15,7 @@ import type { WorkWorld } from "./world.ts";
 
 type Cell = string | number | boolean | null;
 
-export interface SimSheet {
+interface SimSheet {
   sheetId: string;
   title: string;
   /** Rows with something in them, and blank ones between. */
@@ -25,7 +25,7 @@ export interface SimSheet {
   columnCount: number;
 }
 
-export interface SimSpreadsheet {
+interface SimSpreadsheet {
   token: string;
   title: string;
   owner: string;

@@ -22,18 +22,20 @@ export async function blocksOf(
   const blocks: Block[] = [];
   for (let page_token = ""; ;) {
     const token = page_token;
-    const page = await platform.read((client, as) =>
-      client.docx.v1.documentBlock.list(
-        {
-          path: { document_id: documentId },
-          params: {
-            page_size: 500,
-            document_revision_id: revision,
-            ...(token === "" ? {} : { page_token: token }),
+    const page = await platform.read(
+      (client, as) =>
+        client.docx.v1.documentBlock.list(
+          {
+            path: { document_id: documentId },
+            params: {
+              page_size: 500,
+              document_revision_id: revision,
+              ...(token === "" ? {} : { page_token: token }),
+            },
           },
-        },
-        as,
-      ),
+          as,
+        ),
+      blockPace,
     );
     blocks.push(...((page.items ?? []) as Block[])); // the types of the SDK name each kind of block
     if (page.has_more !== true || (page.page_token ?? "") === "" || blocks.length >= maxBlocks) {
@@ -104,6 +106,7 @@ function contentOf(element: unknown): string {
 
 /** Three changes a second, of all documents together ("Document FAQ"). */
 export const documentPace = { of: "documents", everyMs: 340 };
+const blockPace = { of: "blocks of documents", everyMs: 200 };
 
 /** The most blocks that one call may add. */
 const maxBlocksOfCall = 1_000;

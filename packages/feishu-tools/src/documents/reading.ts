@@ -97,6 +97,8 @@ function withoutMarks(text = ""): string {
 }
 
 const maxFound = 20;
+/** Five a second ("Get document content"). */
+export const contentPace = { of: "contents of documents", everyMs: 200 };
 const maxReadCharacters = 20_000;
 
 function findTool(settings: Settings): HandlerTool {
@@ -178,11 +180,13 @@ function readTool(settings: Settings): HandlerTool {
     reach: "reads",
     run: async ({ document, from_heading: fromHeading }, platform) => {
       const { documentId, link } = await documentAt(platform, document);
-      const { content = "" } = await platform.read((client, as) =>
-        client.docs.v1.content.get(
-          { params: { doc_token: documentId, doc_type: "docx", content_type: "markdown" } },
-          as,
-        ),
+      const { content = "" } = await platform.read(
+        (client, as) =>
+          client.docs.v1.content.get(
+            { params: { doc_token: documentId, doc_type: "docx", content_type: "markdown" } },
+            as,
+          ),
+        contentPace,
       );
       return quoted(link, partOf(content, fromHeading));
     },
