@@ -3,6 +3,7 @@ import { cpus } from "node:os";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { allocationTable, measureAllocation } from "./allocation.ts";
 import { measureApprovals } from "./approvals.ts";
 import { measureBursts } from "./burst.ts";
 import { measureCallsAtOnce } from "./calls-at-once.ts";
@@ -73,6 +74,10 @@ const parts = {
     tells: "CPU of a turn by cause, from profiles of the processes",
     measure: causeTables,
   },
+  allocation: {
+    tells: "what a turn allocates and its user CPU, beside naive BullMQ; fails beyond the marks",
+    measure: allocationTables,
+  },
   lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
   kills: { tells: "kill -9 to the answer", measure: recoveryTables },
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
@@ -128,6 +133,7 @@ const help = `npm run bench -- [options]
   --approvals <n>     turns in which a person is asked (400)
   --waiting <n>       sessions that wait for people (10000)
   --beside <folder>   another checkout of this repository, with its dependencies, for the part \`calls\`
+  --list, --help      says what can be measured
   --minutes <n>       how long the load of \`soak\` lasts (60)
 
 Parts:
@@ -151,10 +157,11 @@ const { values } = parseArgs({
     minutes: { type: "string", default: "60" },
     beside: { type: "string" },
     help: { type: "boolean", default: false },
+    list: { type: "boolean", default: false },
   },
 });
 
-if (values.help) console.log(help);
+if (values.help || values.list) console.log(help);
 else await run();
 
 function isPart(name: string): name is PartName {
@@ -280,6 +287,17 @@ async function turnTables(): Promise<string[]> {
 async function causeTables(): Promise<string[]> {
   const work = { turns: Number(values.turns), warm: Number(values.warm) };
   return [causeTable(await withVendors((vendors) => measureCauses(vendors, larkline, work)))];
+}
+
+async function allocationTables(): Promise<string[]> {
+  const work = { turns: Number(values.turns), warm: Number(values.warm) };
+  const { text, missed } = await withVendors(async (vendors) => {
+    const naive = await measureAllocation(vendors, naiveBullmq, work);
+    return allocationTable([naive, await measureAllocation(vendors, larkline, work)]);
+  });
+  for (const one of missed) console.error(`Beyond its mark: ${one}.`);
+  if (missed.length > 0) process.exitCode = 1;
+  return [text];
 }
 
 async function callTables(): Promise<string[]> {

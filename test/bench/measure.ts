@@ -188,8 +188,13 @@ function familyOf(pid: number): number[] {
 
 /** CPU time of a process in ms, from /proc (10 ms ticks). */
 function cpuMs(pid: number): number {
+  const { user, kernel } = ticksOf(pid);
+  return user + kernel;
+}
+
+function ticksOf(pid: number): { user: number; kernel: number } {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) * 10;
+  return { user: Number(fields[11]) * 10, kernel: Number(fields[12]) * 10 };
 }
 
 export function residentMb(pid: number): number {
@@ -275,6 +280,14 @@ function cpuOf(system: ProcessSystem, redis: RedisUse): PerProcess {
   const pids = pidsOf(system);
   return perProcess((name) =>
     name === "Redis" ? redis.cpuMs : sum(pids[name].flatMap(familyOf).map(cpuMs)),
+  );
+}
+
+/** Time that ingresses, workers and runners have spent in their own code so far, ms, without the kernel's. */
+export function userCpuMs({ system }: Running): number {
+  const { ingress, "agent-worker": workers, "tool-runner": runners } = pidsOf(system);
+  return sum(
+    [...ingress, ...workers, ...runners].flatMap(familyOf).map((pid) => ticksOf(pid).user),
   );
 }
 

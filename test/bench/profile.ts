@@ -73,7 +73,7 @@ export async function measureCauses(
     const found = new Map<string, Record<ProfiledName, number>>();
     for (const name of profiledNames) {
       for (const { pid } of apps[name]) {
-        const shares = sharesIn(await profileIn(join(folder, `${pid}.cpuprofile`)));
+        const shares = sharesIn(await profileIn<Profiler.Profile>(join(folder, `${pid}.profile`)));
         for (const [cause, share] of shares) {
           const numbers = found.get(cause) ?? { "agent-worker": 0, ingress: 0, "tool-runner": 0 };
           numbers[name] += (share * cpuMs[name]) / apps[name].length;
@@ -88,10 +88,11 @@ export async function measureCauses(
   }
 }
 
-async function profileIn(file: string): Promise<Profiler.Profile> {
+/** What `profiler.ts` writes. */
+export async function profileIn<Profile>(file: string): Promise<Profile> {
   for (let tries = 0; ; tries += 1) {
     try {
-      return JSON.parse(await readFile(file, "utf8")) as Profiler.Profile; // written by profiler.ts
+      return JSON.parse(await readFile(file, "utf8")) as Profile; // written by profiler.ts
     } catch (error) {
       if (tries === 100) throw error;
       await delay(100); // it is being written

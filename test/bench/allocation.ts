@@ -1,0 +1,142 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import type { HeapProfiler } from "node:inspector";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import {
+  measureTurns,
+  naiveBullmq,
+  startSubject,
+  userCpuMs,
+  warmUp,
+  type Subject,
+} from "./measure.ts";
+import { profileIn, profiledNames } from "./profile.ts";
+import { table } from "./report.ts";
+import type { BenchVendors } from "./vendors.ts";
+
+// What a turn allocates, and the time of its own JavaScript. Neither swings with what else the machine does, so both
+// have marks.
+
+type PerApp = Record<(typeof profiledNames)[number], number>;
+
+/** One subject, by turn. */
+export interface AllocationNumbers {
+  name: string;
+  allocatedKb: PerApp;
+  /** User CPU of all three, ms. */
+  userMs: number;
+  turnsPerSecond: number;
+}
+
+/** At most so much: KB a turn, and parts of naive BullMQ's user CPU. Speed at least that part of its turns. */
+const marks = {
+  allocatedKb: { "agent-worker": 450, ingress: 60, "tool-runner": 60 },
+  userCpu: 1.5,
+  turnsPerSecond: 0.65,
+};
+
+/** Warms a subject up, times it, and samples the heaps of its processes during as many turns again. */
+export async function measureAllocation(
+  vendors: BenchVendors,
+  subject: Subject,
+  { turns, warm }: { turns: number; warm: number },
+): Promise<AllocationNumbers> {
+  const folder = await mkdtemp(join(tmpdir(), "allocation-"));
+  const env = {
+    ...subject.options.env,
+    PROFILE_FOLDER: folder,
+    PROFILE_KIND: "heap",
+    NODE_OPTIONS: `--import ${fileURLToPath(new URL("profiler.ts", import.meta.url))}`,
+  };
+  const running = await startSubject(vendors, { ...subject, options: { ...subject.options, env } });
+  const { ingresses, workers, runners } = running.system;
+  const apps = { "agent-worker": workers, ingress: ingresses, "tool-runner": runners };
+  const work = { inFlight: 32, messages: turns, perChat: 5 };
+  const signalAll = (): void => {
+    for (const app of Object.values(apps).flat()) app.signal("SIGUSR2");
+  };
+  try {
+    await warmUp(running, warm);
+    const before = userCpuMs(running);
+    const { turnsPerSecond } = await measureTurns(running, work);
+    // With the tenth of the turns that `measureTurns` sends first.
+    const userMs = (userCpuMs(running) - before) / (turns + Math.ceil(turns / 10));
+    signalAll();
+    const { trips } = await running.load(work);
+    signalAll();
+    const allocatedKb = { "agent-worker": 0, ingress: 0, "tool-runner": 0 };
+    for (const name of profiledNames) {
+      for (const { pid } of apps[name]) {
+        const profile = await profileIn<HeapProfiler.SamplingHeapProfile>(
+          join(folder, `${pid}.profile`),
+        );
+        allocatedKb[name] += bytesIn(profile.head) / 1_024 / trips.length;
+      }
+    }
+    return { name: subject.name, allocatedKb, userMs, turnsPerSecond };
+  } finally {
+    await running.close();
+    await rm(folder, { recursive: true });
+  }
+}
+
+function bytesIn({ selfSize, children }: HeapProfiler.SamplingHeapProfileNode): number {
+  return children.reduce((sum, child) => sum + bytesIn(child), selfSize);
+}
+
+/** With a line for each mark that a subject misses beside naive BullMQ. */
+export function allocationTable(subjects: readonly AllocationNumbers[]): {
+  text: string;
+  missed: string[];
+} {
+  const naive = subjects.find(({ name }) => name === naiveBullmq.name);
+  if (naive === undefined) throw new Error("naive BullMQ was not measured");
+  const rows = subjects.map((subject) => {
+    const { name, allocatedKb, userMs, turnsPerSecond } = subject;
+    const ratio = (of: (one: AllocationNumbers) => number): string =>
+      `${(of(subject) / of(naive)).toFixed(2)}`;
+    return [
+      name,
+      ...profiledNames.map((app) => Math.round(allocatedKb[app])),
+      userMs.toFixed(2),
+      ratio((one) => one.userMs),
+      Math.round(turnsPerSecond),
+      ratio((one) => one.turnsPerSecond),
+    ];
+  });
+  const header = [
+    "a turn with one call, 32 in flight",
+    ...profiledNames.map((app) => `${app}, KB`),
+    "user CPU, ms",
+    "to naive",
+    "turns/s",
+    "to naive",
+  ];
+  const mark = [
+    "mark",
+    ...profiledNames.map((app) => marks.allocatedKb[app]),
+    "",
+    marks.userCpu,
+    "",
+    marks.turnsPerSecond,
+  ];
+  const missed = subjects.filter((one) => one !== naive).flatMap((one) => missedBy(one, naive));
+  return { text: table(header, [...rows, mark]), missed };
+}
+
+function missedBy(one: AllocationNumbers, naive: AllocationNumbers): string[] {
+  const cpu = one.userMs / naive.userMs;
+  const speed = one.turnsPerSecond / naive.turnsPerSecond;
+  return [
+    ...profiledNames
+      .filter((app) => one.allocatedKb[app] > marks.allocatedKb[app])
+      .map((app) => `${app} allocates ${Math.round(one.allocatedKb[app])} KB a turn`),
+    ...(cpu > marks.userCpu
+      ? [`a turn takes ${cpu.toFixed(2)} times the user CPU of naive BullMQ`]
+      : []),
+    ...(speed < marks.turnsPerSecond
+      ? [`${speed.toFixed(2)} of naive BullMQ's turns a second`]
+      : []),
+  ];
+}
