@@ -117,9 +117,6 @@ function endTextsIn({ reply, notice, notes }: EndTexts): EndTexts {
   };
 }
 
-/** Events that the version before has stored say a restart with this warning. */
-const formerRestartCode = "answer_restarted";
-
 function frameOf(event: EngineEvent): StreamFrame | undefined {
   switch (event.type) {
     case "text_delta":
@@ -139,8 +136,6 @@ function frameOf(event: EngineEvent): StreamFrame | undefined {
     }
     case "step_restarted":
       return { type: "restart" };
-    case "warning":
-      return event.code === formerRestartCode ? { type: "restart" } : undefined;
     default:
       return undefined;
   }

@@ -1009,20 +1009,6 @@ export const keyTable = {
       content: "answers to a runner's questions whether a call may start",
       rights: { worker: "publish", runner: "subscribe unsubscribe" },
     },
-    oldTraceOf: {
-      key: "{<ns>:trace:<c>}:of:<trace id>",
-      type: "list",
-      content: "traces of the version before, which are only read",
-      retention: "`retention.traceDays`",
-      rights: { console: "lrange" },
-    },
-    oldTracesBy: {
-      key: "{<ns>:trace:<c>}:by-<kind>:<id>",
-      type: "sorted set",
-      content: "the same by the message, chat or person that they are about",
-      retention: "`retention.traceDays`",
-      rights: { console: "zrevrange" },
-    },
     runsOf: {
       key: "{<ns>:runs:<w>}:list",
       type: "list",

@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { TraceEntry } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { cellOf, createKeyspace } from "./keys.ts";
 import { openTestStores } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";
 
@@ -52,27 +51,4 @@ it("looks for nothing older than it is asked for", async () => {
   await log.append([{ traceId, entries: [entry(1)] }]);
   expect(await log.read([traceId], Date.now() - 1_000)).toEqual([[entry(1)]]);
   expect(await log.read([traceId], Date.now() + 3_600_000)).toEqual([[]]);
-});
-
-it("reads and finds traces of the version before, and what has been added to them since", async () => {
-  const { redis, namespace } = openTestStores();
-  const log = new TraceLog({ redis, namespace });
-  const keys = createKeyspace(namespace);
-  const [traceId, newer] = [newId(), newId()];
-  await redis.rpush(
-    keys.oldTraceOf(cellOf(traceId), traceId),
-    JSON.stringify(entry(1)),
-    JSON.stringify(entry(2)),
-  );
-  await redis.zadd(keys.oldTracesBy(cellOf("oc_1"), "chat", "oc_1"), 1_000, traceId);
-  await log.append([
-    { traceId, entries: [entry(3)] },
-    { traceId: newer, entries: [entry(4)], subject: { chat: "oc_1" } },
-  ]);
-  expect(await log.read([traceId])).toEqual([[entry(1), entry(2), entry(3)]]);
-  const found = await log.find("chat", "oc_1", 10);
-  expect(found).toEqual([
-    { traceId: newer, atMs: expect.any(Number) },
-    { traceId, atMs: 1_000 },
-  ]);
 });

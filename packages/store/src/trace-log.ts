@@ -9,7 +9,7 @@ import {
 } from "@larkline/protocol";
 import { type Static, Type } from "@larkline/protocol/type";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { cellOf, createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
+import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
 
 // What was done for each message, for people who ask why there is no answer. Writing is cheap, because every message
 // pays for it: a process writes one record for all traces that it has something new of, and one line that says which
@@ -90,13 +90,11 @@ const StoredRecord = Type.Object({
 });
 const parseRecord = jsonParserOf(StoredRecord);
 const parseEntry = parserOf(TraceEntry);
-const parseOldEntry = jsonParserOf(TraceEntry);
 
 /** Traces on Redis. Losing an entry is harmless, and nothing may wait for it. Expiry is Redis's. */
 export class TraceLog {
   readonly #redis: RedisConnection;
   readonly #windowAt: (atMs: number) => TraceWindowKeys;
-  readonly #oldKeys: OldTraceKeys;
   readonly #ttlMs: number;
   readonly #clock: Clock;
   /** A number distinguishes the records of this process. */
@@ -118,7 +116,6 @@ export class TraceLog {
     this.#redis = redis;
     this.#clock = clock;
     this.#windowAt = (atMs) => keys.traceWindow(Math.floor(atMs / windowMs));
-    this.#oldKeys = keys;
     this.#ttlMs = ttlMs;
   }
 
@@ -170,14 +167,10 @@ export class TraceLog {
     const records = await this.#recordsOf(traceIds, sinceMs);
     return await Promise.all(
       traceIds.map(async (traceId) => {
-        const old = await readOldTrace(this.#redis, this.#oldKeys, traceId);
         const texts = await Promise.all(
           ends(records.get(traceId) ?? []).map(async (key) => this.#redis.get(key)),
         );
-        return ends([
-          ...old,
-          ...texts.flatMap((text) => (text === null ? [] : entriesIn(text, traceId))),
-        ]);
+        return ends(texts.flatMap((text) => (text === null ? [] : entriesIn(text, traceId))));
       }),
     );
   }
@@ -190,9 +183,7 @@ export class TraceLog {
       most,
       (subject) => subject[kind] === id,
     );
-    const old = await findOldTraces(this.#redis, this.#oldKeys, [kind, id, most]);
-    const known = new Set(found.map(({ traceId }) => traceId));
-    return [...found, ...old.filter(({ traceId }) => !known.has(traceId))].slice(0, most);
+    return found.slice(0, most);
   }
 
   /** Traces whose ids begin with a text, newest first. */
@@ -315,34 +306,4 @@ function entriesIn(text: string, traceId: TraceId): TraceEntry[] {
 function ends<T>(all: readonly T[]): T[] {
   if (all.length <= maxTraceEntries) return [...all];
   return [...all.slice(0, headEntries), ...all.slice(headEntries - maxTraceEntries)];
-}
-
-// Traces of the version before: a list for each, and sorted sets to find them by. Nothing writes them any more; the
-// last ones expire `retention.traceDays` after the update.
-
-type OldTraceKeys = Pick<ReturnType<typeof createKeyspace>, "oldTraceOf" | "oldTracesBy">;
-
-async function readOldTrace(
-  redis: RedisConnection,
-  keys: OldTraceKeys,
-  traceId: TraceId,
-): Promise<TraceEntry[]> {
-  const lines = await redis.lrange(keys.oldTraceOf(cellOf(traceId), traceId), 0, -1);
-  return lines.map(parseOldEntry).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
-}
-
-async function findOldTraces(
-  redis: RedisConnection,
-  keys: OldTraceKeys,
-  [kind, id, limit]: [SubjectKind, string, number],
-): Promise<FoundTrace[]> {
-  const found = await redis.zrevrange(
-    keys.oldTracesBy(cellOf(id), kind, id),
-    0,
-    limit - 1,
-    "WITHSCORES",
-  );
-  return found.flatMap((traceId, at) =>
-    at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : [],
-  );
 }

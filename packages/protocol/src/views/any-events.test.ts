@@ -116,7 +116,7 @@ const fields: { [T in EngineEventType]: Record<string, fc.Arbitrary<unknown>> } 
   },
   slash_command: { name: text, args: text },
   warning: {
-    code: fc.constantFrom("answer_restarted", "token_usage_high"),
+    code: fc.constantFrom("budget_near_limit", "token_usage_high"),
     message: text,
     detail: text,
   },

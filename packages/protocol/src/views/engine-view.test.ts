@@ -131,15 +131,9 @@ describe("the view of events", () => {
     });
   });
 
-  it("EE-9: no step starts twice: a second start is a restart, like the warning of the version before", () => {
+  it("EE-9: no step starts twice: a second start is a restart", () => {
     const restart = { type: "step_restarted", turnNumber: 1, model: "m1", reason: "crash" };
-    const warning = {
-      type: "warning",
-      code: "answer_restarted",
-      message: "m",
-      detail: "crash",
-    } as const;
-    expect(shown(start, start, warning)).toEqual([start, restart, restart]);
+    expect(shown(start, start)).toEqual([start, restart]);
   });
 
   it("EE-6: a result that is published again, after a crash, comes once", () => {

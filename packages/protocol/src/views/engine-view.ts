@@ -88,8 +88,6 @@ export class EngineView {
       case "step_restarted":
         this.#step.model = event.model;
         return event;
-      case "warning":
-        return event.code === formerRestartCode ? this.#restarted(event.detail) : event;
       case "turn_end":
         return this.#stepEnded(event);
       case "tool_result":
@@ -153,9 +151,6 @@ export class EngineView {
     return { ...this.#totals, turnCount: this.#step.turnNumber, agent: this.#agent, ...event };
   }
 }
-
-/** Earlier versions reported a restart with this warning. */
-const formerRestartCode = "answer_restarted";
 
 const knownTypes: ReadonlySet<string> = new Set(engineEventTypes);
 

@@ -282,10 +282,7 @@ const laterFields = new Set([
 
 function withoutLaterFields(event: EngineEvent): EngineEvent {
   const { type } = event;
-  if (type === "step_restarted") {
-    return { type: "warning", code: "answer_restarted", message: "", detail: event.reason };
-  }
-  if (type === "turn_start") return event;
+  if (type === "turn_start" || type === "step_restarted") return event;
   const kept = Object.entries(event).filter(([name]) => !laterFields.has(name));
   return Object.fromEntries(kept) as EngineEvent; // as stored then
 }
