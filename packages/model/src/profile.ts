@@ -273,6 +273,16 @@ export function profileOf(
   return { name, ...[...layers, own].reduce<Omit<VendorProfile, "name">>(withLayer, base) };
 }
 
+/** The same, worked out once for each model. Models are named by the configuration, so there are few. */
+export function onceEach<Result>(find: (model: string) => Result): (model: string) => Result {
+  const known = new Map<string, Result>();
+  return (model) => {
+    const result = known.get(model) ?? find(model);
+    known.set(model, result);
+    return result;
+  };
+}
+
 function nameOf(matches: (entry: Entry) => boolean): string | undefined {
   return Object.entries(entries).find(([, entry]) => matches(entry))?.[0];
 }

@@ -9,7 +9,19 @@ export function parseJson(text: string): unknown {
 
 /** The same value with well-formed texts, names of fields included; what has nothing else is not copied. */
 export function wellFormed<T>(value: T): T {
-  return made(value) as T; // it changes no type
+  return isWellFormed(value) ? value : (made(value) as T); // it changes no type
+}
+
+/** Allocates nothing: each request of a model is looked through, and nearly all are well-formed. */
+function isWellFormed(value: unknown): boolean {
+  if (typeof value === "string") return value.isWellFormed();
+  if (Array.isArray(value)) return value.every(isWellFormed);
+  if (!isPlain(value)) return true;
+  const fields = value as Readonly<Record<string, unknown>>; // read by names that it has
+  for (const name in fields) {
+    if (!name.isWellFormed() || !isWellFormed(fields[name])) return false;
+  }
+  return true;
 }
 
 function made(value: unknown): unknown {

@@ -42,6 +42,7 @@ import {
   type ProfileInput,
   type VendorProfile,
 } from "../index.ts";
+import { onceEach } from "../profile.ts";
 import {
   asObject,
   countIn,
@@ -77,8 +78,8 @@ export interface AnthropicBackendOptions {
  */
 export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBackend {
   const at = { type: "anthropic", baseUrl: options.baseUrl } as const;
-  const profileFor = (model: string) => profileOf(at, model, options.profile);
-  const signerFor = (model: string) => signerOf(at, model);
+  const profileFor = onceEach((model) => profileOf(at, model, options.profile));
+  const signerFor = onceEach((model) => signerOf(at, model));
   const { apiKey: secret, clock = systemClock } = options;
   const called: Vendor = { client: createClient(options), secret, profileFor, signerFor, clock };
   return { profileOf: profileFor, stream: (request, signal) => streamed(called, request, signal) };

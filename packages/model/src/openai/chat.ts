@@ -27,6 +27,7 @@ import {
   systemBlocksOf,
   toolCallDelta,
 } from "../index.ts";
+import { onceEach } from "../profile.ts";
 import { TaggedThoughts } from "./tagged-thoughts.ts";
 import {
   callOptions,
@@ -58,15 +59,9 @@ import {
 export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
   const at = { type: "openai", baseUrl: options.baseUrl } as const;
-  const dialects = new Map<string, Dialect>();
-  const dialectOf = (model: string): Dialect => {
-    const known = dialects.get(model) ?? {
-      ...profileOf(at, model, options.profile),
-      signer: signerOf(at, model),
-    };
-    dialects.set(model, known);
-    return known;
-  };
+  const dialectOf = onceEach((model): Dialect => {
+    return { ...profileOf(at, model, options.profile), signer: signerOf(at, model) };
+  });
   const api: VendorApi = {
     open: async (request, info, signal) =>
       await (

@@ -29,6 +29,7 @@ import {
   messageStop,
   toolCallDelta,
 } from "../index.ts";
+import { onceEach } from "../profile.ts";
 import {
   callOptions,
   createClient,
@@ -59,7 +60,7 @@ import {
 export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
   const at = { type: "openai-responses", baseUrl: options.baseUrl } as const;
-  const profileFor = (model: string) => profileOf(at, model, options.profile);
+  const profileFor = onceEach((model) => profileOf(at, model, options.profile));
   const api: VendorApi = {
     open: async (request, info, signal) =>
       await (
