@@ -1,5 +1,6 @@
 import { connectRedis, closeRedis, type RedisConnection } from "@larkline/store/redis";
 import { appUsers, missingRights, rightsProblem, type RedisUser } from "@larkline/store/rights";
+import { RunnerLocks } from "@larkline/store/runners";
 import { startRedis } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { rulesOf } from "./acl-file.ts";
@@ -92,4 +93,23 @@ it("an app is refused in one sentence, however much is missing", async () => {
     ),
   );
   await closeRedis(connection);
+});
+
+it("a runner's user shares locks with its own processes, and reaches those of no other runner", async () => {
+  const user = users.find(({ name }) => name === "runner-a");
+  if (user === undefined) throw new Error("there is no user of the runner");
+  const redis = await connectedAs(user);
+  const options = { person: "ann", signal: new AbortController().signal };
+  const own = new RunnerLocks({ redis, namespace, runner: "a" });
+  const done = await own.run("table 1", options, async () => {
+    const next = own.run("table 1", options, () => Promise.resolve("next"));
+    await own.run("documents", { ...options, everyMs: 1 }, () => Promise.resolve());
+    return { next };
+  });
+  expect(await done.next).toBe("next");
+  const other = new RunnerLocks({ redis, namespace, runner: "b" });
+  await expect(other.run("table 1", options, () => Promise.resolve())).rejects.toThrow(
+    /can't access at least one of the keys/,
+  );
+  await closeRedis(redis);
 });
