@@ -259,7 +259,7 @@ export async function keepRule(services: Services, status: ApprovalStatus): Prom
 }
 
 /** Sends the cards of approvals that were saved and get cards of their own, in the background. Never throws. */
-export function approvalsAsked(
+export function peopleAsked(
   { approvalCards, counters, log, runs, telemetry }: Services,
   approvals: readonly Approval[],
 ): void {
@@ -551,7 +551,7 @@ async function proposeRule(
   const proposal = ruleApprovalOf(approval, { nowMs: clock.now(), expiresMs });
   if (proposal?.remember === undefined) return undefined;
   await approvals.add(proposal);
-  approvalsAsked(services, [proposal]);
+  peopleAsked(services, [proposal]);
   const ruleString = ruleText(proposal.remember);
   return {
     type: "permission_learn",

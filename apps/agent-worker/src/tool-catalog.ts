@@ -105,7 +105,7 @@ export class ToolCatalog {
     const { message } = turn;
     const last = this.#ofMessages.get(message);
     if (last?.agent === agent) return last.tools;
-    const tools = this.#offered(agent, toolsOfAbilities(allAbilities, { ...agent.place, message }));
+    const tools = this.#offered(agent, toolsOfAbilities(allAbilities, agent.place, message));
     this.#ofMessages.set(message, { agent, tools });
     return tools;
   }

@@ -299,7 +299,7 @@ function abilityWork(services: Services, turn: TurnState): AbilityWork {
   const { place, limits } = services.agents.get(agentOfTurn(turn)) ?? agentFor(services, message);
   return {
     turn,
-    place: { ...place, message },
+    place,
     maxResultChars: resultShare(limits, turn.calls.length),
     clients: abilityClientsOf(services),
   };

@@ -44,7 +44,7 @@ import type {
   SessionTotals,
 } from "@larkline/store";
 import { identityFactsOf } from "./call-identities.ts";
-import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./call-policy.ts";
+import { actorOf, argumentsTextOf, peopleAsked, waitsForPeople } from "./call-policy.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 import {
   askerAnswer,
@@ -88,7 +88,7 @@ export interface TurnStart {
 /** Decided, and stored with the next write. */
 interface Unsaved {
   history: Message[];
-  approvals: Approval[];
+  asked: Approval[];
   absorbed: AbsorbedMessage[];
   context?: CommitRequest["context"];
   settings?: SessionSettings;
@@ -170,7 +170,7 @@ export class TurnStore {
     this.#turn = turn;
     this.firstTextMs = turn.firstTextMs;
     this.#history = [...history];
-    this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
+    this.#unsaved = { history: [], asked: [], absorbed: [], ...replacementsOf(start) };
     const parentRunId = turn.message.task?.turnId;
     const run = {
       session,
@@ -240,7 +240,7 @@ export class TurnStore {
       context,
       settings,
       absorbed = [],
-      approvals = [],
+      asked = [],
       next,
     } = transition;
     if (next.do === "finish" && turn.message.task !== undefined) {
@@ -255,7 +255,7 @@ export class TurnStore {
     this.#history.push(...said);
     this.#unsaved.history.push(...said);
     this.#unsaved.absorbed.push(...absorbed);
-    this.#unsaved.approvals.push(...approvals);
+    this.#unsaved.asked.push(...asked);
     const cut = this.#unsaved.context;
     // A cut counts the messages up to its write, which come in the same write as these.
     if (cut !== undefined) this.#unsaved.context = { ...cut, keep: cut.keep + history.length };
@@ -292,9 +292,9 @@ export class TurnStore {
   /** `hold`: keep running while the open calls are worked on. */
   async save(how: SaveRequest["mode"] | "hold"): Promise<SaveResult> {
     const mode = how === "hold" ? "continue" : how;
-    const { history, context, absorbed, approvals } = this.#unsaved;
+    const { history, context, absorbed, asked } = this.#unsaved;
     const asker = this.#askerUpdate();
-    const inReply = approvals.filter((approval) => approval.inReply === true);
+    const inReply = asked.filter((one) => one.inReply === true);
     const asksInReply = inReply.length > 0 || this.asks.length > 0;
     const turn = asksInReply ? withNeed(this.#turn, "ask-in-reply") : this.#turn;
     const result = await this.#services.store.save({
@@ -312,7 +312,7 @@ export class TurnStore {
       mode,
       ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
       ...(context === undefined ? {} : { context }),
-      ...(approvals.length === 0 ? {} : { approvals }),
+      ...(asked.length === 0 ? {} : { approvals: asked }),
       ...(mode === "suspend" && waitsForPeopleOnly(this.#turn)
         ? { waits: this.#turn.message.sender.id }
         : {}),
@@ -322,13 +322,13 @@ export class TurnStore {
     const { settings } = this.#unsaved;
     this.#unsaved = {
       history: [],
-      approvals: [],
+      asked: [],
       absorbed: [],
       ...(settings === undefined ? {} : { settings }),
     };
     this.#consumed = 0;
     if (result.state === "fenced") return result;
-    if (approvals.length > 0) approvalsAsked(this.#services, approvals);
+    if (asked.length > 0) peopleAsked(this.#services, asked);
     this.#asks = [...this.#asks, ...inReply.map((approval) => ({ approval, reasonAskedAtMs: 0 }))];
     if (asker === undefined) return result;
     this.#reportedWait = asker.wait;

@@ -306,11 +306,9 @@ export class TurnRun {
       }
     }
     this.#stored.live = undefined;
-    const { approvals = [] } = transition;
+    const { asked = [] } = transition;
     this.#stored.take(
-      approvals.length === 0
-        ? transition
-        : { ...transition, approvals: this.#reply.withPlaces(approvals) },
+      asked.length === 0 ? transition : { ...transition, asked: this.#reply.withPlaces(asked) },
     );
     if (transition.context !== undefined) this.#steps.contextChanged();
     if (transition.handedOver === true) this.#handOver();

@@ -1,4 +1,5 @@
 export { allAbilities } from "./abilities/index.ts";
+export { approvals } from "./abilities/approvals/approvals.ts";
 export type { FilesClient } from "./abilities/files/files.ts";
 export { structured } from "./abilities/structured/structured-answer.ts";
 export {

@@ -23,6 +23,7 @@ import {
   sessionTitleOf,
   resumeTurn,
   startTurn,
+  approvals,
   structured,
   stepRestart,
   stepUse,
@@ -91,7 +92,7 @@ interface Given extends ParsedInput, Omit<EngineRunOptions, "agent"> {
 }
 
 /** An engine has no people beside its caller, no runners and no other agents. */
-const abilities = [structured];
+const abilities = [approvals, structured];
 
 /** The app of messages that come from no platform. */
 const app = "engine";
@@ -344,10 +345,10 @@ export class EngineRun implements AsyncIterable<RunRecord> {
   }
 
   /** Applies a transition: emits its events, and stores its messages. */
-  async #take({ turn, history, events, next, approvals = [], absorbed = [], context }: Transition) {
+  async #take({ turn, history, events, next, asked = [], absorbed = [], context }: Transition) {
     this.#turn = turn;
     this.#live = undefined;
-    for (const approval of approvals) this.#ask(approval);
+    for (const approval of asked) this.#ask(approval);
     for (const event of events) this.#emit(event);
     for (const { runId } of absorbed) this.#join(runId);
     this.#history.push(...history);

@@ -235,8 +235,6 @@ export const TurnState = Type.Object({
   repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
   /** MCP servers of which an event has named all tools. */
   mcpServers: Type.Optional(Type.Array(Type.String())),
-  /** Calls that a person has rejected in this turn. */
-  denials: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Calls of this turn that people or policies have refused. */
   refused: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The agent that answers; absent: the one that the message is for. */

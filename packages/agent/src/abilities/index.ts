@@ -1,4 +1,5 @@
 import type { Ability } from "../turn/ability.ts";
+import { approvals } from "./approvals/approvals.ts";
 import { files } from "./files/files.ts";
 import { handover } from "./handover/handover.ts";
 import { helpers } from "./helpers/helper.ts";
@@ -14,6 +15,7 @@ import { todos } from "./todos/todos.ts";
 
 /** All abilities. The order is that of their tools, and of their panels on a card. */
 export const allAbilities: readonly Ability[] = [
+  approvals,
   results,
   files,
   todos,

@@ -51,12 +51,6 @@ export const en = {
     stopping: "Stopping.",
     notAllowedToStop: "Only {who} can stop this one.",
     late: "This message reached me {minutes} minutes after it was written and was not acted on. Shall I still do it?",
-    approvalNeeded: "The tool {tool} needs a person's approval before it runs.",
-    addressAsked:
-      "After reading text from outside, the model wants to reach an address that no person here has named: {addresses}. It may carry what was said here, so look at it before you approve.",
-    riskFound: "What it is going to do is risky: {patterns}.",
-    outcomeUnknown:
-      "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
     grantAlone:

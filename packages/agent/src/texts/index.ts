@@ -35,13 +35,18 @@ export type NoticeValues = Readonly<Record<string, string | number>>;
 /** Longest value that a notice repeats, in characters. */
 const maxValueChars = 200;
 
-/** The notice in one language. Values are cut to size and to one line; a missing one stays visible. */
+/** The notice in one language. */
 export function noticeText(
   name: NoticeName,
   language: ReplyLanguage,
   values: NoticeValues = {},
 ): string {
-  return textsOf(language).notices[name].replaceAll(/\{(\w+)\}/g, (whole, key: string) => {
+  return filledText(textsOf(language).notices[name], values);
+}
+
+/** The text with its values: cut to size and to one line; a missing one stays visible. */
+export function filledText(text: string, values: NoticeValues): string {
+  return text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => {
     const value = Object.hasOwn(values, key) ? values[key] : undefined;
     return value === undefined ? whole : oneLine(String(value), maxValueChars);
   });

@@ -43,11 +43,6 @@ export const zh: Texts = {
     stopping: "正在停止。",
     notAllowedToStop: "这个任务只能由 {who} 停止。",
     late: "这条消息 {minutes} 分钟前发出，现在才送达，还没有处理。现在还需要处理吗？",
-    approvalNeeded: "工具 {tool} 需要有人批准后才能执行。",
-    addressAsked:
-      "读取外部内容后，模型要访问没有人提到过的地址：{addresses}。地址里可能带有对话中的内容，请确认后再批准。",
-    riskFound: "操作内容有风险：{patterns}。",
-    outcomeUnknown: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
     ruleRevoked: "已撤销规则 {rule}，以后会重新询问。",
     ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
     grantAlone: "你允许我以你的身份做什么，只有你能看到：我已在单聊里发给你。",

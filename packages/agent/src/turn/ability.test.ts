@@ -14,21 +14,31 @@ import {
   type Run,
 } from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
+import { approvals } from "../abilities/approvals/approvals.ts";
+import { askedQuestion } from "../abilities/questions/question.ts";
 
 const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
-const consent = {
-  ask: { question: { text: "May I read your calendar?", choices: ["Yes", "No"] }, deciders },
-};
+const question = { text: "May I read your calendar?", choices: ["Yes", "No"] };
+const consent: Ability["beforeCall"] = (wanted, facts) => ({
+  ask: askedQuestion(wanted, { question, deciders }, facts),
+});
 
 /** An ability that objects to calls of one tool of a runner, and lets them start when people have answered "Yes". */
-function guard(name: string, objection: Objection, tool = "weather"): Ability {
+function guard(
+  name: string,
+  objection: Objection | Ability["beforeCall"],
+  tool = "weather",
+): Ability {
   return {
     name,
     toolNames: [],
-    beforeCall: (wanted) => (wanted.name === tool ? objection : undefined),
-    onDecision: (_call, { decisions }) =>
+    beforeCall: (wanted, facts) => {
+      if (wanted.name !== tool) return undefined;
+      return typeof objection === "function" ? objection(wanted, facts) : objection;
+    },
+    onDecision: (wanted, { decisions }) =>
       decisions.some(({ note }) => note === "Yes")
-        ? { start: true }
+        ? { start: wanted }
         : { ok: false, error: "not consented" },
     needs: () => name,
   };
@@ -41,7 +51,7 @@ interface AskingRun extends Run {
 function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingRun {
   run.apply((turn) => {
     const transition = decide(turn);
-    run.approvals.push(...(transition.approvals ?? []));
+    run.approvals.push(...(transition.asked ?? []));
     return transition;
   });
   return run;
@@ -72,9 +82,7 @@ describe("an ability that is asked before a call of a runner's tool", () => {
       { state: "waiting_approval", askedBy: "identity", runner: "main" },
     ]);
     expect(run.turn.needs).toContain("identity");
-    expect(run.approvals).toMatchObject([
-      { kind: "question", tool: "weather", question: consent.ask.question },
-    ]);
+    expect(run.approvals).toMatchObject([{ kind: "question", tool: "weather", question }]);
     answered(run, "Yes", { ...env, nowMs: 5_000_000 });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1", startedAtMs: 5_000_000 }] });
     expect(run.turn.calls[0]).not.toHaveProperty("askedBy");
@@ -93,7 +101,7 @@ describe("an ability that is asked before a call of a runner's tool", () => {
   });
 
   it("is asked after the people whom the policy asks", () => {
-    const env = environment({ abilities: [guard("identity", consent, "deploy")] });
+    const env = environment({ abilities: [approvals, guard("identity", consent, "deploy")] });
     const run = called("deploy", env);
     expect(run.approvals).toMatchObject([{ kind: "call", deciders: testQuestion.deciders }]);
     moved(run, (turn) => afterControl(turn, [decision(turn, "c1")], env));
@@ -109,7 +117,7 @@ describe("an ability that is asked before a call of a runner's tool", () => {
 
   it("does not keep the next ability from being asked", () => {
     const { onDecision: _read, ...second } = guard("second", { permission: testQuestion });
-    const env = environment({ abilities: [guard("identity", consent), second] });
+    const env = environment({ abilities: [approvals, guard("identity", consent), second] });
     const run = called("weather", env);
     answered(run, "Yes", env);
     expect(run.turn.calls).toMatchObject([{ state: "waiting_approval", askedBy: "second" }]);

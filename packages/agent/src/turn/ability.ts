@@ -1,10 +1,9 @@
 import {
   builtInRunner,
-  type AskedConsent,
-  type AskedQuestion,
+  denial,
+  type Approval,
   type CallState,
   type ControlEntry,
-  type Deciders,
   type EngineEvent,
   type EventOf,
   type InboundMessage,
@@ -16,13 +15,14 @@ import {
   type ParseResult,
   type ReplyLanguage,
   type ReplyView,
+  type ShownTool,
   type ToolAnnouncement,
   type ToolOutcome,
   type ToolSpec,
   type TurnState,
 } from "@larkline/protocol";
 import type { TSchema } from "@larkline/protocol/type";
-import type { Question } from "../permissions/policy.ts";
+import type { Question, RiskFinding } from "../permissions/policy.ts";
 import type {
   CallPolicy,
   DoneEnding,
@@ -53,13 +53,16 @@ export interface Ability<State = unknown> {
   /** Names of its tools, whether they are offered or not: no runner's tool of such a name is used. */
   readonly toolNames: readonly string[];
   /** The tools that it offers in a turn: the same objects for as long as nothing changes. */
-  tools?(place: AbilityPlace): readonly ToolAnnouncement[];
+  tools?(place: AbilityPlace, message: InboundMessage): readonly ToolAnnouncement[];
   /** Its calls that are no tools: each has a permission of its own, and the policy of tools is not asked. */
   readonly ownCalls?: OwnCalls;
   /** A message begins its turn, in which `agent` answers first. */
   onStart?(message: InboundMessage, agent: string): readonly EngineEvent[];
   /** How the turn begins where it does not begin with a model step. */
-  firstMove?(turn: TurnState, facts: Pick<StartFacts, "known" | "texts">): Transition | undefined;
+  firstMove?(
+    turn: TurnState,
+    facts: { readonly known: AbilityFacts; readonly texts: ReplyLanguage | undefined },
+  ): Transition | undefined;
   /** A model step is about to begin. `limit`: the turn has none left; `next`: something else comes first. */
   beforeStep?(
     turn: TurnState,
@@ -77,24 +80,33 @@ export interface Ability<State = unknown> {
    */
   onCall?(
     call: CallState,
-    place: AbilityPlace,
+    facts: CallFacts,
   ): ToolOutcome | { readonly ask: AskedPeople } | undefined;
   /**
    * A call of any tool, also of a runner's, is about to start: the policy lets it run, or people have. Undefined: the
    * ability has nothing against it. Asked again whenever people have let the call start anew, and after a question of
    * an ability before this one in the order.
    */
-  beforeCall?(call: CallState, facts: StartFacts): Objection | undefined;
+  beforeCall?(call: CallState, facts: CallFacts): Objection | undefined;
   /**
-   * A question of {@link onCall} or {@link beforeCall} is settled: the outcome of the call, or `start` where the call may
-   * start now. An ability that asks questions must have this.
+   * Asks people whether a call may run, where the policy or an ability wants that. One ability of a process does; without
+   * it such calls are refused.
    */
-  onDecision?(call: CallState, decision: DecisionEntry, facts: RoundFacts): Decided | undefined;
+  askPermission?(
+    call: CallState,
+    wanted: WantedPermission,
+    facts: CallFacts,
+  ): { readonly outcome: ToolOutcome } | { readonly ask: AskedPeople };
+  /**
+   * What people were asked is settled: the outcome of the call, or `start` where it may start now. An ability that asks
+   * people itself must have this; answers about a permission are read by the ability that asks for them.
+   */
+  onDecision?(call: CallState, decision: DecisionEntry, facts: CallFacts): Decided | undefined;
   /**
    * An attempt of a call of any tool, also of a runner's, has ended. Undefined: that is the outcome of the call, as far as
    * the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
    */
-  onOutcome?(call: CallState, ended: OutcomeEntry, facts: RoundFacts): AttemptEnd | undefined;
+  onOutcome?(call: CallState, ended: OutcomeEntry, facts: CallFacts): AttemptEnd | undefined;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
   /** How long `run` may take, ms; undefined: 10 s. */
@@ -119,15 +131,18 @@ export interface Ability<State = unknown> {
   readonly isOfAnswer?: true;
   /** What people see of it beside the answer. */
   seen?(turn: TurnState): Pick<ReplyView, "contributions">;
+  /** What people see of a call besides its tool. `waits`: for people, although it runs. */
+  seenCall?(call: CallState): SeenCall | undefined;
+  /** Whose answer it is, where that is not the agent of the turn. */
+  answeredBy?(turn: TurnState): string | undefined;
   /** What people see of it on the card. */
   panels?(state: State, turn: TurnState): readonly Panel[];
 }
 
-/** Where tools are offered. */
+/** What abilities know of the agent that answers, and of people. */
 export interface AbilityPlace {
-  /** What the configuration of the agent that answers says of each ability, by its name; of the form of its `config`. */
+  /** What the configuration of the agent says of each ability, by its name; of the form of its `config`. */
   readonly settings: Readonly<Record<string, unknown>>;
-  readonly message: InboundMessage;
   /** The people of the deployment: names of their roles, and how long they may take to answer, ms. */
   readonly people: { readonly roles: readonly string[]; readonly answerMs: number };
 }
@@ -141,8 +156,7 @@ export interface TurnEnvironment {
   schemas: SchemaFacts;
   /** All that this process has, whether an agent is configured with them or not. */
   abilities: readonly Ability[];
-  /** What abilities know of the agent that answers, and of people. */
-  place: Omit<AbilityPlace, "message">;
+  place: AbilityPlace;
   /** What was looked up for abilities. */
   known?: AbilityFacts;
   model: TurnModel;
@@ -156,25 +170,21 @@ export interface TurnEnvironment {
   live?: LiveStep | undefined;
 }
 
-/** What is known where a call of the open round moves. `ending`: the turn is about to end, so no person is asked. */
-export interface RoundFacts {
+/** What is known where a call moves. */
+export interface CallFacts {
   readonly turn: TurnState;
   readonly env: TurnEnvironment;
-  readonly ending: boolean;
+  /** The turn is about to end, so no person is asked. */
+  readonly ending?: boolean;
 }
 
-/** What {@link Ability.beforeCall} knows besides the call. */
-export interface StartFacts {
-  /** As its tool is announced now; undefined: it is not offered any more, and the call waits for it. */
-  readonly tool: ToolAnnouncement | undefined;
-  readonly turn: TurnState;
-  readonly place: AbilityPlace;
-  /** The conversation so far. */
-  readonly history: readonly Message[];
-  readonly nowMs: number;
-  /** Language of texts; undefined: that of the message. */
-  readonly texts: ReplyLanguage | undefined;
-  readonly known: AbilityFacts;
+/** A permission that people are to give. */
+export interface WantedPermission {
+  readonly question: Question;
+  /** What the policy has found in the call. */
+  readonly findings: readonly RiskFinding[];
+  /** The ability that wants it; undefined: the policy. */
+  readonly by: string | undefined;
 }
 
 /**
@@ -186,12 +196,16 @@ export interface AbilityFacts {}
 /** Why a call does not start now: it ends with an outcome, or waits for people. */
 export type Objection =
   | { readonly outcome: ToolOutcome }
-  /** A question, whose answer {@link Ability.onDecision} reads. */
+  /** {@link Ability.onDecision} reads the answer. */
   | { readonly ask: AskedPeople }
   /** People allow the call or reject it, as where the policy asks. */
-  | { readonly permission: Question }
-  /** The person of the turn has to grant this first, for which they have `waitMs`; {@link Ability.onDecision} reads the answer. */
-  | { readonly consent: AskedConsent; readonly waitMs: number };
+  | { readonly permission: Question };
+
+/** What people see of a call besides its tool. */
+export interface SeenCall {
+  readonly shown: Pick<ShownTool, "helper">;
+  readonly waits: boolean;
+}
 
 /** What {@link Ability.onFinal} knows besides the text. */
 export interface FinalFacts<State> {
@@ -227,27 +241,26 @@ export interface SchemaFacts {
   check(schema: object, value: unknown): SchemaCheck;
 }
 
-/** What people are asked, and which of them. */
+/** What people are asked about a call, which waits for their answer. */
 export interface AskedPeople {
-  readonly question: AskedQuestion;
-  readonly deciders: Deciders;
-  /** Which of several questions of one attempt it is. Such a question shows its own words, not the arguments of the call. */
-  readonly key?: string;
+  /** As it is stored and shown; the same write stores it and the call that waits. */
+  readonly record: Approval;
+  readonly events: readonly EngineEvent[];
 }
 
-/** A question about a call that has run, or was asked about before. */
+/** People are asked about a call that has run, or was asked about before. */
 export interface FurtherQuestion {
   readonly ask: AskedPeople;
-  /** The call as it waits. */
+  /** The call as it waits: with an outcome, where that is what people decide about. */
   readonly call: CallState;
+  /** As the ability keeps it. */
+  readonly turn?: TurnState;
 }
 
 /** What an ability makes of the end of an attempt: the outcome of the call, what it keeps from now on, or a question. */
 export type AttemptEnd =
   | { readonly outcome: ToolOutcome; readonly turn?: TurnState }
-  | FurtherQuestion
-  /** The person has to grant this before another attempt; `turn`: as the ability keeps it. */
-  | { readonly consent: AskedConsent; readonly waitMs: number; readonly turn: TurnState };
+  | FurtherQuestion;
 
 /** What an entry changes. */
 export interface EntryEffect {
@@ -307,14 +320,16 @@ export interface PreparedOwn {
 /** What an ability makes of an answer: the outcome of its call, its start, its next attempt, or a further question. */
 export type Decided =
   | ToolOutcome
-  | { readonly start: true }
+  /** `turn`: as the ability keeps it. */
+  | { readonly outcome: ToolOutcome; readonly turn: TurnState }
+  | { readonly start: CallState }
   | { readonly again: CallState }
   | FurtherQuestion;
 
 /** The end of an attempt, as its runner or the recovery reports it. */
 export type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
 
-/** A settled question or approval. */
+/** What people were asked is settled. */
 export type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
 
 /** What a call runs with. */
@@ -358,9 +373,9 @@ export function abilityOf(call: CallState, abilities: readonly Ability[]): Abili
  */
 export function firstObjection(
   call: CallState,
-  facts: StartFacts,
-  abilities: readonly Ability[],
+  facts: CallFacts,
 ): { by: Ability; objection: Objection } | undefined {
+  const { abilities } = facts.env;
   const from =
     call.askedBy === undefined ? 0 : abilities.findIndex(({ name }) => name === call.askedBy) + 1;
   for (const by of abilities.slice(from)) {
@@ -370,11 +385,41 @@ export function firstObjection(
   return undefined;
 }
 
-/** The ability that reads the answer for which a call waits; undefined where that is the turn. */
+/** The ability whose question a call waits for; undefined: the policy has asked for a permission. */
 export function abilityAsking(call: CallState, abilities: readonly Ability[]): Ability | undefined {
   return call.askedBy === undefined
     ? abilityOf(call, abilities)
     : abilities.find(({ name }) => name === call.askedBy);
+}
+
+/** Asks people whether a call may run. */
+export function permissionAsked(
+  call: CallState,
+  wanted: WantedPermission,
+  facts: CallFacts,
+): ReturnType<NonNullable<Ability["askPermission"]>> {
+  const asks = facts.env.abilities.find(({ askPermission }) => askPermission !== undefined);
+  return asks?.askPermission?.(call, wanted, facts) ?? { outcome: denial(noPeople) };
+}
+
+const noPeople = "people cannot be asked here whether it may run. The call was not run.";
+
+/** What the answer of people means for a call that has waited for it. */
+export function decidedAbout(
+  call: CallState,
+  decision: DecisionEntry,
+  facts: CallFacts,
+): { by: Ability; decided: Decided } | undefined {
+  const { abilities } = facts.env;
+  const readers = [
+    abilityAsking(call, abilities),
+    abilities.find(({ askPermission }) => askPermission !== undefined),
+  ];
+  for (const by of readers) {
+    const decided = by?.onDecision?.(call, decision, facts);
+    if (by !== undefined && decided !== undefined) return { by, decided };
+  }
+  return undefined;
 }
 
 /** A tool of an ability as it is offered beside those of runners. */
@@ -387,9 +432,10 @@ interface AbilityTool {
 export function toolsOfAbilities(
   abilities: readonly Ability[],
   place: AbilityPlace,
+  message: InboundMessage,
 ): [string, AbilityTool][] {
   return abilities.flatMap((ability) =>
-    (ability.tools?.(place) ?? []).map((announcement): [string, AbilityTool] => [
+    (ability.tools?.(place, message) ?? []).map((announcement): [string, AbilityTool] => [
       announcement.spec.name,
       { runner: builtInRunner, announcement },
     ]),
@@ -400,7 +446,7 @@ export function toolsOfAbilities(
 export function firstOnOutcome(
   call: CallState,
   ended: OutcomeEntry,
-  facts: RoundFacts,
+  facts: CallFacts,
 ): { by: Ability; made: AttemptEnd } | undefined {
   for (const by of facts.env.abilities) {
     const made = by.onOutcome?.(call, ended, facts);
@@ -589,4 +635,22 @@ export function panelsOf(turn: TurnState, abilities: readonly Ability[]): Panel[
     const state = turn.abilities?.[ability.name];
     return state === undefined ? [] : [...(ability.panels?.(state, turn) ?? [])];
   });
+}
+
+/** What people see of a call besides its tool. */
+export function seenCallOf(call: CallState, abilities: readonly Ability[]): SeenCall | undefined {
+  for (const ability of abilities) {
+    const seen = ability.seenCall?.(call);
+    if (seen !== undefined) return seen;
+  }
+  return undefined;
+}
+
+/** Whose answer it is, where that is not the agent of the turn. */
+export function answeredBy(turn: TurnState, abilities: readonly Ability[]): string | undefined {
+  for (const ability of abilities) {
+    const agent = ability.answeredBy?.(turn);
+    if (agent !== undefined) return agent;
+  }
+  return undefined;
 }

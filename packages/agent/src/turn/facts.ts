@@ -30,8 +30,8 @@ export interface Transition {
   history: Message[];
   events: EngineEvent[];
   next: NextAction;
-  /** Approvals of calls that wait from now on; they are created by the same write. */
-  approvals?: Approval[];
+  /** What people are asked from now on; the same write stores it. */
+  asked?: Approval[];
   /** Waiting messages that have joined this turn, and their runs, which end here. */
   absorbed?: AbsorbedMessage[];
   /**

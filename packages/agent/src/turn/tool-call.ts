@@ -1,5 +1,4 @@
 import {
-  agentOfTurn,
   argumentsHashOf,
   type Approval,
   type CallState,
@@ -13,9 +12,6 @@ import {
   type ToolUsePart,
   type TurnState,
   attemptIdOf,
-  chatOf,
-  peopleOf,
-  traceparentOfMessage,
   type ReplyLanguage,
   itemOfPart,
   outcomeText,
@@ -25,9 +21,8 @@ import {
   shortenedResult,
 } from "@larkline/protocol";
 import { maskedArguments } from "../permissions/arguments.ts";
-import type { AddressContext, Verdict, Question, RiskFinding } from "../permissions/policy.ts";
-import { approvalIdOf } from "../permissions/rules.ts";
-import { noticeText, oneLine, shortened, textHead, textsOf } from "../texts/index.ts";
+import type { AddressContext, Verdict, RiskFinding } from "../permissions/policy.ts";
+import { oneLine, shortened, textHead, textsOf } from "../texts/index.ts";
 import { addressContextOf } from "./context.ts";
 import {
   abilityOf,
@@ -36,22 +31,21 @@ import {
   takerOf,
   type Ability,
   type AskedPeople,
-  type Objection,
   type OwnCalls,
   type PreparedOwn,
-  type StartFacts,
+  type CallFacts,
+  permissionAsked,
   type TurnEnvironment,
 } from "./ability.ts";
 import type { OfferedTool } from "./facts.ts";
-import { languageOfMessage, userMessageOf } from "./messages.ts";
 
 /** A call of the model under the id it is stored with. `outcome` is set when it is answered at once: an ability has, or it must not run. */
 export interface PreparedCall {
   call: CallState;
   use: ToolUsePart;
   outcome?: ToolOutcome;
-  /** The approval that it waits for. */
-  approval?: Approval;
+  /** What it waits for. */
+  asked?: Approval;
   /** Events besides `tool_use`. */
   events: EngineEvent[];
   /** What its `tool_use` says besides. */
@@ -67,7 +61,7 @@ export interface Preparation {
 }
 
 /**
- * Decides for each call of a step whether it runs, needs an approval, or is answered with an error at once:
+ * Decides for each call of a step whether it runs, waits for people, or is answered with an error at once:
  * unknown tools, arguments that are no JSON object, calls that the policy refuses and calls over a limit.
  */
 export function prepareCalls(
@@ -123,143 +117,42 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
 }
 
 /** A call that waits for people. */
-export type WaitingCall = Required<Pick<PreparedCall, "call" | "approval">> &
+export type WaitingCall = Required<Pick<PreparedCall, "call" | "asked">> &
   Pick<PreparedCall, "events">;
 
-/** A call that asks people something: it waits for the answer. `by`: the ability that asks before the call may start. */
-export function asking(
+/** A call that waits for the answer to what people are asked. `by`: the ability that asks in place of its own tool. */
+export function waitingFor(
   call: CallState,
-  asks: AskedPeople,
-  facts: AskFacts,
-  by?: Ability,
+  { record, events }: AskedPeople,
+  by: Ability | undefined,
 ): WaitingCall {
-  const { turn, env } = facts;
-  const { question, deciders, key } = asks;
-  const asked = {
-    deciders,
-    reason: "",
-    risk: "low",
-    expiresAtMs: env.nowMs + env.place.people.answerMs,
-  } as const;
-  const record = approvalOf(
-    turn,
-    { kind: "question", call, question: asked, findings: [], by },
-    env,
-  );
-  const approval: Approval = {
-    ...record,
-    ...(key === undefined ? {} : ofKey(record, call, key)),
-    question,
-  };
-  return { call: waitingFor(call, approval, by), approval, events: [inputRequested(approval)] };
-}
-
-/** An attempt may ask several such questions; what they show is no argument of the call. */
-function ofKey(record: Approval, call: CallState, key: string): Pick<Approval, "id" | "arguments"> {
-  return { id: approvalIdOf({ ...record, attemptId: `${attemptOf(call)} ${key}` }), arguments: {} };
-}
-
-/** What asking people depends on. */
-type AskFacts = Omit<Preparation, "addressContext">;
-
-function waitingFor(call: CallState, { id }: Approval, by: Ability | undefined): CallState {
   const { deadlineMs: _deadlineMs, askedBy: _askedBy, ...rest } = call;
-  const waiting: CallState = { ...rest, state: "waiting_approval", approvalId: id };
-  return by === undefined ? waiting : { ...waiting, askedBy: by.name };
+  const waiting: CallState = {
+    ...rest,
+    state: call.outcome === undefined ? "waiting_approval" : "waiting_outcome",
+    approvalId: record.id,
+  };
+  return {
+    call: by === undefined ? waiting : { ...waiting, askedBy: by.name },
+    asked: record,
+    events: [...events],
+  };
 }
 
-/** What becomes of a call that people have allowed: an ability may object. */
+/** What becomes of a call that may start: an ability may object. */
 type StartedCall = { start: CallState } | { end: ToolOutcome } | { wait: WaitingCall };
 
 /** A call that is about to start, its clock included, as far as no ability objects. */
-export function startUnlessObjected(call: CallState, { turn, env }: AskFacts): StartedCall {
-  const found = objectionTo(call, { turn, env });
+export function startUnlessObjected(call: CallState, facts: CallFacts): StartedCall {
+  const found = firstObjection(call, facts);
   const { askedBy: _askedBy, ...start } = call;
   if (found === undefined) return { start };
-  return heldBack(call, found, { turn, env });
-}
-
-/** A call against whose start an ability has something. */
-function heldBack(
-  call: CallState,
-  { by, objection }: { by: Ability; objection: Objection },
-  { turn, env }: AskFacts,
-): Exclude<StartedCall, { start: CallState }> {
-  if ("outcome" in objection) return { end: objection.outcome };
-  if ("ask" in objection) return { wait: asking(call, objection.ask, { turn, env }, by) };
-  if ("consent" in objection) return { wait: consenting(call, objection, { turn, env }, by) };
-  const asked = { kind: "call", call, question: objection.permission, findings: [], by } as const;
-  const approval = approvalOf(turn, asked, env);
-  return {
-    wait: {
-      call: waitingFor(call, approval, by),
-      approval,
-      events: requestEvents(approval, false),
-    },
-  };
-}
-
-const maxTaskChars = 200;
-
-/** A call that waits for the consent of its person, who is asked where no other person reads it. */
-export function consenting(
-  call: CallState,
-  { consent, waitMs }: Omit<Extract<Objection, { consent: unknown }>, "turn">,
-  { turn, env }: AskFacts,
-  by: Ability,
-): WaitingCall {
-  const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
-  const { content } = userMessageOf(turn.message);
-  const said = content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join(" ");
-  const reason = oneLine(said, maxTaskChars);
-  const question = { deciders, reason, risk: "low", expiresAtMs: env.nowMs + waitMs } as const;
-  const {
-    bilingual: _bilingual,
-    reasons: _reasons,
-    ...record
-  } = approvalOf(turn, { kind: "consent", call, question, findings: [], by }, env);
-  const { target, requester } = record;
-  const isOfPlatform = target.channel === "feishu";
-  const approval: Approval = {
-    ...record,
-    // An attempt that the platform refused may have waited before it began.
-    ...(consent.refused === true ? { id: ofKey(record, call, "refused").id } : {}),
-    consent,
-    target: isOfPlatform
-      ? { ...target, chatId: requester.id, messageId: "", inThread: false }
-      : target,
-  };
-  return { call: waitingFor(call, approval, by), approval, events: requestEvents(approval, false) };
-}
-
-function objectionTo(
-  call: CallState,
-  facts: AskFacts,
-): { by: Ability; objection: Objection } | undefined {
-  return firstObjection(call, startFacts(call, facts), facts.env.abilities);
-}
-
-function startFacts(call: CallState, { turn, env }: AskFacts): StartFacts {
-  return {
-    tool: env.tools.get(call.name)?.announcement,
-    turn,
-    place: { ...env.place, message: turn.message },
-    history: env.history ?? [],
-    nowMs: env.nowMs,
-    texts: env.texts,
-    known: env.known ?? {},
-  };
-}
-
-/** Emitted before the question is sent. */
-function inputRequested({
-  id,
-  callId,
-  question,
-  expiresAtMs,
-}: Approval): EventOf<"input_requested"> {
-  const { text = "", choices = [] } = question ?? {};
-  return { type: "input_requested", requestId: id, callId, question: text, choices, expiresAtMs };
+  const { by, objection } = found;
+  const made =
+    "permission" in objection
+      ? permissionAsked(call, { question: objection.permission, findings: [], by: by.name }, facts)
+      : objection;
+  return "outcome" in made ? { end: made.outcome } : { wait: waitingFor(call, made.ask, by) };
 }
 
 /** A call of an ability that is no tool: the ability decides about it. */
@@ -342,63 +235,35 @@ interface Candidate {
 function decided(
   { call, use, tool }: Candidate,
   verdict: Verdict,
-  { turn, env }: AskFacts,
+  facts: Omit<Preparation, "addressContext">,
 ): PreparedCall {
-  const suggestions = suggestionEvents(call, verdict.findings);
-  const refuse = (outcome: ToolOutcome): PreparedCall => ({ call, use, outcome, events: [] });
-  switch (verdict.do) {
-    case "refuse":
-      return refuse(denied(verdict.reason));
-    case "run": {
-      const { authority } = verdict;
-      const allowed = authority.by === "policy" ? call : { ...call, authority };
-      const started = startUnlessObjected(allowed, { turn, env });
-      if ("end" in started) {
-        return { call: allowed, use, outcome: started.end, events: suggestions };
-      }
-      if ("wait" in started) {
-        const refusal =
-          started.wait.approval.kind === "call"
-            ? notAskable({ call, tool }, { turn, env })
-            : undefined;
-        if (refusal !== undefined) return refuse(refusal);
-        return { ...started.wait, use, events: [...suggestions, ...started.wait.events] };
-      }
-      const place = { ...env.place, message: turn.message };
-      const answer = abilityOf(call, env.abilities)?.onCall?.(call, place);
-      if (answer !== undefined && "ask" in answer) {
-        return { ...asking(call, answer.ask, { turn, env }), use };
-      }
-      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
-      const running = { call: { ...allowed, deadlineMs }, use, events: suggestions };
-      return answer === undefined ? running : { ...running, outcome: answer };
-    }
-    case "ask": {
-      const refusal = notAskable({ call, tool }, { turn, env });
-      if (refusal !== undefined) return refuse(refusal);
-      const { question, findings } = verdict;
-      const approval = approvalOf(turn, { kind: "call", call, question, findings }, env);
-      const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
-      const requested = requestEvents(approval, tool.announcement.requiresApproval);
-      return { call: waiting, use, approval, events: [...suggestions, ...requested] };
-    }
+  const { env } = facts;
+  if (verdict.do === "refuse") {
+    return { call, use, outcome: denied(verdict.reason), events: [] };
   }
-}
-
-/** Why people are not asked for permission; undefined where they are. */
-function notAskable(
-  { call, tool }: Pick<Candidate, "call" | "tool">,
-  { turn, env }: AskFacts,
-): ToolOutcome | undefined {
-  const { denials = 0 } = turn;
-  // The runner would refuse them after people have approved.
-  const checked = env.schemas.check(tool.announcement.spec.inputSchema, call.arguments);
-  if (!checked.ok && checked.isUnchecked !== true) return failure(misfit(checked.error));
-  return denials >= env.limits.maxDenials ? noMoreQuestions(denials) : undefined;
-}
-
-function misfit(error: string): string {
-  return `The arguments do not fit: ${error}. The tool was not run, and no approval was asked for.`;
+  const { findings } = verdict;
+  const suggestions = suggestionEvents(call, findings);
+  if (verdict.do === "ask") {
+    const wanted = { question: verdict.question, findings, by: undefined };
+    const made = permissionAsked(call, wanted, facts);
+    if ("outcome" in made) return { call, use, outcome: made.outcome, events: suggestions };
+    const waiting = waitingFor(call, made.ask, undefined);
+    return { ...waiting, use, events: [...suggestions, ...waiting.events] };
+  }
+  const { authority } = verdict;
+  const allowed = authority.by === "policy" ? call : { ...call, authority };
+  const started = startUnlessObjected(allowed, facts);
+  if ("end" in started) return { call: allowed, use, outcome: started.end, events: suggestions };
+  if ("wait" in started) {
+    return { ...started.wait, use, events: [...suggestions, ...started.wait.events] };
+  }
+  const answer = abilityOf(call, env.abilities)?.onCall?.(call, facts);
+  if (answer !== undefined && "ask" in answer) {
+    return { ...waitingFor(call, answer.ask, undefined), use };
+  }
+  const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
+  const running = { call: { ...allowed, deadlineMs }, use, events: suggestions };
+  return answer === undefined ? running : { ...running, outcome: answer };
 }
 
 function denied(reason: string): ToolOutcome {
@@ -407,18 +272,11 @@ function denied(reason: string): ToolOutcome {
   return denial(`${why}. The call was not run.`);
 }
 
-function noMoreQuestions(denials: number): ToolOutcome {
-  const why = `people have rejected ${denials} calls of this turn, so nobody is asked any more`;
-  return denial(
-    `${why}. The call was not run. Do not try other ways to the same end: say what you could not do.`,
-  );
+function isAsked({ asked }: PreparedCall): boolean {
+  return asked !== undefined;
 }
 
-function isAsked({ approval }: PreparedCall): boolean {
-  return approval !== undefined;
-}
-
-/** Each approval is a card for several people: the model must not flood them. */
+/** Each question may be a card for several people: the model must not flood them. */
 function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
   const { approvalId: _approvalId, askedBy: _askedBy, ...rest } = call;
   const outcome = denied(
@@ -607,121 +465,6 @@ export function deadlineOf(
   return nowMs + Math.min(timeoutMs, limits.toolTimeoutMs) + waitMs;
 }
 
-/** A question about a call, and where it comes from. */
-export interface AskedCall {
-  kind: "call" | "outcome" | "question" | "consent";
-  call: CallState;
-  question: Question;
-  findings: readonly RiskFinding[];
-  /** The ability that asks before the call may start: its question is another one than that of the policy. */
-  by?: Ability | undefined;
-}
-
-/** The approval as stored and shown. Its id depends on the call alone, so a retry finds the first one. */
-export function approvalOf(
-  turn: TurnState,
-  asked: AskedCall,
-  { nowMs, texts }: TurnEnvironment,
-): Approval {
-  const { kind, call, question, by } = asked;
-  const { app, tenant, sender, session } = turn.message;
-  const attemptId = by === undefined ? attemptOf(call) : `${attemptOf(call)} ${by.name}`;
-  const language = languageOfMessage(turn.message, texts);
-  const bilingual = texts === undefined && isForSeveral(turn, question);
-  const reasonIn = (words: ReplyLanguage): string => withPath(turn, reasonOf(asked, words));
-  const reason = reasonIn(language);
-  const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
-  const words =
-    question.summary === undefined ? call.words : { ...call.words, summary: question.summary };
-  const argumentsHash = hashOf(call);
-  return {
-    v: 1,
-    id: approvalIdOf({ kind, turnId: turn.turnId, attemptId, argumentsHash }),
-    kind,
-    session,
-    turnId: turn.turnId,
-    callId: call.id,
-    app,
-    ...(tenant === undefined ? {} : { tenant }),
-    chatId: chatOf(turn.message),
-    requester: sender,
-    tool: call.name,
-    ...(words === undefined ? {} : { words }),
-    arguments: call.arguments,
-    argumentsHash,
-    secrets: call.secrets ?? [],
-    deciders: question.deciders,
-    reason,
-    risk: question.risk,
-    ...(question.remember === undefined ? {} : { remember: question.remember }),
-    language,
-    ...(bilingual ? { bilingual } : {}),
-    ...(bilingual && reasons.zh !== reasons.en ? { reasons } : {}),
-    target: peopleOf(turn.message).reply,
-    traceparent: traceparentOfMessage(turn.message),
-    createdAtMs: nowMs,
-    expiresAtMs: question.expiresAtMs,
-  };
-}
-
-/** Whether people besides the requester see the cards: in a group, or because they decide. */
-function isForSeveral(
-  { message: { chatType, sender } }: TurnState,
-  { deciders }: Question,
-): boolean {
-  const { people, roles } = deciders;
-  return chatType === "group" || roles.length > 0 || people.some((id) => id !== sender.id);
-}
-
-const maxReasonChars = 2_000;
-
-/** A reason with the agents, from that of the person's message down, for which a helper asks. */
-function withPath(turn: TurnState, reason: string): string {
-  const { task } = turn.message;
-  if (task === undefined) return reason;
-  const path = [...task.path, agentOfTurn(turn)].join(" > ");
-  return textHead(reason === "" ? path : `${path}: ${reason}`, maxReasonChars);
-}
-
-function reasonOf({ kind, call, question, findings }: AskedCall, language: ReplyLanguage): string {
-  if (kind === "outcome") return noticeText("outcomeUnknown", language, { tool: call.name });
-  const { addresses = [] } = question;
-  const reach =
-    addresses.length === 0
-      ? ""
-      : noticeText("addressAsked", language, { addresses: addresses.join(" ") });
-  if (question.reason !== "") {
-    return textHead([reach, question.reason].filter(Boolean).join(" "), maxReasonChars);
-  }
-  if (reach !== "") return reach;
-  const patterns = findings.map(({ pattern }) => pattern).join(", ");
-  return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
-}
-
-/** The events of an approval request. `declared`: the tool itself requires the approval, which adds a `checkpoint` event. */
-export function requestEvents(approval: Approval, declared: boolean): EngineEvent[] {
-  const { id, callId, tool: toolName, reason, language } = approval;
-  const input = maskedArguments(approval.arguments, approval.secrets);
-  const message =
-    reason === "" ? noticeText("approvalNeeded", language, { tool: toolName }) : reason;
-  const checkpoint: EngineEvent = {
-    type: "checkpoint",
-    toolCallId: callId,
-    toolName,
-    input,
-    message,
-  };
-  const request: EngineEvent = {
-    type: "permission_request",
-    id,
-    toolName,
-    input,
-    message,
-    toolCallId: callId,
-  };
-  return declared ? [checkpoint, request] : [request];
-}
-
 /** Events about risky arguments. They do not delay the call. */
 function suggestionEvents(
   call: CallState,
@@ -858,7 +601,7 @@ export function plainResultText(outcome: ToolOutcome): string {
   return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
 }
 
-/** The call without the approval and the outcome that it waited for. */
+/** The call without what it waited for, and without the outcome that people were asked about. */
 export function withoutWait({
   approvalId: _approvalId,
   outcome: _outcome,

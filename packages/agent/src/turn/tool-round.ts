@@ -18,15 +18,14 @@ import {
   type McpOrigin,
   outcomeText,
   denial,
-  rejectedText,
   type ControlEntry,
-  type DecisionWord,
   iterationsOf,
 } from "@larkline/protocol";
 import { exhaustedText, textHead } from "../texts/index.ts";
 import { addressContextOf, isSummary } from "./context.ts";
 import {
-  abilityAsking,
+  decidedAbout,
+  type CallFacts,
   entryEffect,
   firstOnOutcome,
   isOutOfSteps,
@@ -37,9 +36,7 @@ import {
   shownTextOf,
   withAnswer,
   withOpened,
-  type Ability,
   type DecisionEntry,
-  type FurtherQuestion,
   type OutcomeEntry,
   type SettledOwn,
   type TurnEnvironment,
@@ -74,14 +71,11 @@ import {
   toolUseEvent,
   type PreparedCall,
   type WaitingCall,
-  asking,
-  approvalOf,
+  waitingFor,
   hashOf,
-  requestEvents,
   deadlineOf,
   startedNow,
   startUnlessObjected,
-  consenting,
   withFacts,
 } from "./tool-call.ts";
 import { endDone, assistantText, after, resultShare, needsOf, withNeeds } from "./transition.ts";
@@ -150,10 +144,10 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
       ...round.events,
     ],
   };
-  const approvals = prepared.flatMap(({ approval }) => approval ?? []);
+  const asked = prepared.flatMap((one) => one.asked ?? []);
   return after(
     records,
-    nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env),
+    nextInRound({ turn: round.turn, started: runningCalls(round.turn), asked }, env),
   );
 }
 
@@ -252,21 +246,18 @@ export interface RoundMove {
   turn: TurnState;
   /** Calls that start now. */
   started: readonly CallState[];
-  /** Questions that calls wait for from now on. */
-  approvals: readonly Approval[];
+  /** What people are asked from now on. */
+  asked: readonly Approval[];
 }
 
 /** The next action of a round: dispatch calls, wait for open ones, or settle the round. */
-export function nextInRound(
-  { turn, started, approvals }: RoundMove,
-  env: TurnEnvironment,
-): Transition {
+export function nextInRound({ turn, started, asked }: RoundMove, env: TurnEnvironment): Transition {
   const timed = withWaitingTime(turn, env.nowMs);
   if (!timed.calls.some(isOpen)) return settleRound(timed, env);
   const next: NextAction =
     started.length > 0 ? { do: "tools", calls: [...started], wait: true } : { do: "wait" };
   const waiting: Transition = { turn: timed, history: [], events: [], next };
-  return approvals.length === 0 ? waiting : { ...waiting, approvals: [...approvals] };
+  return asked.length === 0 ? waiting : { ...waiting, asked: [...asked] };
 }
 
 /** An outcome on its way to a call. */
@@ -278,7 +269,7 @@ interface Answer {
 }
 
 /** What answering depends on. `stopped`: the calls are broken off. */
-type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs" | "abilities"> & {
+type AnswerFacts = Pick<TurnEnvironment, "limits" | "nowMs" | "abilities"> & {
   texts?: ReplyLanguage | undefined;
   stopped?: boolean;
 };
@@ -287,7 +278,7 @@ type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs" | "abilities"> & {
 function answerCalls(
   turn: TurnState,
   answers: readonly Answer[],
-  { limits, nowMs, abilities, texts, stopped = false }: RoundFacts,
+  { limits, nowMs, abilities, texts, stopped = false }: AnswerFacts,
 ): { turn: TurnState; events: EngineEvent[] } {
   const maxChars = resultShare(limits, turn.calls.length);
   const language = languageOfMessage(turn.message, texts);
@@ -311,7 +302,7 @@ function answerCalls(
     events.push(done.event, { type: "tool_summary", id: call.id, toolName: call.name, summary });
     const isStopped =
       stopped || (turn.stopping !== undefined && isStoppedFirst(call, abilities) && !outcome.ok);
-    ended.push(endedTool(call, done.outcome, { nowMs, stopped: isStopped, timing }));
+    ended.push(endedTool(call, done.outcome, { nowMs, abilities, stopped: isStopped, timing }));
   }
   return { turn: { ...kept, calls, shown: withTools(shownOf(turn), ended) }, events };
 }
@@ -394,7 +385,7 @@ export function closeRound(
     abilities,
     texts,
     history: before,
-  }: RoundFacts & Pick<TurnEnvironment, "history">,
+  }: AnswerFacts & Pick<TurnEnvironment, "history">,
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const answers = turn.calls
@@ -548,18 +539,15 @@ function waitsForPeople({ calls }: TurnState): boolean {
 
 // Control entries: outcomes of attempts and decisions of people, as they change the open round.
 
-/** `ending`: the turn is about to end, so no call starts and no approval is requested. */
-interface ApplyFacts {
-  env: TurnEnvironment;
-  ending: boolean;
-}
+/** `ending`: the turn is about to end, so no call starts and no person is asked. */
+type ApplyFacts = Required<Omit<CallFacts, "turn">>;
 
 /** The round after its entries. */
 interface Applied {
   turn: TurnState;
   events: EngineEvent[];
-  /** Questions that calls wait for from now on. */
-  approvals: Approval[];
+  /** What people are asked from now on. */
+  asked: Approval[];
 }
 
 /** Applies control entries to the open round, in order. Unknown and repeated entries change nothing. */
@@ -568,7 +556,7 @@ export function applyControlEntries(
   entries: readonly ControlEntry[],
   facts: ApplyFacts,
 ): Applied {
-  let applied: Applied = { turn, events: [], approvals: [] };
+  let applied: Applied = { turn, events: [], asked: [] };
   for (const entry of entries) {
     if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
     else if (entry.type === "decision") applied = applyDecision(applied, entry, facts);
@@ -596,57 +584,25 @@ function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts):
   const own = firstOnOutcome(call, entry, { ...facts, turn: applied.turn });
   if (own !== undefined) {
     const { made, by } = own;
-    if ("ask" in made) return withQuestion(applied, made, facts, by);
-    if ("consent" in made) {
-      const waiting = consenting(call, made, { turn: made.turn, env: facts.env }, by);
-      return withWaiting({ ...applied, turn: made.turn }, waiting, facts.env);
+    const kept = { ...applied, turn: made.turn ?? applied.turn };
+    if ("ask" in made) {
+      return withWaiting(kept, waitingFor(made.call, made.ask, by), facts.env);
     }
-    return answer(
-      { ...applied, turn: made.turn ?? applied.turn },
-      { callId, outcome: made.outcome },
-      facts,
-    );
+    return answer(kept, { callId, outcome: made.outcome }, facts);
   }
-  const question = questionAbout(call, outcome, facts);
-  if (question === undefined) return answer(applied, { callId, outcome, timing }, facts);
-  const approval = approvalOf(
-    applied.turn,
-    { kind: "outcome", call, question, findings: [] },
-    facts.env,
-  );
-  const { deadlineMs: _deadlineMs, ...rest } = call;
-  return {
-    turn: withCall(applied.turn, {
-      ...rest,
-      state: "waiting_outcome",
-      outcome,
-      approvalId: approval.id,
-    }),
-    events: [...applied.events, ...requestEvents(approval, false)],
-    approvals: [...applied.approvals, approval],
-  };
-}
-
-/** A call waits for the answer of people to what an ability asks. */
-function withQuestion(
-  applied: Applied,
-  { ask, call }: FurtherQuestion,
-  { env }: ApplyFacts,
-  by: Ability,
-): Applied {
-  return withWaiting(applied, asking(call, ask, { turn: applied.turn, env }, by), env);
+  return answer(applied, { callId, outcome, timing }, facts);
 }
 
 function withWaiting(
   applied: Applied,
-  { call, approval, events }: WaitingCall,
+  { call, asked, events }: WaitingCall,
   { abilities }: TurnEnvironment,
 ): Applied {
   const needs = [...new Set([...(applied.turn.needs ?? []), ...needsOfCalls([call], abilities)])];
   return {
     turn: { ...withCall(applied.turn, call), ...(needs.length === 0 ? {} : { needs }) },
     events: [...applied.events, ...events],
-    approvals: [...applied.approvals, approval],
+    asked: [...applied.asked, asked],
   };
 }
 
@@ -733,141 +689,52 @@ function withCall(turn: TurnState, changed: CallState): TurnState {
   return { ...turn, calls: turn.calls.map((call) => (call.id === changed.id ? changed : call)) };
 }
 
-/** The question to people about this outcome, where the policy asks one. */
-function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: ApplyFacts) {
-  const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
-  return unknown && !ending
-    ? env.callPolicy.unknownOutcome({ name: call.name, arguments: call.arguments })
-    : undefined;
-}
-
 function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
   const { turn, events } = answerCalls(applied.turn, [given], env);
   return { ...applied, turn, events: [...applied.events, ...events] };
 }
 
-/** Applies a settled approval. It is ignored unless its call waits for it. */
+/** Applies the answer of people. It is ignored unless a call waits for it. */
 function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
   const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
-  if (call === undefined) return applied;
-  const ruling = rulingOn(call, entry, { ...facts, turn: applied.turn });
-  if (ruling === undefined) return applied;
-  if ("ask" in ruling) {
-    return facts.ending ? applied : withQuestion(applied, ruling, facts, ruling.by);
+  if (call === undefined || !isOpen(call)) return applied;
+  const { env, ending } = facts;
+  const found = decidedAbout(call, entry, { turn: applied.turn, env, ending });
+  if (found === undefined) return applied;
+  const { by, decided } = found;
+  const end = (outcome: ToolOutcome, turn = applied.turn): Applied =>
+    answer({ ...applied, turn }, { callId: attemptOf(call), outcome }, facts);
+  if ("ok" in decided) return end(decided);
+  if ("outcome" in decided) return end(decided.outcome, decided.turn);
+  if ("ask" in decided) {
+    if (ending) return applied;
+    const kept = { ...applied, turn: decided.turn ?? applied.turn };
+    return withWaiting(kept, waitingFor(decided.call, decided.ask, by), env);
   }
-  if ("start" in ruling) return facts.ending ? applied : withStart(applied, ruling.start, facts);
-  const ended = answer(applied, { callId: attemptOf(call), outcome: ruling.end }, facts);
-  if (ruling.denied === undefined) return ended;
-  return { ...ended, turn: { ...ended.turn, denials: (ended.turn.denials ?? 0) + 1 } };
+  if (entry.argumentsHash !== hashOf(call)) return end(denial(otherArguments));
+  if (ending) return applied;
+  const started =
+    "again" in decided ? nextAttempt(decided.again, env) : startedNow(decided.start, env);
+  return withStart(applied, started, facts);
 }
 
-/** People have let a call start: it does, unless an ability objects. */
-function withStart(applied: Applied, call: CallState, facts: ApplyFacts): Applied {
-  const { turn } = applied;
-  const started = startUnlessObjected(call, { turn, env: facts.env });
-  if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
-  if ("end" in started) {
-    const ending = { ...applied, turn: withCall(turn, call) };
-    return answer(ending, { callId: attemptOf(call), outcome: started.end }, facts);
-  }
-  return withWaiting(applied, started.wait, facts.env);
-}
-
-/** The effect of a settled approval on its call: the call starts or ends. */
-type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
-
-function rulingOn(
-  call: CallState,
-  entry: DecisionEntry,
-  facts: ApplyFacts & { turn: TurnState },
-): Ruling | (FurtherQuestion & { by: Ability }) | undefined {
-  const { env } = facts;
-  const by = abilityAsking(call, env.abilities);
-  const asked = by?.onDecision?.(call, entry, facts);
-  if (by !== undefined && asked !== undefined) {
-    if (!isOpen(call)) return undefined;
-    if ("ask" in asked) return { ...asked, by };
-    if ("ok" in asked) return { end: asked };
-    const isAbout = entry.argumentsHash === hashOf(call);
-    if (!isAbout) return { end: denial(otherArguments) };
-    return { start: "again" in asked ? nextAttempt(asked.again, env) : startedNow(call, env) };
-  }
-  if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
-  return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
-}
+const otherArguments = "the approval was given for other arguments. The call was not run.";
 
 /** Each ability may object to the next attempt of a call. */
 function nextAttempt({ askedBy: _askedBy, ...call }: CallState, env: TurnEnvironment): CallState {
   return { ...startedNow(call, env), attempt: (call.attempt ?? 1) + 1 };
 }
 
-/** What the model reads when a call was not approved, by the state of the approval. */
-const notRun: Readonly<Record<string, string>> = {
-  expired: "nobody approved this call in time. It was not run.",
-  undeliverable: "nobody could be asked to approve this call. It was not run.",
-  cancelled: "the question whether to run this call was withdrawn. It was not run.",
-};
-
-const notChecked = "the approval of this call could not be checked in time. It was not run.";
-
-const notDecided = "this call was not approved. It was not run.";
-
-const otherArguments = "the approval was given for other arguments. The call was not run.";
-
-/** The ruling on a call that waits for permission. */
-function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
-  const { state, unchecked = false } = entry;
-  if (unchecked) return { end: denial(notChecked) };
-  if (state === "rejected") {
-    const error = `${rejectedText}${notesOf("Reason", entry, "reject")}`;
-    return { end: { ok: false, denied: true, error }, denied: true };
+/** People have let a call start: it does, unless an ability objects. */
+function withStart(applied: Applied, call: CallState, { env, ending }: ApplyFacts): Applied {
+  const { turn } = applied;
+  const started = startUnlessObjected(call, { turn, env });
+  if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
+  if ("end" in started) {
+    const waited = { ...applied, turn: withCall(turn, call) };
+    return answer(waited, { callId: attemptOf(call), outcome: started.end }, { env, ending });
   }
-  if (state !== "approved") return { end: denial(notRun[state] ?? notDecided) };
-  if (entry.argumentsHash !== hashOf(call)) return { end: denial(otherArguments) };
-  return { start: startNow(call, entry, env) };
-}
-
-/** The notes of people who decided `word`, one per line. */
-function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord): string {
-  return decisions
-    .filter(({ decision }) => decision === word)
-    .flatMap(({ note = "" }) => (note.trim() === "" ? [] : `\n${label}: ${note.trim()}`))
-    .join("");
-}
-
-/** The call as it starts after an approval. */
-function startNow(
-  call: CallState,
-  { approvalId, decisions }: DecisionEntry,
-  env: TurnEnvironment,
-): CallState {
-  const people = [...new Set(decisions.map(({ by }) => by.id))];
-  const started = startedNow(call, env);
-  // What the policy has asked allows the call; an ability has asked for something besides.
-  if (call.askedBy !== undefined && call.authority?.by === "approval") return started;
-  return { ...started, authority: { by: "approval", id: approvalId, people } };
-}
-
-const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";
-
-const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
-
-/** The ruling on a call whose outcome is unknown. Without a decision about exactly this call the outcome stays unknown. */
-function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
-  const unknown: ToolOutcome = call.outcome ?? { ok: false, error: aborted, unknown: true };
-  if (entry.argumentsHash !== hashOf(call)) return { end: unknown };
-  switch (entry.state) {
-    case "retried":
-      return { start: { ...startNow(call, entry, env), attempt: (call.attempt ?? 1) + 1 } };
-    case "done":
-      return { end: { ok: true, result: `${markedDone}${notesOf("Note", entry, "done")}` } };
-    case "aborted":
-      return {
-        end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true },
-      };
-    default:
-      return { end: unknown };
-  }
+  return withWaiting(applied, started.wait, env);
 }
 
 /** Calls to dispatch now: the attempts that did not run before. */

@@ -430,7 +430,7 @@ function save(world: World, transition: Transition, again = false): void {
   world.events.push(...transition.events);
   world.next = transition.next;
   world.seq += transition.absorbed?.length ?? 0;
-  checkQuestions(world, transition.approvals ?? []);
+  checkQuestions(world, transition.asked ?? []);
   checkDispatch(world, again);
   if (world.next.do === "model" || world.next.do === "finish") {
     for (const messages of [world.history, world.context]) {

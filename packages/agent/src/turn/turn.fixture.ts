@@ -100,7 +100,7 @@ export function askingEnvironment(
   return {
     ...plain,
     place,
-    tools: new Map([...plain.tools, ...toolsOfAbilities([questions], { ...place, message })]),
+    tools: new Map([...plain.tools, ...toolsOfAbilities([questions], place, message)]),
   };
 }
 

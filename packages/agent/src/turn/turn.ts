@@ -490,7 +490,7 @@ function hasOptions({ output, model }: InboundMessage): boolean {
  * lost one. Running calls are dispatched again under the same ids. Approvals are not requested again.
  */
 export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
-  const resumed = continueTurn({ turn, started: runningCalls(turn), approvals: [] }, env);
+  const resumed = continueTurn({ turn, started: runningCalls(turn), asked: [] }, env);
   return resumed.next.do === "model" && turn.calls.length === 0
     ? after(
         { history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] },

@@ -1,4 +1,4 @@
-import { panelsOf, seenBeside, type Ability } from "./ability.ts";
+import { answeredBy, panelsOf, seenBeside, seenCallOf, type Ability } from "./ability.ts";
 import {
   type CallState,
   type LocalText,
@@ -13,7 +13,6 @@ import {
 import {
   type ReplyLanguage,
   agentOfTurn,
-  teamOfTurn,
   traceIdOf,
   traceparentOfMessage,
   withoutImageMarks,
@@ -131,12 +130,12 @@ const maxRatedTools = 8;
 function ratedOf(
   turn: TurnState,
   reason: string,
-  { ratedModel }: ViewOptions,
+  { ratedModel, abilities }: ViewOptions,
 ): Pick<ReplyView, "rated"> {
   if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
   if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
   const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
-  const agent = teamOfTurn(turn)?.answeredBy ?? agentOfTurn(turn);
+  const agent = answeredBy(turn, abilities) ?? agentOfTurn(turn);
   return { rated: { turn: turn.turnId, agent, model: ratedModel, tools } };
 }
 
@@ -192,10 +191,10 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
   const { show, nowMs, model, footer = {} } = options;
   const { line, consoleUrl, currency } = footer;
   const { inputTokens, outputTokens } = totals;
-  const { answeredBy } = teamOfTurn(turn) ?? {};
+  const agent = answeredBy(turn, options.abilities);
   return {
     ...runningFooter(options),
-    ...(answeredBy === undefined || options.agent === undefined ? {} : { agent: answeredBy }),
+    ...(agent === undefined || options.agent === undefined ? {} : { agent }),
     ...(show.model ? { model } : {}),
     ...(show.trace ? { traceId: traceIdOf(traceparentOfMessage(turn.message)) } : {}),
     ...(show.trace && consoleUrl !== undefined ? { consoleUrl } : {}),
@@ -291,6 +290,7 @@ export function withTools(shown: ShownSoFar, ended: readonly ShownTool[]): Shown
 interface EndedFacts {
   nowMs: number;
   stopped: boolean;
+  abilities: readonly Ability[];
   timing?: CallTiming | undefined;
 }
 
@@ -302,7 +302,7 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
   return {
     id: call.id,
     name: call.name,
-    ...wordsOf(call),
+    ...besideTool(call, facts.abilities),
     state: facts.stopped && call.state !== "waiting_approval" ? "stopped" : ended,
     startedAtMs: call.startedAtMs ?? facts.nowMs,
     ...durationOf(call, facts),
@@ -310,37 +310,34 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
   };
 }
 
-const maxTaskChars = 80;
-
-function wordsOf({
-  words,
-  helper,
-  arguments: given,
-}: CallState): Pick<ShownTool, "words" | "helper"> {
-  const shown = words === undefined ? {} : { words };
-  if (helper === undefined) return shown;
-  const task = typeof given["task"] === "string" ? given["task"] : JSON.stringify(given);
-  return { ...shown, helper: { agent: helper.agent, task: textHead(task.trim(), maxTaskChars) } };
+/** What people read of a call besides its tool; what it waits for ends with it. */
+function besideTool(
+  call: CallState,
+  abilities: readonly Ability[],
+): Pick<ShownTool, "words" | "helper"> {
+  const words = call.words === undefined ? {} : { words: call.words };
+  return { ...words, ...seenCallOf(call, abilities)?.shown };
 }
 
 /** All shown calls: those of earlier rounds, then those of the open round in the order of the model. */
-function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
+function toolsNow(turn: TurnState, { nowMs, abilities }: ViewOptions): ShownTool[] {
   const { tools } = shownOf(turn);
   const ofRound = new Set(turn.calls.map(({ id }) => id));
   const round = turn.calls.flatMap((call): ShownTool[] => {
     const ended = tools.find(({ id }) => id === call.id);
     if (ended !== undefined) return [ended];
     if (call.state === "done") return [];
-    const wait = call.helper?.wait;
-    const state = call.state === "running" && wait === undefined ? "running" : "waiting";
-    const isAway = state === "running" && call.runnerIsAway === true;
-    const startedAtMs = call.startedAtMs ?? nowMs;
-    const shown = { id: call.id, name: call.name, ...wordsOf(call), state, startedAtMs } as const;
-    if (shown.helper === undefined || wait === undefined) {
-      return [{ ...shown, ...(isAway ? { isAway } : {}) }];
-    }
+    const waits = seenCallOf(call, abilities)?.waits === true;
+    const isRunning = call.state === "running" && !waits;
     return [
-      { ...shown, helper: { ...shown.helper, wait: { about: wait.about, tool: wait.tool } } },
+      {
+        id: call.id,
+        name: call.name,
+        ...besideTool(call, abilities),
+        state: isRunning ? "running" : "waiting",
+        startedAtMs: call.startedAtMs ?? nowMs,
+        ...(isRunning && call.runnerIsAway === true ? { isAway: true } : {}),
+      },
     ];
   });
   return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
@@ -348,12 +345,13 @@ function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
 
 type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
 
-function seen(turn: TurnState, thinking: string, { show, nowMs, abilities }: ViewOptions): Seen {
+function seen(turn: TurnState, thinking: string, options: ViewOptions): Seen {
+  const { show, abilities } = options;
   const panels = panelsOf(turn, abilities);
   return {
     ...seenBeside(turn, abilities),
     thinking: show.thinking ? thinking : "",
-    tools: show.tools ? toolsNow(turn, nowMs) : [],
+    tools: show.tools ? toolsNow(turn, options) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
     ...(panels.length === 0 ? {} : { panels }),
   };

@@ -83,7 +83,7 @@ export const files: Ability = {
     "delete_file",
     "send_file",
   ],
-  tools: ({ settings, message }) => {
+  tools: ({ settings }, message) => {
     if (settings["files"] !== true) return [];
     return peopleOf(message).reply.channel === "feishu" ? toolsWithChat : tools;
   },

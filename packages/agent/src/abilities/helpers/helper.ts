@@ -29,6 +29,7 @@ import {
   withState,
   type Ability,
   type EntryEffect,
+  type SeenCall,
   type TurnEnvironment,
 } from "../../turn/ability.ts";
 import type { Transition, TurnLimits } from "../../turn/facts.ts";
@@ -96,6 +97,7 @@ export const helpers: Ability<CalledHelpers> = {
     calledHelpersOf(turn) === undefined || hasStepsLeft(turn, limits) ? undefined : { limit: true },
   onEntry: (entry, turn) => (entry.type === "helper_waits" ? withWait(turn, entry) : undefined),
   stopsFirst: isTask,
+  seenCall: taskSeen,
   onOutcome: (call, { outcome, used }, { turn, env }) =>
     isTask(call)
       ? { turn: withHelperUse(turn, used), outcome: lateOutcome(call, outcome, env.nowMs) }
@@ -108,6 +110,22 @@ export const helpers: Ability<CalledHelpers> = {
 
 function isTask({ helper }: CallState): boolean {
   return helper !== undefined;
+}
+
+const maxShownTask = 80;
+
+/** The helper, the first words of its task, and what people are asked by it or below it. */
+function taskSeen({ helper, arguments: given }: CallState): SeenCall | undefined {
+  if (helper === undefined) return undefined;
+  const { agent, wait } = helper;
+  const task = typeof given["task"] === "string" ? given["task"] : JSON.stringify(given);
+  const shown = { agent, task: textHead(task.trim(), maxShownTask) };
+  return wait === undefined
+    ? { shown: { helper: shown }, waits: false }
+    : {
+        shown: { helper: { ...shown, wait: { about: wait.about, tool: wait.tool } } },
+        waits: true,
+      };
 }
 
 /** Of those that the person may use, while the turn may call any. */

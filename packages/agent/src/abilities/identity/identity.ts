@@ -1,15 +1,25 @@
 import {
   denial,
   peopleOf,
+  textOf,
+  type Approval,
+  type AskedConsent,
   type CallState,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
-import { noticeText } from "../../texts/index.ts";
+import { noticeText, oneLine } from "../../texts/index.ts";
 import type { Question } from "../../permissions/policy.ts";
-import { languageOfMessage } from "../../turn/messages.ts";
-import { withState, type Ability, type DecisionEntry } from "../../turn/ability.ts";
+import { languageOfMessage, userMessageOf } from "../../turn/messages.ts";
+import {
+  withState,
+  type Ability,
+  type AskedPeople,
+  type CallFacts,
+  type DecisionEntry,
+} from "../../turn/ability.ts";
+import { recordOf, requestEvents } from "../approvals/record.ts";
 
 // Calls that act as the person of the turn: they wait until that person has let the app do what they need.
 
@@ -40,27 +50,63 @@ const name = "identity";
 export const identity: Ability<IdentityState> = {
   name,
   toolNames: [],
-  beforeCall: (_call, { tool, turn, known }) => {
-    if (tool?.identity?.as !== "person") return undefined;
-    if (peopleOf(turn.message).reply.channel === "none") return { outcome: noPerson };
+  beforeCall: (call, facts) => {
+    const { tools, known = {} } = facts.env;
+    const wanted = tools.get(call.name)?.announcement.identity;
+    if (wanted?.as !== "person") return undefined;
+    if (peopleOf(facts.turn.message).reply.channel === "none") return { outcome: noPerson };
     if (known.identity === undefined) return undefined; // without grants, no runner is given a token
     const granted = known.identity.granted();
-    const missing = tool.identity.scopes.filter((scope) => !granted.includes(scope));
-    return missing.length === 0 ? undefined : { consent: { scopes: missing }, waitMs };
+    const scopes = wanted.scopes.filter((scope) => !granted.includes(scope));
+    return scopes.length === 0 ? undefined : { ask: askedConsent(call, { scopes }, facts) };
   },
-  onOutcome: (call, { outcome }, { turn, ending }) => {
-    if (ending || outcome.ok || outcome.grant?.kind !== "scopes") return undefined;
+  onOutcome: (call, { outcome }, facts) => {
+    const { turn, ending } = facts;
+    if (ending === true || outcome.ok || outcome.grant?.kind !== "scopes") return undefined;
     if (peopleOf(turn.message).reply.channel === "none" || wasAsked(turn, call)) return undefined;
     const asked = [...askedIn(turn), call.id].slice(-maxAsked);
     const kept = withState(turn, { name }, { asked } satisfies IdentityState);
-    return { consent: { scopes: outcome.grant.scopes, refused: true }, waitMs, turn: kept };
+    const consent = { scopes: outcome.grant.scopes, refused: true } as const;
+    return { ask: askedConsent(call, consent, facts), call, turn: kept };
   },
   onDecision: (call, entry, { turn }) => {
     if (entry.state !== "approved") return notGranted(entry);
-    return wasAsked(turn, call) ? { again: call } : { start: true };
+    return wasAsked(turn, call) ? { again: call } : { start: call };
   },
   needs: () => "consent",
 };
+
+const maxTaskChars = 200;
+
+/** The person is asked where no other person reads it. */
+function askedConsent(call: CallState, consent: AskedConsent, facts: CallFacts): AskedPeople {
+  const { message } = facts.turn;
+  const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
+  const reason = oneLine(textOf(userMessageOf(message)), maxTaskChars);
+  const question = {
+    deciders,
+    reason,
+    risk: "low",
+    expiresAtMs: facts.env.nowMs + waitMs,
+  } as const;
+  // An attempt that the platform refused may have waited before it began.
+  const key = consent.refused === true ? "refused" : name;
+  const {
+    bilingual: _bilingual,
+    reasons: _reasons,
+    ...record
+  } = recordOf(call, { kind: "consent", question, key }, facts);
+  const { target, requester } = record;
+  const asked: Approval = {
+    ...record,
+    consent,
+    target:
+      target.channel === "feishu"
+        ? { ...target, chatId: requester.id, messageId: "", inThread: false }
+        : target,
+  };
+  return { record: asked, events: requestEvents(asked) };
+}
 
 /** Asks the person before what is read as them is shown in a group; of an agent with `groupReads: "off"` it asks nothing. */
 export const groupReads: Ability = {
@@ -70,10 +116,10 @@ export const groupReads: Ability = {
       "In a group, a tool that reads as the person who asks: `ask` asks that person first, `off` does not. Default: `ask`.",
   }),
   toolNames: [],
-  beforeCall: (call, { tool, turn, place, texts, nowMs }) => {
-    const { message } = turn;
-    const readsAsPerson =
-      call.effect === "pure" && tool?.identity !== undefined && tool.identity.as !== "bot";
+  beforeCall: (call, { turn: { message }, env }) => {
+    const { tools, place, texts, nowMs } = env;
+    const wanted = tools.get(call.name)?.announcement.identity;
+    const readsAsPerson = call.effect === "pure" && wanted !== undefined && wanted.as !== "bot";
     if (!readsAsPerson || message.chatType !== "group" || place.settings["groupReads"] === "off") {
       return undefined;
     }

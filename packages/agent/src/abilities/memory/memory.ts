@@ -21,7 +21,7 @@ import type {
   AbilityPlace,
   AbilityWork,
   Objection,
-  StartFacts,
+  CallFacts,
 } from "../../turn/ability.ts";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { Question } from "../../permissions/policy.ts";
@@ -153,7 +153,7 @@ export const memory: Ability<Written> = {
   config: MemoryInput,
   readsOthers: (known) => known.memory?.wereRead === true,
   toolNames: memoryToolNames,
-  tools: (place) => toolsFor(kindsIn(place)),
+  tools: ({ settings }, message) => toolsFor(kindsIn(settings, message)),
   beforeCall,
   run,
   onAnswer: ({ call, outcome, state = [] }) => {
@@ -324,7 +324,7 @@ const announcements: readonly ToolAnnouncement[] = [
 ];
 
 /** What may be remembered in a turn: something of the person, of the chat, of both or of neither. */
-function kindsIn({ settings, message }: AbilityPlace): ("me" | "chat")[] {
+function kindsIn(settings: AbilityPlace["settings"], message: InboundMessage): ("me" | "chat")[] {
   return memoryScope(memorySettings(settings), message).map(({ kind }) => aboutOf(kind));
 }
 
@@ -348,14 +348,16 @@ function toolsFor(kinds: readonly ("me" | "chat")[]): readonly ToolAnnouncement[
 /** Before a note is written that others may want, its owner is asked. */
 function beforeCall(
   { name, arguments: given }: CallState,
-  facts: StartFacts,
+  facts: CallFacts,
 ): Objection | undefined {
   if (name !== rememberName) return undefined;
   const about = given["about"] === "chat" ? "chat" : "me";
   // One that is not kept here is refused when it runs.
-  if (!kindsIn(facts.place).includes(about) || !mayComeFromOthers(about, facts)) return undefined;
-  if (about === "me" && isOwnWish(facts.turn.message, given["text"])) return undefined;
-  const { place, turn, nowMs, texts } = facts;
+  const { turn } = facts;
+  const { place, nowMs, texts } = facts.env;
+  const isKept = kindsIn(place.settings, turn.message).includes(about);
+  if (!isKept || !mayComeFromOthers(about, facts)) return undefined;
+  if (about === "me" && isOwnWish(turn.message, given["text"])) return undefined;
   const permission: Question = {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
     reason: noticeText("memoryAsked", languageOfMessage(turn.message, texts)),
@@ -366,11 +368,12 @@ function beforeCall(
   return { permission };
 }
 
-function mayComeFromOthers(about: "me" | "chat", { turn, history, known }: StartFacts): boolean {
+function mayComeFromOthers(about: "me" | "chat", { turn, env }: CallFacts): boolean {
+  const { history = [], known } = env;
   const { chatType, sender } = turn.message;
   const isGroup = chatType === "group";
   // Notes of a group come from all of its members.
-  const isToldByOthers = (known.memory?.notes ?? []).some(({ by }) => by !== sender.id);
+  const isToldByOthers = (known?.memory?.notes ?? []).some(({ by }) => by !== sender.id);
   if (isGroup && about === "me" && isToldByOthers) return true;
   return othersHaveSpoken(history, { about, sender: sender.id, isGroup, agent: agentOfTurn(turn) });
 }

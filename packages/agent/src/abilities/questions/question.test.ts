@@ -23,7 +23,7 @@ interface AskingRun extends Run {
 function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingRun {
   run.apply((turn) => {
     const transition = decide(turn);
-    run.asked.push(...(transition.approvals ?? []));
+    run.asked.push(...(transition.asked ?? []));
     return transition;
   });
   return run;

@@ -1,10 +1,15 @@
-import { type Ability, type DecisionEntry, type AskedPeople } from "../../turn/ability.ts";
-import type { ToolAnnouncement } from "@larkline/protocol";
+import type { Ability, AskedPeople, CallFacts, DecisionEntry } from "../../turn/ability.ts";
+import { recordOf } from "../approvals/record.ts";
 import {
   askPersonName,
   compileJsonSchema,
+  type Approval,
   type AskedQuestion,
+  type CallState,
+  type Deciders,
+  type EventOf,
   type ParseResult,
+  type ToolAnnouncement,
   type ToolOutcome,
 } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
@@ -25,15 +30,49 @@ export const questions: Ability = {
   toolNames: [askPersonName],
   tools: ({ settings, people: { roles } }) =>
     settings["questions"] === true ? [toolFor(roles)] : [],
-  onCall: ({ arguments: given }, { people: { roles } }) => {
-    const wanted = wantedQuestion(given, roles);
+  onCall: (call, facts) => {
+    const wanted = wantedQuestion(call.arguments, facts.env.place.people.roles);
     return wanted.ok
-      ? { ask: wanted.value }
+      ? { ask: askedQuestion(call, wanted.value, facts) }
       : { ok: false, error: `The arguments do not fit: ${wanted.error}. Nobody was asked.` };
   },
   onDecision: (_call, decision) => questionOutcome(decision),
   needs: () => "question",
 };
+
+/** A question, and who may answer it. */
+export interface PersonQuestion {
+  readonly question: AskedQuestion;
+  readonly deciders: Deciders;
+  /** Which of several questions of one attempt it is. Such a question shows its own words, not the arguments of the call. */
+  readonly key?: string;
+}
+
+/** What people are asked, and the event that says so before the question is sent. */
+export function askedQuestion(
+  call: CallState,
+  { question, deciders, key }: PersonQuestion,
+  facts: CallFacts,
+): AskedPeople {
+  const { nowMs, place } = facts.env;
+  const expiresAtMs = nowMs + place.people.answerMs;
+  const asked = { deciders, reason: "", risk: "low", expiresAtMs } as const;
+  const which = key === undefined ? {} : { key };
+  const record: Approval = {
+    ...recordOf(call, { kind: "question", question: asked, ...which }, facts),
+    ...(key === undefined ? {} : { arguments: {} }),
+    question,
+  };
+  const requested: EventOf<"input_requested"> = {
+    type: "input_requested",
+    requestId: record.id,
+    callId: call.id,
+    question: question.text,
+    choices: question.choices,
+    expiresAtMs,
+  };
+  return { record, events: [requested] };
+}
 
 const tools = new Map<string, ToolAnnouncement>();
 
@@ -97,7 +136,7 @@ const checks = new Map<string, (given: unknown) => ParseResult<unknown>>();
 function wantedQuestion(
   given: Readonly<Record<string, unknown>>,
   roles: readonly string[],
-): ParseResult<AskedPeople> {
+): ParseResult<PersonQuestion> {
   const key = roles.join(" ");
   const check = checks.get(key) ?? compileJsonSchema(inputFor(roles));
   checks.set(key, check);

@@ -234,7 +234,7 @@ interface AskedRun extends Run {
 function moved(run: AskedRun, decide: (turn: TurnState) => Transition): AskedRun {
   run.apply((turn) => {
     const transition = decide(turn);
-    run.asked.push(...(transition.approvals ?? []));
+    run.asked.push(...(transition.asked ?? []));
     return transition;
   });
   return run;

@@ -18,11 +18,11 @@ import type {
   Decided,
   DecisionEntry,
   FurtherQuestion,
-  RoundFacts,
+  CallFacts,
 } from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
 import { withoutWait } from "../../turn/tool-call.ts";
-import { declinedAnswer } from "./question.ts";
+import { askedQuestion, declinedAnswer } from "./question.ts";
 
 /*
  * Questions of MCP servers: a server answers a call with what it has to know first. The attempt is closed then, as one
@@ -59,7 +59,7 @@ function attemptEnd(made: FurtherQuestion | ToolOutcome): AttemptEnd {
 function serverQuestion(
   call: CallState,
   asked: InputRequired,
-  facts: RoundFacts,
+  facts: CallFacts,
 ): FurtherQuestion | ToolOutcome {
   const rounds = (call.input?.rounds ?? 0) + 1;
   if (rounds > maxRounds) return refused(call, asked, `it has asked ${maxRounds} times`);
@@ -88,11 +88,9 @@ const withdrawn: ToolOutcome = {
 };
 
 /** The question about the first request that is not answered yet. */
-function nextQuestion(
-  call: CallState,
-  { turn, env, ending }: RoundFacts,
-): FurtherQuestion | ToolOutcome {
-  if (ending) return withdrawn;
+function nextQuestion(call: CallState, facts: CallFacts): FurtherQuestion | ToolOutcome {
+  const { turn, env } = facts;
+  if (facts.ending === true) return withdrawn;
   const { input } = call;
   const open = input?.asked.requests.find(({ key }) => !Object.hasOwn(input.responses, key));
   if (input === undefined || open === undefined || env.place.people.answerMs === 0) {
@@ -106,14 +104,14 @@ function nextQuestion(
   if (!form.ok) return refused(call, input.asked, form.error);
   const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
   const question = questionOf(form.value, languageOfMessage(turn.message, env.texts));
-  return { ask: { question, deciders, key: open.key }, call };
+  return { ask: askedQuestion(call, { question, deciders, key: open.key }, facts), call };
 }
 
 /** What a settled question does to its call: the next question, the next attempt, or its end. */
 function serverAnswer(
   call: CallState,
   { state, decisions, approvalId }: DecisionEntry,
-  facts: RoundFacts,
+  facts: CallFacts,
 ): Decided | undefined {
   const { input } = call;
   if (input === undefined || call.state !== "waiting_approval" || call.approvalId !== approvalId) {

@@ -1,7 +1,7 @@
 import type { CallState, InboundMessage, Schedule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { queued, startRun } from "../../turn/turn.fixture.ts";
-import type { AbilityClients, AbilityWork, StartFacts } from "../../turn/ability.ts";
+import { environment, queued, startRun } from "../../turn/turn.fixture.ts";
+import type { AbilityClients, AbilityWork } from "../../turn/ability.ts";
 import {
   scheduleMessage,
   schedules,
@@ -25,7 +25,7 @@ function scene(fields: Partial<InboundMessage> = {}) {
   const head = queued("hi", 1);
   const begun = startRun({ ...head, message: { ...head.message, ...inChat, ...fields } });
   const { turn } = begun;
-  const place = { settings: { schedules: true }, people, message: turn.message };
+  const place = { settings: { schedules: true }, people };
   return { turn, place, nowMs: turn.startedAtMs };
 }
 
@@ -35,16 +35,8 @@ function callOf(given: Record<string, unknown>): CallState {
 
 function objectionTo(given: Record<string, unknown>) {
   const { turn, place, nowMs } = scene();
-  const facts = {
-    tool: undefined,
-    turn,
-    place,
-    history: [],
-    nowMs,
-    texts: undefined,
-    known: { schedules: { zone } },
-  };
-  return schedules.beforeCall?.(callOf(given), facts satisfies StartFacts);
+  const env = { ...environment(), place, nowMs, texts: undefined, known: { schedules: { zone } } };
+  return schedules.beforeCall?.(callOf(given), { turn, env });
 }
 
 function clientWith(known: KnownSchedule[] = []) {
@@ -83,7 +75,7 @@ describe("the tool", () => {
     const offered = (
       fields: Partial<InboundMessage> = {},
       settings: Record<string, unknown> = { schedules: true },
-    ) => schedules.tools?.({ ...scene(fields).place, settings })?.length;
+    ) => schedules.tools?.({ settings, people }, scene(fields).turn.message)?.length;
     expect(offered()).toBe(1);
     expect(offered({}, {})).toBe(0);
     expect(offered({ reply: { channel: "none" } })).toBe(0);

@@ -20,7 +20,7 @@ import type {
   AbilityPlace,
   AbilityWork,
   Objection,
-  StartFacts,
+  CallFacts,
 } from "../../turn/ability.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
 import { localTime, nextTimes, offsetText } from "./timing.ts";
@@ -111,7 +111,7 @@ export const schedules: Ability<Made> = {
       "It may do things later and repeatedly, with the tool `schedule`; its person confirms each. Default: no.",
   }),
   toolNames: [toolName],
-  tools: (place) => (mayBeScheduled(place) ? offered : []),
+  tools: ({ settings }, message) => (mayBeScheduled(settings, message) ? offered : []),
   beforeCall,
   run,
   needs: () => "schedule",
@@ -173,7 +173,7 @@ export function scheduleButtons(
   }));
 }
 
-function mayBeScheduled({ settings, message }: AbilityPlace): boolean {
+function mayBeScheduled(settings: AbilityPlace["settings"], message: InboundMessage): boolean {
   const { schedule, task, reply } = message;
   return (
     settings["schedules"] === true &&
@@ -232,21 +232,21 @@ function timesText(timing: ScheduleTiming, zone: string, nowMs: number): string 
 const maxShownTask = 90;
 
 /** The person whose schedule it is confirms what is made or changed. */
-function beforeCall(call: CallState, facts: StartFacts): Objection | undefined {
+function beforeCall(call: CallState, { turn, env }: CallFacts): Objection | undefined {
   if (call.name !== toolName) return undefined;
   const parsed = parseInput(call.arguments);
   // `run` refuses arguments that are wrong or incomplete.
   if (!parsed.ok || !isConfirmed(parsed.value)) return undefined;
-  const { place, turn, nowMs, known } = facts;
+  const { place, nowMs, known, texts } = env;
   const input = parsed.value;
   // Durations count from when the turn began, as the person has confirmed them.
-  const given = { zone: known.schedules?.zone ?? "", nowMs, fromMs: turn.startedAtMs };
+  const given = { zone: known?.schedules?.zone ?? "", nowMs, fromMs: turn.startedAtMs };
   const isTimed = input.do === "make" || hasTiming(input);
   const wanted = isTimed ? wantedTiming(input, given) : undefined;
   if (wanted !== undefined && "problem" in wanted) {
     return { outcome: failure(`Nothing was done: ${wanted.problem}.`) };
   }
-  const language = languageOfMessage(turn.message, facts.texts);
+  const language = languageOfMessage(turn.message, texts);
   const permission: Question = {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
     reason: reasonTexts[language],
@@ -296,7 +296,7 @@ function summaryOf(input: Input, wanted: Wanted | undefined, nowMs: number): Loc
 async function run(call: CallState, { turn, place, clients }: AbilityWork): Promise<ToolOutcome> {
   const parsed = parseInput(call.arguments);
   if (!parsed.ok) return failure(`The arguments do not fit: ${parsed.error}`);
-  if (!mayBeScheduled({ ...place, message: turn.message })) {
+  if (!mayBeScheduled(place.settings, turn.message)) {
     return failure("Schedules are not made here.");
   }
   const input = parsed.value;

@@ -94,6 +94,7 @@ export const teams: Ability<TeamState> = {
     teamOfTurn(turn)?.choosing === true ? { next: { do: "choose" } } : undefined,
   onEnd: contributionEnds,
   seen: contributionsSeen,
+  answeredBy: (turn) => teamOfTurn(turn)?.answeredBy,
 };
 
 /** What decides who speaks. */

@@ -7,11 +7,11 @@ import {
   traceparentOfMessage,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { approvalIdOf } from "../permissions/rules.ts";
-import { noticeText } from "../texts/index.ts";
-import type { TurnEnvironment } from "./ability.ts";
-import type { Transition } from "./facts.ts";
-import { modelMessagesOf } from "./messages.ts";
+import { approvalIdOf } from "../../permissions/rules.ts";
+import { noticeText } from "../../texts/index.ts";
+import type { TurnEnvironment } from "../../turn/ability.ts";
+import type { Transition } from "../../turn/facts.ts";
+import { modelMessagesOf } from "../../turn/messages.ts";
 import {
   announcement,
   call,
@@ -27,9 +27,10 @@ import {
   testCallPolicy,
   testQuestion,
   type Run,
-} from "./turn.fixture.ts";
-import { abandonTurn, absorb, afterControl, afterStep, resumeTurn } from "./turn.ts";
-import { finalView, runningView } from "./view.ts";
+} from "../../turn/turn.fixture.ts";
+import { abandonTurn, absorb, afterControl, afterStep, resumeTurn } from "../../turn/turn.ts";
+import { finalView, runningView } from "../../turn/view.ts";
+import { approvalText } from "./texts.ts";
 
 const env = environment();
 
@@ -48,7 +49,7 @@ function asking(calls: Parameters<typeof call>[], facts: TurnEnvironment = env):
 function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingRun {
   run.apply((turn) => {
     const transition = decide(turn);
-    run.approvals.push(...(transition.approvals ?? []));
+    run.approvals.push(...(transition.asked ?? []));
     return transition;
   });
   return run;
@@ -218,6 +219,14 @@ describe("a call that people are asked about", () => {
     expect(run.turn.calls[0]?.approvalId).toBe(only(run.approvals).id);
   });
 
+  it("is refused where no ability asks people", () => {
+    const run = asking([["c1", "deploy"]], { ...env, abilities: [] });
+    expect(run.approvals).toEqual([]);
+    expect(results(run)).toMatchObject([
+      { isError: true, content: expect.stringMatching(/^permission_denied: .*was not run\.$/) },
+    ]);
+  });
+
   it("is one of ten in a step: further ones are refused, so that no model floods people with cards", () => {
     const run = asking(
       Array.from({ length: 12 }, (_, index) => [`c${index}`, "deploy", `{"n":${index}}`]),
@@ -297,12 +306,12 @@ describe("a call that people are asked about", () => {
         },
       });
     expect(asked(findings).approvals).toMatchObject([
-      { reason: noticeText("riskFound", "zh", { patterns: "rm -rf" }), language: "zh" },
+      { reason: approvalText("riskFound", "zh", { patterns: "rm -rf" }), language: "zh" },
     ]);
     const silent = asked([]);
     expect(silent.approvals).toMatchObject([{ reason: "" }]);
     expect(eventsOf(silent, "permission_request")).toMatchObject([
-      { message: noticeText("approvalNeeded", "zh", { tool: "weather" }) },
+      { message: approvalText("approvalNeeded", "zh", { tool: "weather" }) },
     ]);
   });
 
@@ -511,7 +520,7 @@ describe("a decision", () => {
         afterStep(turn, step("", { calls: [deployed(Number(id[1]) + 1)] }), env),
       );
     }
-    expect(run.turn.denials).toBe(3);
+    expect(run.turn.abilities).toEqual({ approvals: { rejected: 3 } });
     expect(run.approvals).toHaveLength(3);
     expect(results(run).at(-1)).toMatchObject({
       id: "c3",
@@ -539,7 +548,7 @@ describe("an unknown outcome of a once call", () => {
       kind: "outcome",
       callId: "c1",
       arguments: { yuan: 5 },
-      reason: noticeText("outcomeUnknown", "en", { tool: "charge" }),
+      reason: approvalText("outcomeUnknown", "en", { tool: "charge" }),
     });
     expect(types(run.events)).toEqual(["turn_start", "tool_use", "permission_request"]);
     expect(run.turn.calls).toMatchObject([
