@@ -27,7 +27,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { Agent } from "./agent.ts";
-import { groupsOf } from "./call-policy.ts";
+import { groupsOf } from "./approvals.ts";
 import type { RunningTurn } from "./running-turn.ts";
 import type { Services } from "./services.ts";
 import type { TurnStart } from "./turn-output.ts";

@@ -11,13 +11,8 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import {
-  settledDecision,
-  checkGrant,
-  DecidersUnknownError,
-  keepRule,
-  objectionTo,
-} from "./call-policy.ts";
+import { settledDecision, checkGrant, DecidersUnknownError, keepRule } from "./approvals.ts";
+import { objectionTo } from "./call-policy.ts";
 import { newWorld, policyOf, servicesOf } from "./turn-world.fixture.ts";
 
 const id = "a".repeat(32);

@@ -81,7 +81,7 @@ import type { AgentModels } from "./agent.ts";
 import { createTextExtractor, type TextExtractor } from "./attachments/text-extractor.ts";
 import { Bot } from "./bot.ts";
 import { TokenBroker } from "./call-identities.ts";
-import { keepRule } from "./call-policy.ts";
+import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
 import { HelperReadiness } from "./helper-readiness.ts";
 import { Consents } from "./consents.ts";

@@ -1,7 +1,7 @@
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
 import type { Approval, ModelChunk, OperatorOrder, OrderResult } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { checkGrant } from "./call-policy.ts";
+import { checkGrant } from "./approvals.ts";
 import { applyOrder } from "./operator-orders.ts";
 import {
   append,

@@ -30,7 +30,8 @@ import { keepResult } from "@larkline/store/runners";
 import { abilityClientsOf } from "./abilities.ts";
 import type { Agent } from "./agent.ts";
 import { agentFor } from "./agents.ts";
-import { actorOf, argumentsTextOf, DecidersUnknownError, objectionTo } from "./call-policy.ts";
+import { argumentsTextOf, DecidersUnknownError } from "./approvals.ts";
+import { actorOf, objectionTo } from "./call-policy.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
 

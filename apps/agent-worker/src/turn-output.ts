@@ -44,7 +44,8 @@ import type {
   SessionTotals,
 } from "@larkline/store";
 import { identityFactsOf } from "./call-identities.ts";
-import { actorOf, argumentsTextOf, peopleAsked, waitsForPeople } from "./call-policy.ts";
+import { argumentsTextOf, peopleAsked, waitsForPeople } from "./approvals.ts";
+import { actorOf } from "./call-policy.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 import {
   askerAnswer,
@@ -221,8 +222,8 @@ export class TurnStore {
   }
 
   /** These are not asked on the card of the reply. */
-  dropAsks(approvals: readonly Approval[]): void {
-    const ids = new Set(approvals.map(({ id }) => id));
+  dropAsks(asked: readonly Approval[]): void {
+    const ids = new Set(asked.map(({ id }) => id));
     this.#asks = this.#asks.filter(({ approval: { id } }) => !ids.has(id));
   }
 

@@ -19,7 +19,7 @@ import {
   type ReplyView,
 } from "@larkline/protocol";
 import type { AskedInReply, OutboxRecord } from "@larkline/store";
-import { approvalsPlaced } from "./call-policy.ts";
+import { asksPlaced } from "./approvals.ts";
 import type { RunningTurn } from "./running-turn.ts";
 import type { Services } from "./services.ts";
 
@@ -93,9 +93,9 @@ export class TurnReply {
   }
 
   /** Questions that the requester alone answers stand on the card of the reply, where there is one. */
-  withPlaces(approvals: readonly Approval[]): Approval[] {
+  withPlaces(asked: readonly Approval[]): Approval[] {
     const hasCard = this.#card !== undefined;
-    return approvals.map((one) =>
+    return asked.map((one) =>
       hasCard && asksRequesterAlone(one) ? { ...one, inReply: true } : one,
     );
   }
@@ -108,8 +108,8 @@ export class TurnReply {
   async #place(asks: readonly AskedInReply[], isPlaced: boolean): Promise<void> {
     const news = asks.filter(({ approval: { id } }) => this.#placed.get(id) !== isPlaced);
     for (const { approval } of news) this.#placed.set(approval.id, isPlaced);
-    const approvals = news.map(({ approval }) => approval);
-    const elsewhere = await approvalsPlaced(this.#services, approvals, isPlaced);
+    const moved = news.map(({ approval }) => approval);
+    const elsewhere = await asksPlaced(this.#services, moved, isPlaced);
     if (elsewhere.length === 0) return;
     this.#run.stored.dropAsks(elsewhere);
     this.#card?.changed();

@@ -42,12 +42,7 @@ import {
 import { noteKeptResponse, type SaveResult } from "@larkline/store";
 import type { Agent, ChosenModel } from "./agent.ts";
 import { type Speaker, agentOtherThan, commandFactsOf, pausedEnd, refusalOf } from "./agents.ts";
-import {
-  checkEntries,
-  DecidersUnknownError,
-  dropApprovals,
-  waitsForPeople,
-} from "./call-policy.ts";
+import { checkEntries, DecidersUnknownError, dropAsks, waitsForPeople } from "./approvals.ts";
 import { withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { FilesUnreadableError, ModelSteps } from "./model-step.ts";
@@ -84,7 +79,7 @@ export class TurnRun {
   #failure: ModelFailure | undefined;
   /** Id of the model that gave the last step: a fallback may have. */
   #answeredBy: string | undefined;
-  /** Approvals that the last decision was about. */
+  /** Questions to people that the last decision was about. */
   #settled: ReadonlySet<string | undefined> = new Set();
   /** Calls that waited for people when the turn ended. */
   #dropped: CallState[] = [];
@@ -126,7 +121,7 @@ export class TurnRun {
 
   /** `givenUp`: why the message is given up instead of being answered; undefined: it is answered. */
   async run(givenUp: string | undefined): Promise<TurnEnd> {
-    // Nothing is asked on the card of a message that is given up, maybe because an approval cannot be read.
+    // Nothing is asked on the card of a message that is given up, maybe because a question cannot be read.
     if (givenUp === undefined) {
       const [zone] = await Promise.all([
         zoneOf(this.#services, this.#head.message),
@@ -694,7 +689,7 @@ export class TurnRun {
     const ending = { seq: this.#start.head.seq, more: !isLast && !shutdown.aborted };
     const result = await this.#stored.commit(outbox === undefined ? ending : { ...ending, outbox });
     if (result.state === "fenced") return { end: "fenced" };
-    if (this.#dropped.length > 0) dropApprovals(this.#services, turn, this.#dropped);
+    if (this.#dropped.length > 0) dropAsks(this.#services, turn, this.#dropped);
     const cancel = { session: turn.message.session, turnId: turn.turnId };
     for (const runner of this.#stopped) void stopCalls(this.#services, runner, cancel);
     const settings = this.#stored.settings ?? this.#start.settings;
