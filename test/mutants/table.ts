@@ -671,7 +671,7 @@ const inPermissions: Mutant[] = [
 const inAgent: Mutant[] = [
   {
     id: "arguments-hash-not-compared",
-    file: agent("turn/tool-round.ts"),
+    file: agent("turn/control.ts"),
     from: "if (entry.argumentsHash !== hashOf(call)) return end(denial(otherArguments));",
     to: "",
     tests: [agent("abilities/approvals/approvals.test.ts")],
@@ -699,7 +699,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "cancel-of-another-turn",
-    file: agent("turn/turn.ts"),
+    file: agent("turn/cancel.ts"),
     from: "return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);",
     to: "return true;",
     tests: [agent("turn/turn.test.ts")],
@@ -707,7 +707,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "cancel-of-joined-message",
-    file: agent("turn/turn.ts"),
+    file: agent("turn/cancel.ts"),
     from: "entry.turnId === turnId || absorbed.includes(entry.turnId);",
     to: "entry.turnId === turnId;",
     tests: [agent("turn/turn-absorb.test.ts"), agent("turn/turn-cancel.test.ts")],
@@ -715,7 +715,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "absorb-of-another-person",
-    file: agent("turn/turn.ts"),
+    file: agent("turn/absorb.ts"),
     from: "    sender.id === message.sender.id &&\n",
     to: "",
     tests: [agent("turn/turn-absorb.test.ts")],
@@ -723,7 +723,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "absorb-one-too-many",
-    file: agent("turn/turn.ts"),
+    file: agent("turn/absorb.ts"),
     from: "Math.max(0, env.limits.maxAbsorbed - before.length)",
     to: "Math.max(0, env.limits.maxAbsorbed + 1 - before.length)",
     tests: [agent("turn/turn-absorb.test.ts")],
@@ -731,7 +731,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "absorb-between-call-and-result",
-    file: agent("turn/turn.ts"),
+    file: agent("turn/absorb.ts"),
     from: 'if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };\n  const first = beforeModel(turn, env);\n  if (first !== undefined) return { turn, history: [], events: [], next: first };\n  const before',
     to: "const first = beforeModel(turn, env);\n  if (first !== undefined) return { turn, history: [], events: [], next: first };\n  const before",
     tests: [agent("turn/turn-absorb.test.ts")],
@@ -747,7 +747,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "second-outcome-counts",
-    file: agent("turn/tool-round.ts"),
+    file: agent("turn/control.ts"),
     from: 'one.state === "running" && attemptOf(one) === callId',
     to: '(one.state === "running" || one.state === "done") && attemptOf(one) === callId',
     tests: [
@@ -983,7 +983,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "approved-arguments-not-compared",
-    file: worker("call-policy.ts"),
+    file: worker("approvals.ts"),
     from: "    approval.tool === call.name &&\n    approval.argumentsHash === argumentsHashOf(argumentsTextOf(call));",
     to: "    approval.tool === call.name;",
     tests: [worker("authority.test.ts")],
@@ -991,7 +991,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "approval-of-another-session",
-    file: worker("call-policy.ts"),
+    file: worker("approvals.ts"),
     from: "    approval.session === message.session &&\n",
     to: "",
     tests: [worker("authority.test.ts")],
@@ -999,7 +999,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "grant-of-stranger",
-    file: worker("call-policy.ts"),
+    file: worker("approvals.ts"),
     from: 'return may ? "yes" : "no";',
     to: 'return may ? "yes" : "yes";',
     tests: [worker("authority.test.ts"), worker("turn-approvals.test.ts")],
@@ -1007,7 +1007,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "grant-after-expiry",
-    file: worker("call-policy.ts"),
+    file: worker("approvals.ts"),
     from: 'if (given.atMs > approval.expiresAtMs) return "no";',
     to: "",
     tests: [worker("authority.test.ts"), worker("turn-approvals.test.ts")],

@@ -10,22 +10,23 @@ export {
   type AbilityWork,
   type SchemaFacts,
 } from "./turn/ability.ts";
+export { absorb, joinedEvent } from "./turn/absorb.ts";
+export { isCancelOf } from "./turn/cancel.ts";
 export {
-  absorb,
-  joinedEvent,
-  abandonTurn,
-  afterControl,
-  afterStep,
-  isCancelOf,
-  outOfSteps,
-  offeredSpecs,
-  resumeTurn,
   startTurn,
   atRevision,
   newTurn,
   refuseTurn,
   withNotes,
   type LostState,
+} from "./turn/start.ts";
+export {
+  abandonTurn,
+  afterControl,
+  afterStep,
+  outOfSteps,
+  offeredSpecs,
+  resumeTurn,
 } from "./turn/turn.ts";
 export {
   readChoice,

@@ -14,7 +14,7 @@ import type { CompactionReport } from "./context.ts";
 import type { SessionChoices, Transition } from "./facts.ts";
 import { slashCommandIn, languageOfMessage } from "./messages.ts";
 import { endDone, after } from "./transition.ts";
-import { newTurn } from "./turn.ts";
+import { newTurn } from "./start.ts";
 
 /** The built-in commands, in the order of `/help`. */
 export const commandNames = [

@@ -11,7 +11,8 @@ import {
 import { describe, expect, it } from "vitest";
 import type { TurnEnvironment } from "./ability.ts";
 import { modelMessagesOf } from "./messages.ts";
-import { isWhole, largeResults } from "./tool-round.ts";
+import { isWhole } from "./held-step.ts";
+import { largeResults } from "./tool-round.ts";
 import {
   call,
   cancel,
@@ -27,7 +28,8 @@ import {
   eventsOf,
   failed,
 } from "./turn.fixture.ts";
-import { afterControl, afterStep, startTurn } from "./turn.ts";
+import { startTurn } from "./start.ts";
+import { afterControl, afterStep } from "./turn.ts";
 
 function inGroup(
   text: string,

@@ -44,15 +44,9 @@ import {
   transfersOf,
   askingEnvironment,
 } from "./turn.fixture.ts";
-import {
-  abandonTurn,
-  absorb,
-  afterControl,
-  afterStep,
-  newTurn,
-  resumeTurn,
-  startTurn,
-} from "./turn.ts";
+import { absorb } from "./absorb.ts";
+import { newTurn, startTurn } from "./start.ts";
+import { abandonTurn, afterControl, afterStep, resumeTurn } from "./turn.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
 import * as fc from "fast-check";
 

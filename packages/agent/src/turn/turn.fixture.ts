@@ -28,7 +28,7 @@ import type {
 } from "./facts.ts";
 import { createAccumulator } from "./step.ts";
 import { turnLimits } from "./transition.ts";
-import { startTurn } from "./turn.ts";
+import { startTurn } from "./start.ts";
 
 /** USD per token, so that costs in tests are easy to follow. */
 const price = { input: 0.25, output: 0.5 };

@@ -18,7 +18,8 @@ import {
   testModel,
   type Run,
 } from "./turn.fixture.ts";
-import { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
+import { startTurn } from "./start.ts";
+import { abandonTurn, afterControl, afterStep, resumeTurn } from "./turn.ts";
 
 const env = environment();
 

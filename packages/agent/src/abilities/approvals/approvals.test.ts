@@ -28,7 +28,8 @@ import {
   testQuestion,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { abandonTurn, absorb, afterControl, afterStep, resumeTurn } from "../../turn/turn.ts";
+import { absorb } from "../../turn/absorb.ts";
+import { abandonTurn, afterControl, afterStep, resumeTurn } from "../../turn/turn.ts";
 import { finalView, runningView } from "../../turn/view.ts";
 import { approvalText } from "./texts.ts";
 

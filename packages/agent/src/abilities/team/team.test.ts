@@ -24,7 +24,8 @@ import {
   teamOf,
   testModel,
 } from "../../turn/turn.fixture.ts";
-import { afterControl, afterStep, offeredSpecs, resumeTurn, startTurn } from "../../turn/turn.ts";
+import { startTurn } from "../../turn/start.ts";
+import { afterControl, afterStep, offeredSpecs, resumeTurn } from "../../turn/turn.ts";
 import { finalView, runningView, type ViewOptions } from "../../turn/view.ts";
 import { othersHaveSpoken } from "../memory/memory.ts";
 import { withOtherUse } from "../../turn/step.ts";
