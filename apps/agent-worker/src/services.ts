@@ -4,40 +4,8 @@ import type { LarklineConfig } from "@larkline/process/config";
 import type { SchemaChecks } from "@larkline/process/schemas";
 import type { Logger, Metrics, Telemetry } from "@larkline/process/telemetry";
 import type { Clock, Random, SessionKey } from "@larkline/protocol";
-import type {
-  ApprovalStore,
-  AuditLog,
-  BudgetStore,
-  CardLedger,
-  ConsentStore,
-  DeadLetters,
-  EventLog,
-  GrantEnds,
-  GrantStore,
-  MemoryStore,
-  ScheduleStore,
-  SessionFiles,
-  PermissionRules,
-  SessionRetention,
-  SessionStore,
-} from "@larkline/store";
-import { type Archive, type BlobStore } from "@larkline/store";
-import type {
-  AgentVersions,
-  InstanceDirectory,
-  NameBook,
-  RatingStore,
-  OperatorOrders,
-  Pauses,
-  RunLog,
-  StateMigration,
-  UsageStore,
-} from "@larkline/store/operations";
-import type { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
-import type { CancelBus, Cancellation, ToolQueues, TurnQueue } from "@larkline/store/queues";
 import type { OwnPresence } from "@larkline/store/redis";
-import type { HandoffImport, RunnerDirectory } from "@larkline/store/runners";
-import type { StallNotes } from "@larkline/store/stall-notes";
+import type { HandoffImport } from "@larkline/store/runners";
 import type { LRUCache } from "lru-cache";
 import type { ChangedAgents } from "./agent-versions.ts";
 import type { Agent } from "./agent.ts";
@@ -49,6 +17,7 @@ import type { PersonTokens } from "./person-tokens.ts";
 import type { MessagePreparer } from "./prepare.ts";
 import type { RunRecords } from "./run-records.ts";
 import type { RunningTurns } from "./running-turns.ts";
+import type { Queues, Stores } from "./stores.ts";
 import type { RunnerKeys, ToolCatalog } from "./tool-catalog.ts";
 import type { TurnHolds } from "./turn-holds.ts";
 
@@ -99,70 +68,6 @@ export interface Services extends Stores, Queues {
   approvalCards: ApprovalCards;
   /** Writes down how runs have ended. */
   runs: RunRecords;
-}
-
-/** Everything durable. It is in Redis, but for blobs and the archive where those are configured. */
-export interface Stores {
-  store: SessionStore;
-  eventLog: EventLog;
-  approvals: ApprovalStore;
-  rules: PermissionRules;
-  /** What people and chats want remembered. */
-  memories: MemoryStore;
-  /** What agents do for people at a time. */
-  schedules: ScheduleStore;
-  /** Working folders of sessions. */
-  files: SessionFiles;
-  budgets: BudgetStore;
-  cards: CardLedger;
-  deadLetters: DeadLetters;
-  blobs: BlobStore;
-  lookups: LookupCache;
-  auditLog: AuditLog;
-  /** What people let bots do as them. Absent: there is no `GRANT_KEY`. */
-  grants: GrantStore | undefined;
-  /** Of these, the ends that ingress has read in events of the platform. */
-  grantEnds: GrantEnds;
-  /** Consents that wait for their person; absent without `grants`. */
-  consents: ConsentStore | undefined;
-  /** Bounds, archives and expires what sessions have stored. */
-  retention: SessionRetention;
-  /** Absent: nothing is archived. */
-  archive: Archive | undefined;
-  /** What operators want done. */
-  orders: OperatorOrders;
-  /** Agents and tools that operators have paused. */
-  pauses: Pauses;
-  /** What operators have changed of agents. */
-  agentVersions: AgentVersions;
-  /** The runners that live, and their tools. */
-  runners: RunnerDirectory;
-  /** Heartbeats of the workers, and who has which duty. */
-  /** Why workers have died. */
-  stallNotes: StallNotes;
-  /** Announces this process to the others. */
-  instances: InstanceDirectory;
-  /** Takes over what the version before has stored. */
-  migration: StateMigration;
-  tokenCache: TokenCache;
-  governor: RateGovernor;
-  /** Records of ended runs, for the console. */
-  runLog: RunLog;
-  /** What they have used, by time. */
-  usage: UsageStore;
-  /** What people and chats are called. */
-  names: NameBook;
-  ratings: RatingStore;
-}
-
-/** The queues, and the channels between processes. */
-export interface Queues {
-  turns: TurnQueue;
-  tools: ToolQueues;
-  /** Asks every worker to stop a turn. */
-  cancels: CancelBus;
-  /** Asks a runner to stop its calls of a turn. Best effort: without it a call ends at its deadline. */
-  runnerCancels: { publish(runner: string, cancel: Cancellation): Promise<void> };
 }
 
 /** What a worker counts. */
