@@ -687,7 +687,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "cut-call-runs",
-    file: agent("turn/turn.ts"),
+    file: agent("turn/after-step.ts"),
     from: 'isCutCall(call, stopReason) ? { ...call, arguments: call.arguments || "{" } : call,',
     to: "call,",
     tests: [
@@ -782,7 +782,7 @@ const inAgent: Mutant[] = [
     file: agent("abilities/approvals/approvals.ts"),
     from: "if (rejected >= limits.maxDenials) return { outcome: noMoreQuestions(rejected) };",
     to: "",
-    tests: [agent("turn/tool-call.test.ts"), agent("abilities/approvals/approvals.test.ts")],
+    tests: [agent("abilities/approvals/approvals.test.ts")],
     why: "A model that is refused would ask people again and again.",
   },
   {

@@ -20,14 +20,8 @@ export {
   withNotes,
   type LostState,
 } from "./turn/start.ts";
-export {
-  abandonTurn,
-  afterControl,
-  afterStep,
-  outOfSteps,
-  offeredSpecs,
-  resumeTurn,
-} from "./turn/turn.ts";
+export { abandonTurn, afterControl, outOfSteps, offeredSpecs, resumeTurn } from "./turn/turn.ts";
+export { afterStep } from "./turn/after-step.ts";
 export {
   readChoice,
   selectionRequest,
@@ -63,9 +57,8 @@ export {
   createAccumulator,
   type Accumulator,
   deltaEventOf,
-  stepRestart,
-  withOtherUse,
-} from "./turn/step.ts";
+} from "./turn/stream.ts";
+export { stepRestart, withOtherUse } from "./turn/step.ts";
 export {
   answerUuid,
   callIdsOf,

@@ -13,7 +13,8 @@ import {
   testQuestion,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl, afterStep } from "./turn.ts";
+import { afterControl } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 import { approvals } from "../abilities/approvals/approvals.ts";
 import { askedQuestion } from "../abilities/questions/question.ts";
 

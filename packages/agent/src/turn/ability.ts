@@ -588,9 +588,15 @@ export function withState(
 }
 
 /** The turn without what abilities keep about one answer. */
-export function withoutAnswerState(turn: TurnState, abilities: readonly Ability[]): TurnState {
+function withoutAnswerState(turn: TurnState, abilities: readonly Ability[]): TurnState {
   const ended = abilities.filter(({ isOfAnswer }) => isOfAnswer === true);
   return ended.reduce((kept, ability) => withState(kept, ability, undefined), turn);
+}
+
+/** Where another agent answers from now on, what abilities keep about the answer before is dropped. */
+export function ofNextAgent(transition: Transition, { abilities }: TurnEnvironment): Transition {
+  if (transition.handedOver !== true) return transition;
+  return { ...transition, turn: withoutAnswerState(transition.turn, abilities) };
 }
 
 /** What people see of text that the model has written. */

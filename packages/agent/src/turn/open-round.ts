@@ -11,13 +11,8 @@ import type { StepResult, Records, Transition } from "./facts.ts";
 import { callIdsOf, isOpaque, isSendable } from "./messages.ts";
 import { heldStep, isWhole } from "./held-step.ts";
 import { blockEvents, leftOutOf } from "./step.ts";
-import {
-  prepareCalls,
-  signatureOf,
-  uniqueCallIds,
-  toolUseEvent,
-  type PreparedCall,
-} from "./tool-call.ts";
+import { prepareCalls, uniqueCallIds, toolUseEvent, type PreparedCall } from "./tool-call.ts";
+import { signatureOf } from "./arguments.ts";
 import { after, needsOf } from "./transition.ts";
 import { answerCalls, nextInRound, runningCalls } from "./tool-round.ts";
 

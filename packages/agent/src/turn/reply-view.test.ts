@@ -18,7 +18,8 @@ import {
   step,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl, afterStep } from "./turn.ts";
+import { afterControl } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 import { finalView, runningView, withAgentTitles, type ViewOptions } from "./view.ts";
 
 const everything = {

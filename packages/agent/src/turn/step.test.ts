@@ -2,9 +2,9 @@ import { messageStop, toolCallDelta } from "@larkline/model";
 import { stopReasons, toolResultPart, type ModelChunk, type EngineEvent } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { StepResult } from "./facts.ts";
-import { readStep, createAccumulator, deltaEventOf } from "./step.ts";
+import { readStep, createAccumulator, deltaEventOf } from "./stream.ts";
 import { environment, startRun } from "./turn.fixture.ts";
-import { afterStep } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 
 function accumulated(chunks: readonly ModelChunk[]): StepResult {
   const accumulator = createAccumulator();

@@ -29,7 +29,8 @@ import {
   failed,
 } from "./turn.fixture.ts";
 import { startTurn } from "./start.ts";
-import { afterControl, afterStep } from "./turn.ts";
+import { afterControl } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 
 function inGroup(
   text: string,

@@ -27,7 +27,8 @@ import type { NextAction, Records, Transition, TurnLimits } from "./facts.ts";
 import { languageOfMessage } from "./messages.ts";
 import { releasedStep } from "./held-step.ts";
 import { stepEnd, stepStart } from "./step.ts";
-import { answered, resultText, attemptOf, resultSummary } from "./tool-call.ts";
+import { answered, resultText, resultSummary } from "./results.ts";
+import { attemptOf } from "./tool-call.ts";
 import { endDone, assistantText, after, resultShare, withNeeds } from "./transition.ts";
 import { endedTool, shownOf, withoutText, withTools } from "./view.ts";
 

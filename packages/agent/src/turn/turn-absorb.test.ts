@@ -3,7 +3,8 @@ import { describe, expect, it } from "vitest";
 import { modelMessagesOf } from "./messages.ts";
 import { call, environment, outcome, queued, startRun, step, type Run } from "./turn.fixture.ts";
 import { absorb } from "./absorb.ts";
-import { afterControl, afterStep } from "./turn.ts";
+import { afterControl } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 
 const env = environment({ bounds: { maxAbsorbed: 3 } });
 

@@ -12,7 +12,8 @@ import {
   step,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl, afterStep } from "./turn.ts";
+import { afterControl } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 
 const announcements = [
   announcement("weather"),

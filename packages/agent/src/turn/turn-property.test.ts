@@ -46,7 +46,8 @@ import {
 } from "./turn.fixture.ts";
 import { absorb } from "./absorb.ts";
 import { newTurn, startTurn } from "./start.ts";
-import { abandonTurn, afterControl, afterStep, resumeTurn } from "./turn.ts";
+import { abandonTurn, afterControl, resumeTurn } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
 import * as fc from "fast-check";
 

@@ -26,7 +26,7 @@ import type {
   TurnModel,
   TurnLimits,
 } from "./facts.ts";
-import { createAccumulator } from "./step.ts";
+import { createAccumulator } from "./stream.ts";
 import { turnLimits } from "./transition.ts";
 import { startTurn } from "./start.ts";
 

@@ -19,7 +19,8 @@ import {
   type Run,
 } from "./turn.fixture.ts";
 import { startTurn } from "./start.ts";
-import { abandonTurn, afterControl, afterStep, resumeTurn } from "./turn.ts";
+import { abandonTurn, afterControl, resumeTurn } from "./turn.ts";
+import { afterStep } from "./after-step.ts";
 
 const env = environment();
 

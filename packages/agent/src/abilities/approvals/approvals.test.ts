@@ -29,7 +29,8 @@ import {
   type Run,
 } from "../../turn/turn.fixture.ts";
 import { absorb } from "../../turn/absorb.ts";
-import { abandonTurn, afterControl, afterStep, resumeTurn } from "../../turn/turn.ts";
+import { abandonTurn, afterControl, resumeTurn } from "../../turn/turn.ts";
+import { afterStep } from "../../turn/after-step.ts";
 import { finalView, runningView } from "../../turn/view.ts";
 import { approvalText } from "./texts.ts";
 

@@ -3,7 +3,7 @@ import type { ModelChunk, Usage } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { stepUse } from "../../turn/context.ts";
 import type { StepResult } from "../../turn/facts.ts";
-import { createAccumulator } from "../../turn/step.ts";
+import { createAccumulator } from "../../turn/stream.ts";
 import {
   call,
   environment,
@@ -13,7 +13,8 @@ import {
   startRun,
   step,
 } from "../../turn/turn.fixture.ts";
-import { afterControl, afterStep } from "../../turn/turn.ts";
+import { afterControl } from "../../turn/turn.ts";
+import { afterStep } from "../../turn/after-step.ts";
 import { finalView } from "../../turn/view.ts";
 import { endOverBudget, usageText, warnNearBudget } from "./budget-turn.ts";
 import { budgetUse, type BudgetAccount, type BudgetUse } from "./budgets.ts";

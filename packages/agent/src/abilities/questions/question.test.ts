@@ -11,7 +11,8 @@ import {
   step,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { afterControl, afterStep, resumeTurn } from "../../turn/turn.ts";
+import { afterControl, resumeTurn } from "../../turn/turn.ts";
+import { afterStep } from "../../turn/after-step.ts";
 
 const plain = environment();
 const env = askingEnvironment(plain, ["leads"]);

@@ -14,7 +14,8 @@ import {
   type Run,
 } from "../../turn/turn.fixture.ts";
 import { absorb } from "../../turn/absorb.ts";
-import { afterControl, afterStep } from "../../turn/turn.ts";
+import { afterControl } from "../../turn/turn.ts";
+import { afterStep } from "../../turn/after-step.ts";
 import { runningView, type ViewOptions } from "../../turn/view.ts";
 
 const schema = {

@@ -25,7 +25,8 @@ import {
   testModel,
 } from "../../turn/turn.fixture.ts";
 import { startTurn } from "../../turn/start.ts";
-import { afterControl, afterStep, offeredSpecs, resumeTurn } from "../../turn/turn.ts";
+import { afterControl, offeredSpecs, resumeTurn } from "../../turn/turn.ts";
+import { afterStep } from "../../turn/after-step.ts";
 import { finalView, runningView, type ViewOptions } from "../../turn/view.ts";
 import { othersHaveSpoken } from "../memory/memory.ts";
 import { withOtherUse } from "../../turn/step.ts";
