@@ -5,6 +5,7 @@ import {
   holdsInForce,
   unknownOutcomeOf,
   type Person,
+  type PolicyCall,
   type Question,
 } from "@larkline/agent/permissions";
 import {
@@ -44,7 +45,8 @@ export class TurnPolicy implements CallPolicy {
   /** The agent that answers now, which has the tools and the addresses that they may reach. */
   readonly #run: SpeakingTurn;
   readonly #message: InboundMessage;
-  readonly #person: Person;
+  /** Who asks, and where: the same for all calls. */
+  readonly #asker: Pick<PolicyCall, "person" | "chatId" | "chatType">;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
   #missed = { groups: false, rules: false };
@@ -59,12 +61,13 @@ export class TurnPolicy implements CallPolicy {
         ? { state: "known", groups: [] }
         : { state: "unknown" };
     const groups = (): readonly string[] => this.#groupsNow();
-    this.#person = {
+    const person: Person = {
       id: message.sender.id,
       get groups() {
         return groups();
       },
     };
+    this.#asker = { person, chatId: chatOf(message), chatType: message.chatType };
   }
 
   verdict(call: Call): Verdict {
@@ -76,11 +79,17 @@ export class TurnPolicy implements CallPolicy {
     if (tool.runner === builtInRunner) {
       return { do: "run", authority: { by: "policy" }, findings: [] };
     }
+    const { person, chatId, chatType } = this.#asker;
     const facts = {
-      ...this.#facts(call),
       tool: tool.announcement,
+      arguments: call.arguments,
+      addressContext: call.addressContext,
+      person,
+      chatId,
+      chatType,
       rules: this.#rules ?? [],
       egress: config.egress,
+      nowMs: this.#services.clock.now(),
     };
     const verdict = this.#decided(() => decideCall(settings.permissions, facts));
     if (verdict === undefined) {
@@ -93,7 +102,10 @@ export class TurnPolicy implements CallPolicy {
   }
 
   unknownOutcome(call: Call): Question | undefined {
-    const facts = { ...this.#facts(call), toolName: call.name };
+    const { person, chatId, chatType } = this.#asker;
+    const { name: toolName, arguments: given } = call;
+    const nowMs = this.#services.clock.now();
+    const facts = { toolName, arguments: given, person, chatId, chatType, nowMs };
     return this.#decided(() => unknownOutcomeOf(this.#services.settings.permissions, facts));
   }
 
@@ -101,20 +113,9 @@ export class TurnPolicy implements CallPolicy {
   mayUse({ config: { access } }: Agent): boolean {
     if (access === null) return true;
     const known = this.#services.settings.permissions.roles;
-    const facts = { person: this.#person, chatId: chatOf(this.#message), known };
+    const { person, chatId } = this.#asker;
+    const facts = { person, chatId, known };
     return this.#decided(() => hasAccess(access, facts)) ?? false;
-  }
-
-  #facts({ arguments: given, addressContext }: Call) {
-    const { chatType } = this.#message;
-    return {
-      ...(addressContext === undefined ? {} : { addressContext }),
-      arguments: given,
-      person: this.#person,
-      chatId: chatOf(this.#message),
-      chatType,
-      nowMs: this.#services.clock.now(),
-    };
   }
 
   #groupsNow(): readonly string[] {

@@ -77,7 +77,7 @@ export interface PolicyCall {
   readonly rules: readonly PermissionRule[];
   readonly nowMs: number;
   /** What the conversation says about addresses; absent: it is not known to hold anything but people's words. */
-  readonly addressContext?: AddressContext;
+  readonly addressContext?: AddressContext | undefined;
   /** Hosts that the agent's calls may reach unasked: `docs.example.com`, `*.example.com`, `*`. */
   readonly egress?: readonly string[];
 }
