@@ -96,9 +96,10 @@ describe("a reminder", () => {
   it("is listed and deleted by a command, and does not come then", async () => {
     const person = system.person("Bob");
     const made = await remind(person, "PT3H");
-    const listed = await answerTo(system, await write(system, person, "/schedules"));
-    expect(listed).toMatch(
-      /1\. `Water` · `at \d{4}-\d\d-\d\d \d\d:\d\d` · \d{4}-\d\d-\d\d \d\d:\d\d \(Asia\/Shanghai\)/,
+    const { messageId } = await write(system, person, "/schedules");
+    const listed = await system.feishu.waitForReply(messageId, { timeoutMs: 60_000 });
+    expect(listed.text).toMatch(
+      /1\. Water · at \d{4}-\d\d-\d\d \d\d:\d\d · \d{4}-\d\d-\d\d \d\d:\d\d \(Asia\/Shanghai\)/,
     );
     expect(await answerTo(system, await write(system, person, "/schedules pause 1"))).toContain(
       "It is paused.",
