@@ -233,6 +233,24 @@ describe("a reaction", () => {
     expect(await here.waiting(conversation)).toBe(2);
   });
 
+  it("is one of twenty a minute that a person may have, however many come", async () => {
+    const { here, messageId, conversation } = await answered();
+    const eventType = "im.message.reaction.created_v1";
+    const storm = Array.from({ length: 100 }, async (_, number) => {
+      const event = {
+        message_id: messageId,
+        reaction_type: { emoji_type: "Pin" },
+        user_id: { open_id: here.bob },
+        action_time: `${1_700_000_000_000 + number}`,
+      };
+      return (await here.platform.sendEvent({ appId: app, eventType, event })).outcome;
+    });
+    expect(new Set(await Promise.all(storm))).toEqual(new Set(["acknowledged"]));
+    expect(await here.waiting(conversation)).toBe(20);
+    await here.ingress.close();
+    expect(here.said(here.group)).toHaveLength(1);
+  });
+
   it("of another kind, of the bot, or to a message of a person starts nothing", async () => {
     const { here, messageId, asked, react, conversation } = await answered();
     await react("OK", here.ann);

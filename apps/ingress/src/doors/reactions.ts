@@ -23,13 +23,16 @@ const parseReaction = parserOf(
 /** The platform wants its acknowledgement within 3 s; it delivers the event again where the message cannot be read in time. */
 const fetchMs = 1_500;
 
+/** Reactions of one person that say something, a minute: they cost a finger each. More are passed over in silence. */
+const perMinute = 20;
+
 /** `im.message.reaction.created_v1`. Reactions of bots name no person, and start nothing. */
 export async function reactionCame(
   services: Services,
   bot: Bot,
   { event, tenantKey, createdAtMs }: Envelope,
 ): Promise<void> {
-  const { clock, counters, settings } = services;
+  const { clock, counters, governor, settings } = services;
   const parsed = parseReaction(event);
   if (!parsed.ok) return;
   const { message_id: messageId, reaction_type: reaction, user_id: user } = parsed.value;
@@ -38,6 +41,8 @@ export async function reactionCame(
   const words = Object.hasOwn(reactions, emoji) ? reactions[emoji] : undefined;
   if (words === undefined || !(await mayReact(bot, user.open_id, tenantKey))) return;
   if (createdAtMs > 0 && clock.now() - createdAtMs > settings.limits.messageAgeMs) return;
+  const person = `reactions of ${user.open_id}`;
+  if ((await governor.takeRequest(bot.app, person, perMinute)) > 0) return;
   const answer = await answerOf(services, bot, messageId);
   if (answer === undefined) return;
   const { chatId, rootId, threadId } = answer;
@@ -74,11 +79,12 @@ export async function reactionCame(
     channel: "feishu",
   } as const;
   const accepted = { verdict: "accept" } as const;
+  // No line says that too much waits: there is no message that it would answer.
+  const arrival = { message, place, tenant, fromMenu: true, hasToast: true };
   const outcome = await watched(
     services,
     arriving,
-    async () =>
-      await takeMessage(services, bot, { message, place, tenant, fromMenu: true }, accepted),
+    async () => await takeMessage(services, bot, arrival, accepted),
   );
   counters.messages.add(1, { channel: "feishu", outcome });
 }
