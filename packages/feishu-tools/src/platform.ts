@@ -133,12 +133,33 @@ export function platformOf(
     );
   }
   // Runners share these with their other processes. Elsewhere limits are met, and waited for.
-  const alone: Exclusive =
+  const share: Exclusive =
     exclusive ??
-    (async (object, { everyMs }, work) =>
+    (async (object, { everyMs, signal: waiting }, work) =>
       everyMs === undefined
-        ? await lanes.run(object, identity.openId ?? actor.userId, signal, work)
+        ? await lanes.run(object, identity.openId ?? actor.userId, waiting, work)
         : await work());
+  // Gives up before the call's deadline, which could not tell whether the work had begun.
+  const alone = async <T>(
+    object: string,
+    options: { everyMs?: number },
+    work: () => Promise<T>,
+  ): Promise<T> => {
+    const late = new AbortController();
+    const cancel = clock.after(maxLineMs, () => late.abort(new Error(lateWords)));
+    try {
+      return await share(
+        object,
+        { ...options, signal: AbortSignal.any([signal, late.signal]) },
+        async () => {
+          cancel();
+          return await work();
+        },
+      );
+    } finally {
+      cancel();
+    }
+  };
   const attempt = async <T>(
     run: Operation<T>,
     isRead: boolean,
@@ -147,7 +168,7 @@ export function platformOf(
     const giveUpAt = clock.monotonic() + patienceMs;
     for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, maxWaitMs)) {
       if (pace !== undefined) {
-        await alone(pace.of, { signal, everyMs: pace.everyMs }, () => Promise.resolve());
+        await alone(pace.of, { everyMs: pace.everyMs }, () => Promise.resolve());
       }
       try {
         return await callWithToken(identity, run, signal);
@@ -172,10 +193,14 @@ export function platformOf(
     openId: identity.as === "person" ? identity.openId : undefined,
     read: async (run, pace) => await attempt(run, true, pace),
     write: async (run, pace) => await attempt(run, false, pace),
-    exclusive: async (object, work) => await alone(object, { signal }, work),
+    exclusive: async (object, work) => await alone(object, {}, work),
   };
 }
 
+/** A call waits that long in line for others. */
+const maxLineMs = 60_000;
+const lateWords =
+  "Other calls are at work there, and this one has waited for a minute. Nothing more was changed. Try again later.";
 const firstWaitMs = 300;
 const maxWaitMs = 4_000;
 

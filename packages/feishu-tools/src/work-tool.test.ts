@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol/clock";
 import type { Exclusive } from "@larkline/tool-kit";
 import { expect, test } from "vitest";
 import { apiTools } from "./api.ts";
@@ -91,4 +92,23 @@ test("each change waits where the platform takes one at a time, or few", async (
   expect(await done("delete_file", named)).toEqual(["drive", "changes of the drive each 200 ms"]);
   const draft = { to: [mail.addressOf(bob)], subject: "s", text: "t" };
   expect(await done("draft_mail", draft)).toEqual([`mail ${ann}`, "drafts each 200 ms"]);
+});
+
+test("a call that waits in line for a minute says so, and changes nothing", async () => {
+  const clock = {
+    ...systemClock,
+    after: (ms: number, run: () => void) => systemClock.after(ms === 60_000 ? 1 : ms, run),
+  };
+  const { platform, call, ann } = await toolWorld({ settings: { clock } });
+  const { token } = platform.work.drive.addFile({ owner: ann, name: "a.md" });
+  const exclusive: Exclusive = async (_object, { signal }) =>
+    await new Promise((_resolve, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason as Error)); // as the tools give it
+    });
+  const input = { token, type: "file", name: "a.md" };
+  expect(await call("delete_file", input, { exclusive })).toMatchObject({
+    ok: false,
+    error: expect.stringContaining("has waited for a minute") as string,
+  });
+  expect(platform.work.changes).toEqual([]);
 });
