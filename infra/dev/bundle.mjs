@@ -101,6 +101,8 @@ async function bundlePrograms() {
       outsidePlaces(),
       redisQueuesAlone(),
       plainHttp(),
+      plainServers(),
+      asciiTemplates(),
       ownPlaces(),
       replacing(),
       compiledSchemas(),
@@ -178,6 +180,38 @@ function plainHttp() {
       id === "plain-http"
         ? `const http = process.getBuiltinModule("node:http"); export default http; export const { ${names.join(", ")} } = http;`
         : undefined,
+  };
+}
+
+/** Fastify without HTTP/2, which no app of ours has: Node's own modules for it would be loaded. */
+function plainServers() {
+  const none = "\0no-http2.cjs";
+  return {
+    name: "plain-servers",
+    resolveId: {
+      order: "pre",
+      filter: { id: /^node:http2$/ },
+      handler: (_id, importer = "") =>
+        importer.includes("/node_modules/fastify/") ? none : undefined,
+    },
+    load: (id) => (id === none ? "module.exports = {};" : undefined),
+  };
+}
+
+/** The minifier leaves templates with a tag alone. Of those, `String.raw` writes expressions, which read the same from escapes. */
+function asciiTemplates() {
+  return {
+    name: "ascii-templates",
+    transform: {
+      filter: { id: /\.ts$/, code: /\w`/ },
+      handler: (code) => ({
+        code: code.replaceAll(
+          /[^\0-\x7f]/g,
+          (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+        ),
+        map: null,
+      }),
+    },
   };
 }
 
@@ -384,10 +418,34 @@ async function bundleSdk(name, callers) {
   await build({
     ...shared,
     input: "sdk",
-    plugins: [usedParts(path, callers)],
+    plugins: [usedParts(path, callers), plainRequests()],
     treeshake: { moduleSideEffects: (id) => !id.startsWith(dirname(path)) },
     output: { ...output, sourcemap: false, file: join(folder, `${name}.cjs`), format: "cjs" },
   });
+}
+
+/** The SDK's HTTP client without `fetch` and HTTP/2, which ours do not use: Node's own modules for them would be loaded. */
+function plainRequests() {
+  const sources = {
+    "\0no-fetch": "export const getFetch = () => undefined;",
+    "\0no-http2": "export default {};",
+  };
+  return {
+    name: "plain-requests",
+    resolveId: {
+      order: "pre",
+      filter: { id: /^(\.\/fetch\.js|http2)$/ },
+      handler(id, importer = "") {
+        if (!importer.includes("/node_modules/axios/lib/")) return undefined;
+        return id === "http2" ? "\0no-http2" : "\0no-fetch";
+      },
+    },
+    load: (id) => sources[id],
+    transform: {
+      filter: { id: /\/axios\/lib\/utils\.js$/ },
+      handler: (code) => ({ code: code.replaceAll("G.FormData", "undefined"), map: null }),
+    },
+  };
 }
 
 /** Of the typed methods that our sources call: `im` of `client.im.v1.message.create`. */

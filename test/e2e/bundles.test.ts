@@ -1,3 +1,5 @@
+import { execFileSync } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,6 +19,7 @@ const { bundledApps }: { bundledApps(life: object): Promise<string | undefined> 
 let system: ProcessSystem;
 let operators: AppProcess;
 let modules: string;
+let bundles: string;
 beforeAll(async () => {
   modules = await mkdtemp(join(tmpdir(), "larkline-modules-"));
   const [, backend = ""] =
@@ -28,6 +31,7 @@ beforeAll(async () => {
     say: (line: string) => said.push(line),
   });
   if (folder === undefined) throw new Error(said.join("\n"));
+  bundles = folder;
   const bundle = (name: string) => ({ file: join(folder, `${name}.mjs`) });
   const programs = {
     ingress: bundle("ingress"),
@@ -50,6 +54,21 @@ afterAll(async () => {
   await operators?.kill();
   await system?.close();
   await rm(modules, { recursive: true });
+});
+
+it("bundles are texts of one byte a character, and load no client of Node's that they do not use", () => {
+  const scripts = readdirSync(bundles).filter((name) => /\.[cm]js$/.test(name));
+  const isWide = (name: string) => /[^\0-\xff]/.test(readFileSync(join(bundles, name), "utf8"));
+  expect(scripts.filter(isWide)).toEqual([]);
+
+  const servers = scripts.filter((name) => name.startsWith("fastify-"));
+  const parts = [...servers, "node-sdk.cjs"].map((name) => JSON.stringify(join(bundles, name)));
+  const program = `for (const part of [${parts.join()}]) await import(part); console.log(process.moduleLoadList.join());`;
+  const loaded = execFileSync(process.execPath, ["--input-type=module", "-e", program], {
+    encoding: "utf8",
+  });
+  expect(loaded).toContain("NativeModule _http_server");
+  expect(loaded).not.toMatch(/undici|http2/);
 });
 
 // What runs from other files than the rest of a process is found from a bundle, too: threads, children, pages, scripts.
