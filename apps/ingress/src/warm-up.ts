@@ -5,7 +5,7 @@ import { Bot } from "./bot.ts";
 import { createServer } from "./server.ts";
 import { OpenStreams, type IngressCounters, type Services, type WarmUpStores } from "./services.ts";
 
-const messages = 300;
+const messages = 80;
 /** Sent before the process counts as ready: in them nearly all code is compiled, and all scripts are loaded. */
 const messagesBeforeReady = 60;
 /** Like the first second of a burst, so that a round of the event loop has several of them. */
