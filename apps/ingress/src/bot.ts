@@ -230,13 +230,17 @@ const courtesiesAtOnce = 2;
 /** Bound of the queue. Work above it is dropped: it would come too late to be of use. */
 const maxWaiting = 1_000;
 
+/** `signal` aborts when the process ends: from then on work waits only for what is under way. */
+type Work = (signal: AbortSignal) => Promise<unknown>;
+
 /** Work that no caller waits for and that must not delay an acknowledgement. */
 class Background {
   readonly #services: Services;
   readonly #log: Logger;
   readonly #running = new Set<Promise<void>>();
   readonly #atOnce: number;
-  #waiting: [what: string, work: () => Promise<unknown>][] = [];
+  readonly #closing = new AbortController();
+  #waiting: [what: string, work: Work][] = [];
 
   /** `atOnce`: how many run side by side; what comes then waits for its turn. */
   constructor(services: Services, log: Logger, atOnce = Number.POSITIVE_INFINITY) {
@@ -246,12 +250,12 @@ class Background {
   }
 
   /** Does the work soon. A failure is logged and has no other consequence. */
-  run(what: string, work: () => Promise<unknown>): void {
+  run(what: string, work: Work): void {
     if (this.#running.size >= this.#atOnce) {
       if (this.#waiting.length < maxWaiting) this.#waiting.push([what, work]);
       return;
     }
-    const task = work()
+    const task = work(this.#closing.signal)
       .then(() => undefined)
       .catch((error: unknown) => this.#log.warn({ error, what }, "work in the background failed"))
       .finally(() => {
@@ -266,6 +270,7 @@ class Background {
   async close(): Promise<void> {
     const { clock } = this.#services;
     this.#waiting = [];
+    this.#closing.abort();
     await withDeadline(clock, Promise.all(this.#running), drainMs).catch((error: unknown) =>
       this.#log.warn(
         { error, unfinished: this.#running.size },

@@ -446,7 +446,13 @@ async function rateClicked(
   }
   // Yield so that the answer is sent first.
   if (rating === "down") {
-    services.clock.after(0, () => void showReasonField(services, bot, click.messageId, turn));
+    const { messageId } = click;
+    services.clock.after(0, () =>
+      bot.background.run(
+        "the field for a reason",
+        async (signal) => await showReasonField(services, bot, { messageId, turn, signal }),
+      ),
+    );
   }
   return toast("success", rateTexts[rating ?? "reason"]);
 }
@@ -454,13 +460,12 @@ async function rateClicked(
 async function showReasonField(
   { clock }: Services,
   bot: Bot,
-  messageId: string,
-  turn: string,
+  field: { messageId: string; turn: string; signal: AbortSignal },
 ): Promise<void> {
   try {
-    await addReasonField({ api: bot.api, clock }, { messageId, turn });
+    await addReasonField({ api: bot.api, clock }, field);
   } catch (error) {
-    bot.log.warn({ error, turnId: turn }, "the field for a reason could not be shown");
+    bot.log.warn({ error, turnId: field.turn }, "the field for a reason could not be shown");
   }
 }
 

@@ -15,11 +15,11 @@ const lockedRetries = 8;
 
 /**
  * Adds the field for the reason of a rating below the answer that the message shows, once. Rejects with a FeishuError
- * when the card takes none.
+ * when the card takes none, or is still locked when `signal` aborts.
  */
 export async function addReasonField(
   { api, clock }: { api: FeishuApi; clock: Clock },
-  { messageId, turn }: { messageId: string; turn: string },
+  { messageId, turn, signal }: { messageId: string; turn: string; signal: AbortSignal },
 ): Promise<void> {
   const params = {
     type: "insert_after",
@@ -33,8 +33,8 @@ export async function addReasonField(
       return await api.cards.batch({ cardId, sequence, uuid: `${cardId}-why`, actions });
     } catch (error) {
       if (isKind(error, "sequence_behind", "applied_before")) return;
-      if (!isKind(error, "card_locked") || tries >= lockedRetries) throw error;
-      await pause(clock, lockedRetryMs);
+      if (!isKind(error, "card_locked") || tries >= lockedRetries || signal.aborted) throw error;
+      await pause(clock, lockedRetryMs, signal);
     }
   }
 }
