@@ -11,11 +11,11 @@ import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 export type Fate = "alive" | "left" | "died" | "silent" | "unknown";
 
 /**
- * How long a beat is good for, ms. It decides only where a connection hangs open, where Redis has restarted, and where
- * Redis does not tell which connections stand. Longer than a watchdog takes to end
- * a process (15 s, its looks and its note): otherwise a message that hangs loops would be taken over uncounted.
+ * How long a beat is good for, ms: a process may stand still for 15 s, just before its next beat. It decides only where
+ * a connection hangs open, where Redis has restarted, and where Redis does not tell which connections stand. Where a
+ * loop alone stands still, the thread that will end its process beats for it ({@link beatForStalled}).
  */
-export const heartbeatMs = 20_000;
+export const heartbeatMs = 15_250;
 /** How long the lock of a job is good for, ms. Jobs of dead processes are found by their connections. */
 export const lockMs = 30_000;
 
@@ -50,6 +50,46 @@ export function runnerGroup(runner: string): string {
 const beat = script("beat");
 const lookAtProcesses = script("look-at-processes");
 const renewLocks = script("renew-locks");
+
+/** How beats are made: as whom, and whether others of the group may look at it from then on. */
+interface Beat {
+  id: string;
+  group: string;
+  joins: boolean;
+}
+
+/** Returns 1 where the connection of that process was seen, and the others of its group that may have ended. */
+async function beatOnce(
+  redis: RedisConnection,
+  keyspace: Keyspace,
+  { id, group, joins }: Beat,
+): Promise<[seen: number, ...ended: string[]]> {
+  const channels = keyspace.presenceOf("");
+  const values = { id, channels, keptMs, heartbeatMs, reportedMs, joins: joins ? "1" : "0" };
+  const keys = { alive: keyspace.aliveOf(id), group: keyspace.presentOf(group) };
+  return (await runScript(redis, beat, keys, values)) as [number, ...string[]]; // its reply
+}
+
+/**
+ * Beats once for a worker whose event loop stands still, by a connection of its own: the thread that will end it lives,
+ * so others do not take its turns over before its death is known, and counted.
+ */
+export async function beatForStalled({
+  redisUrl,
+  namespace,
+  id,
+}: {
+  redisUrl: string;
+  namespace: string;
+  id: string;
+}): Promise<void> {
+  const redis = connectRedis(redisUrl);
+  try {
+    await beatOnce(redis, createKeyspace(namespace), { id, group: workersGroup, joins: true });
+  } finally {
+    await closeRedis(redis);
+  }
+}
 
 /** What one look finds: `gone` is no verdict yet. */
 type Sight = Exclude<Fate, "died"> | "gone";
@@ -303,19 +343,7 @@ export class OwnPresence extends Presence {
 
   async #beat({ joins = true } = {}): Promise<void> {
     const { group } = this.#options;
-    const values = {
-      id: this.id,
-      channels: this.channels,
-      keptMs,
-      heartbeatMs,
-      reportedMs,
-      joins: joins ? "1" : "0",
-    };
-    const keys = { alive: this.aliveKey(this.id), group: this.keyOf(group) };
-    const [seen, ...ended] = (await runScript(this.#own, beat, keys, values)) as [
-      number,
-      ...string[],
-    ]; // its reply
+    const [seen, ...ended] = await beatOnce(this.#own, this.keys, { id: this.id, group, joins });
     const [nowMs, beforeMs] = [this.#time.monotonic(), this.#beatAtMs];
     const wasAway = this.#isFailing || nowMs - beforeMs > silenceMs;
     this.#beatAtMs = nowMs;

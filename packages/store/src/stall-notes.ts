@@ -1,6 +1,8 @@
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
+export { beatForStalled } from "./presence.ts";
+
 /** Longer than its session waits for the next worker, also over a night without one. */
 const keptMs = 24 * 3_600_000;
 

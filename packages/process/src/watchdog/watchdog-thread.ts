@@ -2,7 +2,7 @@ import { writeSync } from "node:fs";
 import { workerData } from "node:worker_threads";
 import { machineNow, pause, systemClock } from "@larkline/protocol/clock";
 import { lookEveryMs, StallCount } from "./stall-count.ts";
-import type { WatchdogOrders } from "./watchdog.ts";
+import type { StallNotePlace, WatchdogOrders } from "./watchdog.ts";
 
 /** How long the note may take, ms. */
 const noteMs = 3_000;
@@ -11,12 +11,46 @@ function watch(orders: WatchdogOrders): void {
   const { maxMs } = orders;
   const beats = new Int32Array(orders.beats);
   const count = new StallCount();
+  const substitute = new SubstituteBeat(orders);
   const look = (): void => {
     const stalledMs = count.look(Atomics.load(beats, 0), systemClock.monotonic());
-    if (stalledMs < maxMs) systemClock.after(lookEveryMs, look);
-    else void end(orders, `the event loop stood still for ${Math.round(stalledMs / 1_000)} s`);
+    if (stalledMs >= maxMs) {
+      void end(orders, `the event loop stood still for ${Math.round(stalledMs / 1_000)} s`);
+      return;
+    }
+    substitute.look(stalledMs);
+    systemClock.after(lookEveryMs, look);
   };
   look();
+}
+
+/**
+ * The beat in Redis that a loop which stands still does not make, after a third of the time that it may do so: one is
+ * good for as long as the loop may stand still, and this one until the process has ended.
+ */
+class SubstituteBeat {
+  readonly #orders: WatchdogOrders;
+  /** In this stall, or it is on its way. */
+  #isMade = false;
+
+  constructor(orders: WatchdogOrders) {
+    this.#orders = orders;
+  }
+
+  look(stalledMs: number): void {
+    const { note, maxMs } = this.#orders;
+    if (stalledMs === 0) this.#isMade = false;
+    if (note === undefined || this.#isMade || stalledMs < maxMs / 3) return;
+    this.#isMade = true;
+    void this.#make(note).catch(() => {
+      this.#isMade = false; // tried again by the next look
+    });
+  }
+
+  async #make(place: StallNotePlace): Promise<void> {
+    const { beatForStalled } = await import("@larkline/store/stall-notes");
+    await beatForStalled(place);
+  }
 }
 
 async function end(orders: WatchdogOrders, reason: string): Promise<void> {
@@ -42,7 +76,7 @@ function atWorkOf({ atWork }: WatchdogOrders): string {
   return new TextDecoder().decode(bytes);
 }
 
-/** Loaded only now: until then the thread is a timer. */
+/** What speaks to Redis is loaded when it is needed: until then the thread is a timer. */
 async function write({ note }: WatchdogOrders, reason: string): Promise<void> {
   try {
     const { noteStall } = await import("@larkline/store/stall-notes");

@@ -41,7 +41,7 @@ const maxAtWorkBytes = 2_048;
 /**
  * Ends this process with SIGKILL when its event loop has stood still for 15 s: a loop that hangs answers no signal. A
  * thread does that, which has loaded nothing before. It writes what it saw: a line in the log, and for a worker a note
- * that the dead letter of the message at fault names. Returns how to stop watching.
+ * that the dead letter of the message at fault names; a worker counts as alive until then. Returns how to stop watching.
  */
 export function watchEventLoop({
   service,
