@@ -84,7 +84,6 @@ describe("a conversation with a small model", () => {
     expect(answers).toEqual([1, 2, 3, 4, 5].map((number) => `ok:{"key":"part ${number}"}`));
     const requests = system.model.requests.slice(before);
     const summaries = requests.filter(isSummary);
-    expect(summaries.length).toBeGreaterThan(0);
     expect(summaries[0]?.messages[0]?.text).toMatch(
       /<conversation>[^]*part 1[^]*calls note_pure[^]*<\/conversation>/,
     );
@@ -95,12 +94,9 @@ describe("a conversation with a small model", () => {
     // The scripted vendor refuses requests with calls that have no result, and results without a call.
     const asked = messages.flatMap(({ calls }) => calls.map(({ id }) => id));
     expect(asked).toEqual(messages.flatMap(({ results }) => results.map(({ id }) => id)));
-    expect(asked.length).toBeGreaterThan(0);
+    expect(asked).toHaveLength(2);
     expect(await saidBy(person)).toEqual([1, 2, 3, 4, 5].map((number) => `part ${number}`));
-    // A step that is asked for again, as a worker's successor does, asks for the same summary.
-    expect(await compactions(person)).toBe(
-      new Set(summaries.map((summary) => JSON.stringify(summary.messages))).size,
-    );
+    expect([summaries.length, await compactions(person)]).toEqual([1, 1]);
   });
 
   const overflow: ScriptedReply = {
@@ -124,7 +120,7 @@ describe("a conversation with a small model", () => {
     tooLongWithout("is it too long", "They spoke of numbers.");
     expect(await system.ask(person, "is it too long")).toBe("[is it too long]");
     expect(lastRequest(system).messages[0]?.text).toContain("They spoke of numbers.");
-    expect(prompted.asked("is it too long")).toBeGreaterThanOrEqual(1);
+    expect(prompted.asked("is it too long")).toBe(2);
     expect(await compactions(person)).toBe(1);
     expect(await saidBy(person)).toEqual(["part 1", "part 2", "is it too long"]);
   });
@@ -153,7 +149,7 @@ describe("a conversation with a small model", () => {
         : { text: "I cannot do that.", stopReason: "refusal" };
     };
     expect(await talk(person, 1, 5)).toHaveLength(5);
-    expect(asked).toBeGreaterThan(0);
+    expect(asked).toBe(2);
     expect(lastRequest(system).messages[0]?.text).toContain("part 1\n");
     expect(JSON.stringify(lastRequest(system).messages)).not.toContain("I cannot do that.");
     expect(await compactions(person)).toBe(0);

@@ -52,7 +52,7 @@ async function jobsDone(): Promise<number> {
 
 async function untilRecorded(line: string, times = 1): Promise<void> {
   const count = async () => (await system.recorded()).filter((one) => one === line).length;
-  await vi.waitFor(async () => expect(await count()).toBeGreaterThanOrEqual(times), patience);
+  await vi.waitFor(async () => expect(await count()).toBe(times), patience);
 }
 
 async function answerTo({ messageId }: Written): Promise<string> {

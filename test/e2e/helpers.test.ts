@@ -113,7 +113,7 @@ describe("helpers", () => {
       60_000,
     );
     expect(answer).toBe("[go] ok:[both at once 1] ok:[both at once 2]");
-    expect(waiting.length).toBeGreaterThanOrEqual(2);
+    expect(waiting).toHaveLength(2);
   });
 
   it("AT-14: are counted in the run of their asker, over HTTP", async () => {

@@ -137,7 +137,7 @@ describe("when the model fails", () => {
       },
     });
     expect(await system.ask(system.person("Ann"), "busy")).toBe("[busy]");
-    expect(asked("busy")).toBeGreaterThanOrEqual(2);
+    expect(asked("busy")).toBe(2);
   });
 
   it("a stream that breaks off in the middle is begun anew, and only the complete answer is sent", async () => {
@@ -148,7 +148,7 @@ describe("when the model fails", () => {
     });
     const person = system.person("Bob");
     expect(await system.ask(person, "broken")).toBe("[broken]");
-    expect(asked("broken")).toBeGreaterThanOrEqual(2);
+    expect(asked("broken")).toBe(2);
     expect(answersIn(system, person.chatId)).toEqual(["[broken]"]);
   });
 

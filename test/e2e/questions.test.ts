@@ -82,7 +82,7 @@ describe("a question in a chat", () => {
     const asked = system.model.requests.filter(({ messages }) =>
       JSON.stringify(messages).includes("Green"),
     );
-    expect(asked.length).toBeGreaterThan(0);
+    expect(asked).toHaveLength(1);
   });
 
   it("AT-20: refuses a stranger's click politely, and takes the words of who was asked", async () => {

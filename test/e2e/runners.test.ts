@@ -85,7 +85,7 @@ function shownIn(chatId: string): string {
 
 async function untilRecorded(line: string, times = 1): Promise<void> {
   const count = async () => (await system.recorded()).filter((one) => one === line).length;
-  await vi.waitFor(async () => expect(await count()).toBeGreaterThanOrEqual(times), {
+  await vi.waitFor(async () => expect(await count()).toBe(times), {
     timeout: 60_000,
     interval: 20,
   });
