@@ -44,6 +44,8 @@ interface TokenBrokerOptions {
   bots: ReadonlyMap<string, BotAtPlatform>;
   /** Absent: without `GRANT_KEY` calls act as the bot only. */
   tokens?: Pick<PersonTokens, "tokenFor"> | undefined;
+  /** Reports that an app lacks permissions, which a person's call has shown. */
+  lacks?(owner: Pick<GrantOwner, "app" | "openId">, scopes: readonly string[]): Promise<void>;
   /** Notes that a tool acts as a person. */
   used?(owner: GrantOwner, tool: string): Promise<void>;
 }
@@ -97,6 +99,11 @@ export class TokenBroker implements CallIdentities {
       await this.#options.tokens?.tokenFor(owner, [], digest);
     }
     if (facts.as !== "person") await this.#options.bots.get(facts.app ?? "")?.api.botToken(digest);
+  }
+
+  async appLacks(facts: Facts, scopes: readonly string[]): Promise<void> {
+    const owner = ownerOf(facts);
+    if (owner !== undefined) await this.#options.lacks?.(owner, scopes);
   }
 }
 

@@ -37,6 +37,7 @@ async function scene(redirectUri?: string) {
   const keep = { redis: stores.redis, namespace: stores.namespace, grantKeys };
   const [grants, consents] = [new GrantStore(keep), new ConsentStore(keep)];
 
+  const lacking: (readonly string[])[] = [];
   const worker = (): ApprovalCards => {
     const there = openElsewhere(stores);
     const { approvals, redis, namespace } = there;
@@ -53,6 +54,7 @@ async function scene(redirectUri?: string) {
       approvals,
       consents: new Consents({
         ...held,
+        lacks: async (_owner, scopes) => await Promise.resolve(void lacking.push(scopes)),
         tokens,
         apiOf,
         redirectOf: () => redirectUri,
@@ -117,6 +119,8 @@ async function scene(redirectUri?: string) {
   const die = (): void => void (cards = worker());
   return {
     ...stores,
+    consents,
+    lacking,
     world,
     simulator,
     ann,
@@ -318,6 +322,34 @@ test("scopes that the platform leaves off end their calls alone", async () => {
     "c1-0",
     expect.stringContaining(`did not grant ${createEvents}`),
   ]);
+  expect(here.lacking).toEqual([[createEvents]]);
+});
+
+test("a call that has joined after the link was made is no call that the platform has left off", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow, consents, grants, owner, lacking, work } = here;
+  await ask(["tasks", "book"]);
+  const first = linkNow();
+  // As when the link was for a call that has begun since, and another one has joined while the platform answered.
+  const booking = (await here.pending()).find(({ consent }) =>
+    consent?.scopes.includes(createEvents),
+  );
+  const member = { session, approvalId: booking?.id ?? "", scopes: [createEvents] };
+  await consents.change(owner, { asked: [readTasks], members: [member] });
+  const tokens = { accessToken: "u-1", refreshToken: "ur-1" };
+  const ends = {
+    accessEndsAtMs: here.now() + 7_200_000,
+    refreshEndsAtMs: here.now() + 604_800_000,
+  };
+  const facts = { ...ends, grantedAtMs: here.now(), issuer: "https://open.example", unionId: "" };
+  await grants.write(owner, { tokens, ...facts, asked: [readTasks], granted: [readTasks] }, 0);
+  await here.approvals.touchCards(session, member.approvalId, false);
+  await work();
+  expect(lacking).toEqual([]);
+  expect(linkNow()).not.toBe(first);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  expect((await attemptsOf(here))[0]).toEqual(["c1-0", "c1-1"]);
 });
 
 describe("in the code flow", () => {

@@ -27,6 +27,8 @@ interface ConsentsOptions {
   redirectOf(app: string): string | undefined;
   approvals: ApprovalStore;
   wake: (session: string, gen: number) => Promise<void>;
+  /** Reports that the app lacks permissions: the platform leaves them off its page without a word. */
+  lacks?(owner: GrantOwner, scopes: readonly string[]): Promise<void>;
   clock: Clock;
   log: Pick<Logger, "info" | "warn" | "error">;
 }
@@ -271,19 +273,21 @@ export class Consents {
       { app: approval.app, approvalId: approval.id, scopes: granted.length },
       "a person has granted",
     );
-    const ofLink = members.filter(
-      (member, at) => at === 0 || member.scopes.every((scope) => asked.includes(scope)),
-    );
+    const ofLink = members.filter(({ scopes }) => scopes.every((scope) => asked.includes(scope)));
     for (const member of ofLink.toReversed()) await this.#settle(member, approval, granted);
-    return {};
+    if (ofLink.some(({ approvalId }) => approvalId === approval.id)) return {};
+    // The first one has joined after the link was made: it gets one of its own.
+    await this.#change(ownerOf(approval), { state: "new", startedAtMs: 0 });
+    return { nextAtMs: this.#options.clock.now() };
   }
 
   async #settle(
     member: ConsentMember,
-    { requester: by, app }: Pending,
+    approval: Pending,
     granted: readonly string[],
   ): Promise<void> {
-    const { approvals, log } = this.#options;
+    const { approvals, lacks, log } = this.#options;
+    const { requester: by, app } = approval;
     const { session, approvalId, scopes } = member;
     const missing = scopes.filter((scope) => !granted.includes(scope));
     if (missing.length > 0) {
@@ -291,6 +295,7 @@ export class Consents {
         { app, session, approvalId, missing },
         "scopes were not granted: the app may lack them",
       );
+      await lacks?.(ownerOf(approval), missing);
     }
     const note = `the platform did not grant ${missing.join(", ")}; an administrator may have to add it to the app`;
     const decision =

@@ -22,6 +22,7 @@ import type { Bot } from "./bot.ts";
 import { TokenBroker } from "./call-identities.ts";
 import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
+import { reportMissingScopes } from "./grants.ts";
 import { HelperReadiness } from "./helper-readiness.ts";
 import { Consents } from "./consents.ts";
 import { PersonTokens } from "./person-tokens.ts";
@@ -111,6 +112,8 @@ export function createServices({
     const named = title === undefined ? {} : { title };
     await grants?.noteUse(owner, { tool, ...named, atMs: clock.now() });
   };
+  const lacks = async (owner: Pick<GrantOwner, "app" | "openId">, scopes: readonly string[]) =>
+    await reportMissingScopes(services, owner, scopes);
   const { timeZone } = settings.budgets;
   const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
   const services: Services = {
@@ -138,7 +141,7 @@ export function createServices({
       worker: parts.owner,
       runnerKeys,
       store,
-      identities: new TokenBroker({ bots, tokens, used }),
+      identities: new TokenBroker({ bots, tokens, used, lacks }),
       random,
       lookups: stores.lookups,
       delivered: async (session, delivered) => await wakeAfter(services, session, delivered),
@@ -187,6 +190,7 @@ export function createServices({
         grants === undefined || consents === undefined || tokens === undefined
           ? undefined
           : new Consents({
+              lacks,
               consents,
               grants,
               tokens,

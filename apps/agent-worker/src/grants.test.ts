@@ -4,7 +4,7 @@ import { startFeishuSimulator } from "@larkline/simulator";
 import { GrantStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";
-import { sweepGrants } from "./grants.ts";
+import { reportMissingScopes, sweepGrants } from "./grants.ts";
 import { applyOrder } from "./operator-orders.ts";
 import { PersonTokens } from "./person-tokens.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
@@ -111,6 +111,29 @@ test("a person's end of a grant ends it at the platform, too", async () => {
   expect(await held()).toMatchObject({ state: "revoked", ended: { reason: "person" } });
   const about = { app: owner.app, tenant: owner.tenant, userId: owner.openId };
   expect(records.at(-1)).toEqual({ kind: "grant_ended", ...about, result: owner.openId });
+});
+
+test("what an app lacks is reported once to those whom the configuration names, with the page, and to its person", async () => {
+  const world = newWorld(openTestStores());
+  const configured = { agents: {}, feishu: { operators: ["ou_olga", "ou_omar"] } };
+  const services = servicesOf(world, { configured });
+  const ann = { app: "cli_app", openId: "ou_ann" };
+  const lacking = ["task:task:write", "task:task:read"];
+  await reportMissingScopes(services, ann, lacking);
+  await reportMissingScopes(services, ann, lacking.toReversed());
+  await reportMissingScopes(services, { ...ann, openId: "ou_ben" }, lacking);
+  expect(world.sent.map(({ target, text }) => [target.chatId, text.split("\n").at(-1)])).toEqual([
+    ...["ou_olga", "ou_omar"].map((to) => [
+      to,
+      expect.stringMatching(/\/app\/cli_app\/auth\?q=task:task:read,task:task:write&/),
+    ]),
+    ["ou_ann", expect.stringContaining("The people who run me have got the link.")],
+    ["ou_ben", expect.stringContaining("my app lacks a permission")],
+  ]);
+  await reportMissingScopes(servicesOf(world), { ...ann, openId: "ou_cat" }, ["vc:note:read"]);
+  expect(world.sent.slice(4).map(({ target, text }) => [target.chatId, text])).toEqual([
+    ["ou_cat", expect.stringMatching(/请告诉维护我的人[^]*Please tell the people who run me/)],
+  ]);
 });
 
 test("an operator ends a grant, once, with a record of who it was", async () => {

@@ -1,5 +1,12 @@
 import { noticeText } from "@larkline/agent";
-import { keepAliveMs, warnMs, type GrantRecord, type StoredSchedule } from "@larkline/store";
+import { hash } from "node:crypto";
+import {
+  keepAliveMs,
+  warnMs,
+  type GrantOwner,
+  type GrantRecord,
+  type StoredSchedule,
+} from "@larkline/store";
 import { noticePerson } from "./person-notices.ts";
 import type { Services } from "./services.ts";
 
@@ -57,6 +64,44 @@ async function lookAfter(services: GrantServices, grant: GrantRecord): Promise<v
   // What is in the index leaves it with its row.
   const moments = [aliveAtMs, warnAtMs, nowMs + (isEnding ? soonMs : monthMs)];
   await grants?.lookAgain(grant, Math.min(...moments.filter((atMs) => atMs > nowMs)));
+}
+
+/** Each person reads once within this time that the same permissions are missing, ms. */
+const reportedMs = 30 * 86_400_000;
+
+/**
+ * An app lacks permissions that a person's call needs. The people whom the configuration names get the page where an
+ * administrator adds them, and the person reads why it was not done; each once a month for the same permissions.
+ */
+export async function reportMissingScopes(
+  services: Pick<Services, "bots" | "lookups" | "store" | "outboxSender" | "clock" | "log">,
+  { app, openId }: Pick<GrantOwner, "app" | "openId">,
+  scopes: readonly string[],
+): Promise<void> {
+  const { bots, lookups, log } = services;
+  const bot = bots.get(app);
+  if (bot === undefined || scopes.length === 0) return;
+  const wanted = [...new Set(scopes)].toSorted().join(",");
+  const set = hash("sha256", `${app} ${wanted}`, "base64url").slice(0, 22);
+  const { operators } = bot.settings.feishu;
+  const link = `${bot.api.baseUrl}/app/${app}/auth?q=${wanted}&op_from=openapi&token_type=user`;
+  log.error({ app, scopes: wanted, link }, "the app lacks permissions that people's calls need");
+  const person = operators.length === 0 ? "appLacksAlone" : "appLacks";
+  const texts = [
+    ...operators.map((to) => [to, `${inBoth("appLacksForOperators")}\n${link}`] as const),
+    [openId, inBoth(person)] as const,
+  ];
+  for (const [to, text] of texts) {
+    const key = `lacks-${set}-${to}`;
+    if ((await lookups.get(key)) !== undefined) continue;
+    await noticePerson(services, { app, to, key, conversation: to, text });
+    await lookups.set(key, "sent", reportedMs);
+  }
+}
+
+/** The language of these people is not known here. */
+function inBoth(name: "appLacks" | "appLacksAlone" | "appLacksForOperators"): string {
+  return [noticeText(name, "zh"), noticeText(name, "en")].join("\n");
 }
 
 /** Once for each consent. */

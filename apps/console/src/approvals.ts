@@ -90,10 +90,13 @@ const decideWords = {
   not_possible: "notForOperators",
 } as const;
 
-/** One call with what it would do, and the two words that an operator may say. */
+/**
+ * One call with what it would do, and the two words that an operator may say. Nothing else has such a page: the reason of
+ * a consent is what its person wrote, for that person's card alone.
+ */
 function approvalPage(view: View, { approval }: ApprovalStatus): Page {
   const { say, language } = view;
-  const { app, session, kind, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } =
+  const { app, session, words, requester, chatId, reason, risk, argumentsHash, expiresAtMs } =
     approval;
   const path = `${approvalPath(approval)}/decide`;
   const answer = (word: "approve" | "reject"): Html =>
@@ -106,8 +109,7 @@ function approvalPage(view: View, { approval }: ApprovalStatus): Page {
       ],
       [say("requester"), requester.name ?? who(requester.id)],
       [say("chat"), who(chatId)],
-      // Of a consent it is what the person has written, for that person's card alone.
-      [say("reason"), reason === "" || kind === "consent" ? undefined : reason],
+      [say("reason"), reason === "" ? undefined : reason],
       [say("risk"), risk],
       [say("session"), sessionLink(session)],
       [say("expires"), moment(view, expiresAtMs)],

@@ -3,6 +3,8 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import {
   appId,
   openWorld,
+  questionOf,
+  session,
   startTestConsole,
   type TestConsole,
   type World,
@@ -69,21 +71,39 @@ it("lists grants with their state, what they allow, their last use and error, an
   expect(await chinese.text()).toMatch(/个人授权[^]*查看你的任务[^]*查找文档/);
 });
 
-it("has a worker end a grant that an operator wants to end, and says what came of it", async () => {
+/** The page that answers a form with these fields. */
+async function sent(path: string, fields: Record<string, string> = {}): Promise<string> {
   const { headers } = await fetch(`${tested.url}/grants`);
   const cookie = headers.getSetCookie().map((one) => one.split(";", 1)[0]);
   const page = await fetch(`${tested.url}/grants`, { headers: { cookie: cookie.join("; ") } });
   const csrf = /name="csrf" value="([^"]+)"/.exec(await page.text())?.[1] ?? "";
-  const end = async () => {
-    const body = new URLSearchParams({ csrf, app: appId, person: "ou_ann" });
-    const sent = { method: "POST", headers: { cookie: cookie.join("; ") }, body };
-    return await (await fetch(`${tested.url}/grants/end`, sent)).text();
-  };
+  const body = new URLSearchParams({ csrf, ...fields });
+  const form = { method: "POST", headers: { cookie: cookie.join("; ") }, body };
+  return await (await fetch(`${tested.url}${path}`, form)).text();
+}
+
+it("lists a consent that waits, and shows nowhere what its person wrote", async () => {
+  const [consent, call] = ["1".repeat(32), "2".repeat(32)];
+  const reason = "what is on my list?";
+  const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 1 };
+  const operators = { ...deciders, requester: false, operators: true };
+  await world.approvals.add(questionOf(consent, { kind: "consent", reason, deciders: operators }));
+  await world.approvals.add(questionOf(call, { kind: "call", reason, deciders: operators }));
+  const contentOf = async (id: string) => await sent(`/approvals/${session}/${id}/content`);
+  expect(await contentOf(call)).toContain(reason);
+  expect(await contentOf(consent)).toContain("There is no such page");
+  const listed = await (await fetch(`${tested.url}/approvals`)).text();
+  expect(listed).toContain("Permission");
+  expect(listed).not.toContain(reason);
+});
+
+it("has a worker end a grant that an operator wants to end, and says what came of it", async () => {
+  const end = async () => await sent("/grants/end", { app: appId, person: "ou_ann" });
   expect(await end()).toContain("The grant has ended.");
   world.results.push({ result: "not_possible" });
   expect(await end()).toContain("The workers have no GRANT_KEY");
   const act = { do: "end_grant", app: appId, openId: "ou_ann" };
-  expect(world.ordered).toEqual([
+  expect(world.ordered.slice(-2)).toEqual([
     expect.objectContaining({ act }),
     expect.objectContaining({ act }),
   ]);

@@ -45,6 +45,8 @@ export const ShownTool = Type.Object({
   ),
   /** `waiting`: for a person; `stopped`: broken off by a cancel, it may have taken effect. */
   state: Type.Enum(["running", "waiting", "done", "failed", "stopped"]),
+  /** While it waits: the person of a group whose permission to act as them it needs, as they are called. */
+  permissionOf: Type.Optional(Type.String()),
   /** While it runs: its runner has no living instance, so the call waits for one. */
   isAway: Type.Optional(Type.Boolean()),
   /** Epoch ms. */

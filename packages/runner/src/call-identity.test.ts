@@ -43,6 +43,7 @@ beforeEach(() => {
       return await identityOf(about);
     },
     tokenRefused: async (_about, digest) => await Promise.resolve(void refused.push(digest)),
+    appLacks: async (_about, lacking) => await Promise.resolve(void refused.push(...lacking)),
   });
 });
 afterEach(async () => {
@@ -208,6 +209,20 @@ it("a token that the platform refuses is named by its digest", async () => {
   const job = await bed.send("r", { name: "write", effect: "pure", facts });
   expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, grant: { kind: "token" } });
   expect(refused).toEqual([tokenDigestOf(secret)]);
+});
+
+it("permissions that the app lacks are named to the worker, and the model reads a sentence", async () => {
+  await startWith(
+    toolAs("write", () => {
+      throw new GrantRefusedError({ kind: "app-scopes", scopes: ["task:task:write"] });
+    }),
+  );
+  const job = await bed.send("r", { name: "write", effect: "pure", facts });
+  expect(await bed.outcomeOf(job)).toMatchObject({
+    ok: false,
+    error: expect.stringContaining("An administrator can add them"),
+  });
+  expect(refused).toEqual(["task:task:write"]);
 });
 
 it("a stolen runner's key begins no call that its runner was not given, and gets no token", async () => {

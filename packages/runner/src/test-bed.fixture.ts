@@ -208,6 +208,7 @@ function importer(parts: {
 export const noIdentities: CallIdentities = {
   of: async () => await Promise.resolve({ state: "unavailable" }),
   tokenRefused: async () => await Promise.resolve(),
+  appLacks: async () => await Promise.resolve(),
 };
 
 /** The worker's side of a runner, in a namespace of its own. */

@@ -192,6 +192,8 @@ export interface CallIdentities {
   of(facts: CallFacts): Promise<IdentityOfCall>;
   /** The platform has refused the token that has this digest: the next call gets another one. */
   tokenRefused(facts: CallFacts, digest: string): Promise<void>;
+  /** The platform has refused the call because the app itself lacks these permissions. */
+  appLacks(facts: CallFacts, scopes: readonly string[]): Promise<void>;
 }
 
 /** Progress of a call, as its runner has reported it. */
@@ -507,10 +509,14 @@ export class HandoffImport {
     const { store, lookups, identities } = this.#options;
     const { session, timing, notRun = false, blobId, refusedToken } = entry;
     const outcome = reportedOutcome(entry.outcome);
-    if (!outcome.ok && outcome.grant?.kind === "token" && refusedToken !== undefined) {
+    const refusal = outcome.ok ? undefined : outcome.grant;
+    if (refusal?.kind === "token" || refusal?.kind === "app-scopes") {
       const call = await store.openCall(session, attemptIdOf(entry));
-      if (call !== undefined && isAbout(call.facts, handed)) {
-        await identities.tokenRefused(call.facts, refusedToken);
+      const facts = call !== undefined && isAbout(call.facts, handed) ? call.facts : undefined;
+      if (facts !== undefined && refusal.kind === "app-scopes") {
+        await identities.appLacks(facts, refusal.scopes);
+      } else if (facts !== undefined && refusedToken !== undefined) {
+        await identities.tokenRefused(facts, refusedToken);
       }
     }
     if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {

@@ -214,6 +214,8 @@ export type ConfigInput = {
       botTurnsPerHour?: number;
       /** Where a person's consent comes back to ingress, as the developer console lists it, such as `https://bot.example.com/feishu/consent`: the code flow. Default: the device flow, which needs no address. */
       consentUrl?: string;
+      /** Open ids of people who look after the app: they get the administrator's link where it lacks a permission that people's calls need. Default: none. */
+      operators?: (string)[];
       /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
       rateLimits?: boolean;
     };
@@ -364,6 +366,8 @@ export type ConfigInput = {
     botTurnsPerHour?: number;
     /** Where a person's consent comes back to ingress, as the developer console lists it, such as `https://bot.example.com/feishu/consent`: the code flow. Default: the device flow, which needs no address. */
     consentUrl?: string;
+    /** Open ids of people who look after the app: they get the administrator's link where it lacks a permission that people's calls need. Default: none. */
+    operators?: (string)[];
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits?: boolean;
   };

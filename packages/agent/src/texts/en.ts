@@ -53,6 +53,12 @@ export const en = {
     late: "This message reached me {minutes} minutes after it was written and was not acted on. Shall I still do it?",
     ruleRevoked: "The rule {rule} is revoked: people are asked again.",
     ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
+    appLacks:
+      "I could not do this: my app lacks a permission of Feishu that only an administrator can add. The people who run me have got the link.",
+    appLacksAlone:
+      "I could not do this: my app lacks a permission of Feishu that only an administrator can add. Please tell the people who run me.",
+    appLacksForOperators:
+      "People asked me for something that my app lacks permissions for. An administrator can add them here, then publish a version:",
     grantAlone:
       "What you let me do as you is for you alone: I have written to you in our own chat.",
     grantNone: "You let me do nothing as you.",

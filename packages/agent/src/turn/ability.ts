@@ -107,6 +107,8 @@ export interface Ability<State = unknown> {
    * the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
    */
   onOutcome?(call: CallState, ended: OutcomeEntry, facts: CallFacts): AttemptEnd | undefined;
+  /** Of a call that waits because of {@link beforeCall} or `onOutcome`: whose permission it needs, as others read it. */
+  permissionOf?(turn: TurnState): string | undefined;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
   /** How long `run` may take, ms; undefined: 10 s. */

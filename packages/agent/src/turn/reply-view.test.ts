@@ -6,6 +6,7 @@ import {
   type ModelFailure,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
+import { identity } from "../abilities/identity/identity.ts";
 import type { LiveStep } from "./facts.ts";
 import { noUse } from "./context.ts";
 import {
@@ -361,4 +362,19 @@ describe("the view of a finished turn", () => {
       thinking: "hm",
     });
   });
+});
+
+it("a group's card names the person whose permission a call waits for", () => {
+  const wanting = looking([call("c1")]);
+  const [waiting] = wanting.turn.calls;
+  const views = (["group", "p2p"] as const).map((chatType) => {
+    const inside = { ...wanting.turn.message, chatType, sender: { id: "ou_1", name: "Ann" } };
+    const calls = [{ ...(waiting ?? call("c1")), state: "waiting_approval", askedBy: "identity" }];
+    const turn = { ...wanting.turn, message: inside, calls } as Run["turn"];
+    return runningView(turn, undefined, { ...options, abilities: [identity] }).tools;
+  });
+  expect(views.map(([shown]) => [shown?.state, shown?.permissionOf])).toEqual([
+    ["waiting", "Ann"],
+    ["waiting", undefined],
+  ]);
 });

@@ -329,6 +329,8 @@ function toolsNow(turn: TurnState, { nowMs, abilities }: ViewOptions): ShownTool
     if (call.state === "done") return [];
     const waits = seenCallOf(call, abilities)?.waits === true;
     const isRunning = call.state === "running" && !waits;
+    const by = abilities.find(({ name }) => name === call.askedBy);
+    const permissionOf = isRunning ? undefined : by?.permissionOf?.(turn);
     return [
       {
         id: call.id,
@@ -336,6 +338,7 @@ function toolsNow(turn: TurnState, { nowMs, abilities }: ViewOptions): ShownTool
         ...besideTool(call, abilities),
         state: isRunning ? "running" : "waiting",
         startedAtMs: call.startedAtMs ?? nowMs,
+        ...(permissionOf === undefined ? {} : { permissionOf }),
         ...(isRunning && call.runnerIsAway === true ? { isAway: true } : {}),
       },
     ];

@@ -21,6 +21,8 @@ export interface CardTexts {
   seconds: string;
   /** Of a call that waits for the decision of a person. */
   waiting: string;
+  /** Of a call that waits until a person lets the bot act as them. */
+  waitsForPermission: string;
   /** Of a helper that waits: people decide about a call of this tool, or answer a question. */
   waitsForApproval: string;
   waitsForAnswer: string;

@@ -586,6 +586,13 @@ describe("the card of a reply", () => {
     expect(inEnglish).toContain("deploy · sum ×2 2 s · ✋ waiting for a person");
     expect(inEnglish).toContain("✅ sum · 1.2 s · queued 12 s");
     expect(inEnglish.match(/queued/g)).toHaveLength(1);
+    const asked = { ...waiting, permissionOf: "Ann" };
+    const named = outline(rendered({ tools: [asked] }));
+    expect(named).toContain("✋ deploy · waiting for the permission of Ann");
+    expect(named.match(/waiting for the permission of Ann/g)).toHaveLength(2);
+    expect(outline(rendered({ language: "zh", tools: [asked] }))).toContain("等待 Ann 授权");
+    const both = outline(rendered({ tools: [asked, waiting] }));
+    expect(both).toContain("deploy ×2 · ✋ waiting for a person");
     const inChinese = outline(rendered({ language: "zh", tools: [waiting, queued] }));
     expect(inChinese).toContain("✋ deploy · 等待处理");
     expect(inChinese).toContain("✅ sum · 1.2 秒 · 排队 12 秒");

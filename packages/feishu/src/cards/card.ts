@@ -307,7 +307,7 @@ function panelTitle(view: ReplyView, language: ReplyLanguage): string {
     ...(running.length === 0
       ? calledMarks(view, language)
       : [...runningMarks(running, language), ...failedMarks(tools.filter(hasFailed), language)]),
-    ...(tools.some(isWaiting) ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
+    ...(tools.some(isWaiting) ? [waitingMark(tools, language)] : []),
     ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
   ].join(" · ");
 }
@@ -444,9 +444,22 @@ function helperLines({ state, tools, language }: ReplyView): CardElement | undef
   };
 }
 
+/** What all calls wait for that wait for people, as far as it is the same. */
+function waitingMark(tools: readonly ShownTool[], language: ReplyLanguage): string {
+  const { waiting } = cardTexts[language];
+  const texts = new Set(
+    tools
+      .filter(isWaiting)
+      .map((tool) => (tool.permissionOf === undefined ? waiting : waitText(tool, language))),
+  );
+  const [text = waiting] = texts;
+  return `${stateIcons.waiting} ${texts.size === 1 ? text : waiting}`;
+}
+
 /** What people are asked before a call can continue. */
-function waitText({ helper }: ShownTool, language: ReplyLanguage): string {
-  const { waiting, waitsForApproval, waitsForAnswer } = cardTexts[language];
+function waitText({ helper, permissionOf }: ShownTool, language: ReplyLanguage): string {
+  const { waiting, waitsForApproval, waitsForAnswer, waitsForPermission } = cardTexts[language];
+  if (permissionOf !== undefined) return filled(waitsForPermission, oneLine(permissionOf, 40));
   if (helper?.wait === undefined) return waiting;
   const { about, tool } = helper.wait;
   return about === "question" ? waitsForAnswer : filled(waitsForApproval, oneLine(tool, 40));
@@ -866,7 +879,7 @@ function isWaiting({ state }: ShownTool): boolean {
 
 /** The line in the list of chats: the beginning of the answer, what the reply waits for, or how it ended. */
 export function summaryOf(view: ReplyView): string {
-  if (waitsForPeople(view)) return `${stateIcons.waiting} ${cardTexts[view.language].waiting}`;
+  if (waitsForPeople(view)) return waitingMark(view.tools, view.language);
   const state = cardTexts[view.language].states[view.state];
   const text = withoutMarks(view.answer.slice(0, 1_000));
   if (view.state === "running" || text === "") return state;

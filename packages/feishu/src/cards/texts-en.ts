@@ -9,6 +9,7 @@ export const en: CardTexts = {
   earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
   seconds: "{} s",
   waiting: "waiting for a person",
+  waitsForPermission: "waiting for the permission of {}",
   waitsForApproval: "waiting for a person: approval of {}",
   waitsForAnswer: "waiting for a person: a question",
   away: "its runner is away; waiting for it",

@@ -9,6 +9,7 @@ export const zh: CardTexts = {
   earlier: (count) => `…更早的 ${count} 次调用`,
   seconds: "{} 秒",
   waiting: "等待处理",
+  waitsForPermission: "等待 {} 授权",
   waitsForApproval: "等待批准：{}",
   waitsForAnswer: "等待回答问题",
   away: "工具暂时离线，等它回来",

@@ -20,6 +20,7 @@ const defaultFeishu: FeishuSettings = {
   menu: {},
   monthlyCalls: null,
   consentUrl: null,
+  operators: [],
   maxCards: 5,
   feedback: false,
   botTurnsPerHour: 0,

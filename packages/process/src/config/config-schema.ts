@@ -276,6 +276,13 @@ export const FeishuInput = Type.Object(
      * `https://bot.example.com/feishu/consent`: the code flow. Default: the device flow, which needs no address.
      */
     consentUrl: Type.Optional(Type.String({ pattern: "^https?://[^?#\\s]+$", maxLength: 500 })),
+    /**
+     * Open ids of people who look after the app: they get the administrator's link where it lacks a permission that people's
+     * calls need. Default: none.
+     */
+    operators: Type.Optional(
+      Type.Array(Type.String({ pattern: "^ou_[A-Za-z0-9_-]{1,120}$" }), { maxItems: 20 }),
+    ),
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits: Type.Optional(Type.Boolean()),
   },

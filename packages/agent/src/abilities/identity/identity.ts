@@ -73,6 +73,8 @@ export const identity: Ability<IdentityState> = {
     if (entry.state !== "approved") return notGranted(entry);
     return wasAsked(turn, call) ? { again: call } : { start: call };
   },
+  permissionOf: ({ message: { chatType, sender } }) =>
+    chatType === "group" ? sender.name : undefined,
   needs: () => "consent",
 };
 
