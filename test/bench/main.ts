@@ -79,7 +79,7 @@ const parts = {
     measure: allocationTables,
   },
   lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
-  kills: { tells: "kill -9 to the answer", measure: recoveryTables },
+  kills: { tells: "from kill -9, or a cut line, to the answer", measure: recoveryTables },
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
   streaming: { tells: "many chats that stream at once", measure: streamingTables },
   views: {
@@ -127,7 +127,7 @@ const help = `npm run bench -- [options]
   --rounds <n>        rounds of turns and bursts; medians are shown (5)
   --turns <n>         turns of each subject in a round, with 32 in flight; with 1 a sixth of it (2000)
   --warm <n>          turns of each subject before anything is measured (3000)
-  --kills <n>         processes that are killed, of each kind (5)
+  --kills <n>         processes that are killed or cut off, of each kind (5)
   --chats <n>         chats that stream at once (300)
   --seconds <n>       how long each of them streams (20)
   --approvals <n>     turns in which a person is asked (400)
@@ -343,8 +343,12 @@ async function lengthTables(): Promise<string[]> {
 
 async function recoveryTables(): Promise<string[]> {
   const kills = Number(values.kills);
-  const workers = await measureRecovery("agent-worker", kills);
-  return [recoveryTable(workers, await measureRecovery("tool-runner", kills))];
+  const killed = {
+    workers: await measureRecovery("agent-worker", kills),
+    runners: await measureRecovery("tool-runner", kills),
+  };
+  const cutOff = { workers: await measureRecovery("agent-worker", kills, "cut off") };
+  return [recoveryTable({ killed, cutOff })];
 }
 
 async function streamingTables(): Promise<string[]> {

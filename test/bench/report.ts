@@ -367,7 +367,14 @@ export function lengthTable(numbers: readonly LengthNumbers[]): string {
   );
 }
 
-export function recoveryTable(workers: readonly number[], runners: readonly number[]): string {
+/** `killed` and `cutOff`: how workers and runners are lost. Times from then to the answer, ms. */
+export function recoveryTable({
+  killed,
+  cutOff,
+}: {
+  killed: { workers: readonly number[]; runners: readonly number[] };
+  cutOff: { workers: readonly number[] };
+}): string {
   const line = (name: string, times: readonly number[]) => [
     name,
     (median(times) / 1_000).toFixed(1),
@@ -375,10 +382,14 @@ export function recoveryTable(workers: readonly number[], runners: readonly numb
     times.length,
   ];
   return table(
-    ["kill -9 to the answer, s", "p50", "longest", "kills"],
+    ["from the loss of a process to the answer of another, s", "p50", "longest", "times"],
     [
-      line("agent-worker in the middle of a model step", workers),
-      line("tool-runner in the middle of a pure call", runners),
+      line("kill -9 of an agent-worker in the middle of a model step", killed.workers),
+      line("kill -9 of a tool-runner in the middle of a pure call", killed.runners),
+      line(
+        "half-open connections of an agent-worker in a model step: all of its packets are lost",
+        cutOff.workers,
+      ),
     ],
   );
 }
