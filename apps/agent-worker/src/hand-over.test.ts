@@ -14,6 +14,7 @@ import {
   settle,
   type Differences,
   type World,
+  instructionsOf,
 } from "./turn-world.fixture.ts";
 
 const usage = { inputTokens: 1, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
@@ -40,7 +41,8 @@ interface Seen {
 function obeying(seen: Seen[] = []): LlmBackend {
   return {
     async *stream(request): AsyncIterable<ModelChunk> {
-      const { system = "", messages, tools = [] } = request;
+      const { messages, tools = [] } = request;
+      const system = instructionsOf(request);
       checkPairs(messages);
       const text = asked(request);
       seen.push({ agent: system, tools: tools.map(({ name }) => name), text });

@@ -30,6 +30,7 @@ import {
   settle,
   type Differences,
   type World,
+  instructionsOf,
 } from "./turn-world.fixture.ts";
 
 const usage = { inputTokens: 10, outputTokens: 5, cacheReadTokens: 0, cacheCreationTokens: 0 };
@@ -47,7 +48,8 @@ interface Seen {
 function obeying(seen: Seen[] = []): LlmBackend {
   return {
     async *stream(request: ModelRequest): AsyncIterable<ModelChunk> {
-      const { system = "", messages, tools = [] } = request;
+      const { messages, tools = [] } = request;
+      const system = instructionsOf(request);
       checkPairs(messages);
       seen.push({
         agent: system,
@@ -331,7 +333,8 @@ describe("a helper", () => {
       const wakesBefore: number[] = [];
       const watched: LlmBackend = {
         async *stream(request) {
-          const isAfter = request.system === "digger" && request.messages.at(-1)?.role === "tool";
+          const isAfter =
+            instructionsOf(request) === "digger" && request.messages.at(-1)?.role === "tool";
           if (isAfter) wakesBefore.push(world.wakes.length);
           yield* backend.stream(request);
         },

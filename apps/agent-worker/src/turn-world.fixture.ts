@@ -8,6 +8,7 @@ import {
   type ModelInfo,
   messageStop,
   toolCallDelta,
+  type ModelRequest,
 } from "@larkline/model";
 import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import { SchemaChecks } from "@larkline/process/schemas";
@@ -596,4 +597,9 @@ export function checkHistory(history: readonly Message[], texts: readonly string
   const users = history.filter(({ role }) => role === "user").map(textOf);
   expect(users).toEqual(texts);
   checkPairs(history);
+}
+
+/** The instructions of the agent that a model is asked for, without the notes below them. */
+export function instructionsOf({ system = "", systemBlocks = [] }: ModelRequest): string {
+  return systemBlocks[0]?.text ?? system;
 }
