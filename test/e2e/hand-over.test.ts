@@ -21,9 +21,9 @@ function lastUser({ messages }: NormalisedRequest): string {
 
 /** Hands over to `<agent>` where the person says `hand to <agent>`, with another call for `and note <key>`; else says its name. */
 const script: ModelScript = (request) => {
-  const { system, messages, tools, dialect } = request;
+  const { messages, tools, dialect } = request;
   // Its instructions; below them stands the time.
-  const [who = ""] = system.split("\n", 1);
+  const [who = ""] = request.system.split("\n", 1);
   const text = lastUser(request);
   const names = tools.map(({ name }) => name);
   asked.push({ who, dialect, text, all: messages.map((message) => message.text), tools: names });
