@@ -309,6 +309,24 @@ test("a call that the platform refuses for its scopes waits once and runs again"
   expect(await resultsIn(world)).toEqual([[expect.stringContaining("refused"), true]]);
 });
 
+test("where a person takes back what they have granted, the next call asks them again", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow, cardsOf, grants, owner } = here;
+  await ask(["tasks"]);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  await here.resume();
+  await grants.revoke(owner, "person");
+  await ask(["tasks"]);
+  expect((await here.pending()).map(({ kind }) => kind)).toEqual(["consent"]);
+  expect(cardsOf(ann)).toHaveLength(2);
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  await here.resume();
+  expect(await here.pending()).toEqual([]);
+  expect(await grants.read(owner)).toMatchObject({ state: "active" });
+});
+
 test("scopes that the platform leaves off end their calls alone", async () => {
   const here = await scene();
   const { simulator, ann, ask, poll, linkNow } = here;
