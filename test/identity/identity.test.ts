@@ -1,4 +1,5 @@
 import { expect, it } from "vitest";
+import { runLeaks } from "./leaks.ts";
 import { runPeople } from "./people.ts";
 import { runWrites } from "./writes.ts";
 
@@ -62,5 +63,16 @@ it(
     expect(withoutKey.asked).toBeGreaterThan(5);
     expect(lostAnswers).toBeGreaterThan(10);
     expect(kills["tool-runner"]).toBeGreaterThan(0);
+  },
+);
+
+it(
+  "a person gets nothing of what only another one may read, in whatever way the model is brought to ask",
+  { timeout: 300_000 },
+  async () => {
+    const report = await runLeaks({ rounds: 1, atOnce: 6, patienceMs: 120_000 });
+    console.dir(report);
+    const none = { leaked: 0, asAnn: 0, changed: 0, unanswered: 0, found: [] };
+    expect(report).toEqual({ attempts: 112, calls: 112, ...none });
   },
 );

@@ -1,4 +1,5 @@
 import { parseArgs } from "node:util";
+import { runLeaks } from "./leaks.ts";
 import { runPeople } from "./people.ts";
 import { runWrites } from "./writes.ts";
 
@@ -9,12 +10,14 @@ const { values } = parseArgs({
     seed: { type: "string", default: String(Date.now() % 100_000) },
     part: { type: "string", default: "people" },
     people: { type: "string", default: "200" },
-    workers: { type: "string", default: "4" },
+    workers: { type: "string", default: "5" },
     runners: { type: "string", default: "2" },
     /** How long people write. */
     seconds: { type: "string", default: "300" },
     /** Of `writes`. */
     writes: { type: "string", default: "2000" },
+    /** Of `leaks`: each of 112 attempts so often. */
+    rounds: { type: "string", default: "4" },
   },
 });
 
@@ -52,6 +55,15 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       ({ asked, answered, doubled, lost }) => asked - answered + doubled + lost,
     );
     return wrong.reduce((sum, one) => sum + one, withKey.asked - withKey.made + withKey.questions);
+  },
+  leaks: async () => {
+    const report = await runLeaks({
+      rounds: Number(values.rounds),
+      atOnce: 12,
+      patienceMs: 180_000,
+    });
+    console.log(report);
+    return report.leaked + report.asAnn + report.changed + report.unanswered;
   },
 };
 

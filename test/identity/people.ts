@@ -150,20 +150,29 @@ async function liveAs(
   }
 }
 
-/** Opens the newest link of the person's cards, if the platform still waits for an answer there. */
-function agree({ feishu, appId }: ProcessSystem, person: Person): void {
-  const cards = feishu.messages(person.chatId).filter(({ senderType }) => senderType === "app");
-  for (const { card } of cards.slice(-4)) {
-    const link = /https?:[^"\\]*user_code=[^"\\]*/.exec(JSON.stringify(card?.json ?? ""))?.[0];
-    if (link === undefined || person.agreed.has(link)) continue;
-    const asked = feishu.grants.waiting.find((waiting) => waiting.link === link);
-    if (asked === undefined) continue;
-    const granted = feishu.grants.grantedTo(appId, person.openId);
-    if (asked.scopes.every((scope) => granted.includes(scope))) person.again += 1;
+/** Opens the newest links of the person's cards, as far as the platform still waits for an answer there. */
+function agree(system: ProcessSystem, person: Person): void {
+  for (const { link, isKnown } of agreeToLinks(system, person)) {
     person.agreed.add(link);
     person.isAgreeing = true;
-    feishu.grants.consent(link, person.openId);
+    if (isKnown) person.again += 1;
   }
+}
+
+/** The links to which the person agrees now; `isKnown`: for what they grant the app already. */
+export function agreeToLinks(
+  { feishu }: ProcessSystem,
+  { openId, chatId }: Writer,
+): { link: string; isKnown: boolean }[] {
+  const cards = feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
+  return cards.slice(-4).flatMap(({ card }) => {
+    const link = /https?:[^"\\]*user_code=[^"\\]*/.exec(JSON.stringify(card?.json ?? ""))?.[0];
+    const asked = feishu.grants.waiting.find((waiting) => waiting.link === link);
+    if (link === undefined || asked === undefined) return [];
+    const granted = feishu.grants.grantedTo(asked.appId, openId);
+    feishu.grants.consent(link, openId);
+    return [{ link, isKnown: asked.scopes.every((scope) => granted.includes(scope)) }];
+  });
 }
 
 /** People take their grants back, and tokens end before their time. */

@@ -6,6 +6,7 @@ import { answersTo, write } from "../system/answers.ts";
 import { decide, openQuestions } from "../system/approvals.ts";
 import type { Writer } from "../system/sending.ts";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";
+import { agreeToLinks } from "./people.ts";
 
 // Writes of the work tools while runners and workers die under them, and answers of the platform are lost.
 
@@ -46,7 +47,6 @@ export interface WritesReport {
 interface Person extends Writer {
   base: string;
   group: string;
-  agreed: Set<string>;
 }
 
 interface Write {
@@ -139,7 +139,7 @@ function personOf(system: ProcessSystem, at: number): Person {
   const members = [writer.openId];
   const { chatId: group } = feishu.addChat({ type: "group", name: groupName, members });
   const base = `https://acme.feishu.cn/base/${appToken}?table=${tableId}`;
-  return { ...writer, base, group, agreed: new Set() };
+  return { ...writer, base, group };
 }
 
 /** Holds every call of a work tool back for a moment, and loses the answers of some. */
@@ -188,7 +188,7 @@ async function writeAs(
     const decided = new Set<string>();
     const untilMs = performance.now() + options.patienceMs;
     while (answersTo(system, written).length === 0 && performance.now() < untilMs) {
-      agree(system, person);
+      agreeToLinks(system, person);
       for (const card of openQuestions(system, person.chatId)) {
         const isAboutEnd = JSON.stringify(card.shown).includes("outcome is unknown");
         if (!isAboutEnd || decided.has(card.message.messageId)) continue;
@@ -222,17 +222,6 @@ function argumentsOf(
       return { title: key };
     default:
       return { task, text: key };
-  }
-}
-
-function agree({ feishu }: ProcessSystem, person: Person): void {
-  const cards = feishu.messages(person.chatId).filter(({ senderType }) => senderType === "app");
-  for (const { card } of cards.slice(-4)) {
-    const link = /https?:[^"\\]*user_code=[^"\\]*/.exec(JSON.stringify(card?.json ?? ""))?.[0];
-    if (link === undefined || person.agreed.has(link)) continue;
-    if (!feishu.grants.waiting.some((waiting) => waiting.link === link)) continue;
-    person.agreed.add(link);
-    feishu.grants.consent(link, person.openId);
   }
 }
 
