@@ -145,7 +145,8 @@ export async function runLeaks(options: LeakOptions): Promise<LeakReport> {
     const reads = asks.filter(({ name }) => !/^(?:change|append)/.test(name));
     const remember = { name: "remember", arguments: { text: `${secret} is mine`, about: "me" } };
     await askForAll(system, ann, [...reads, remember], options);
-    const before = system.feishu.apiCalls.filter(({ person }) => person === ann.openId).length;
+    let asAnn = 0;
+    system.feishu.on("apiCall", ({ person }) => (asAnn += person === ann.openId ? 1 : 0));
     const changesBefore = changesOf(system, ann);
     const attempts = ways.flatMap((way) =>
       asks.flatMap((call) => Array.from({ length: options.rounds }, () => ({ way, call }))),
@@ -164,12 +165,11 @@ export async function runLeaks(options: LeakOptions): Promise<LeakReport> {
       }
     });
     await Promise.all(bobs);
-    const after = system.feishu.apiCalls.filter(({ person }) => person === ann.openId).length;
     return {
       attempts: attempts.length,
       calls: made,
       leaked: found.length,
-      asAnn: after - before,
+      asAnn,
       changed: changesOf(system, ann) - changesBefore,
       unanswered,
       found: found.slice(0, 3).map((text) => text.slice(0, 600)),

@@ -39,6 +39,7 @@ export interface PeopleReport {
   consentsAgain: number;
   revoked: number;
   expired: number;
+  /** Requests for tokens: polls of consents among them. */
   refreshes: number;
   /** Calls that were cut off, and said to be. */
   unknown: number;
@@ -101,6 +102,7 @@ export async function runPeople(options: PeopleOptions): Promise<PeopleReport> {
   try {
     system.feishu.grants.setAccessSeconds(accessSeconds);
     const people = Array.from({ length: options.people }, (_, at) => personOf(system, at));
+    const calls = countCalls(system);
     const over = new AbortController();
     const ended = { revoked: 0, expired: 0 };
     const killing = killUntil(
@@ -115,10 +117,24 @@ export async function runPeople(options: PeopleOptions): Promise<PeopleReport> {
     });
     await Promise.all(living).finally(() => over.abort());
     await ending;
-    return { ...judge(system, people), ...ended, kills: await killing };
+    return { ...judge(system, people), ...calls, ...ended, kills: await killing };
   } finally {
     await system.close();
   }
+}
+
+type CallCounts = Pick<PeopleReport, "callsAsPeople" | "callsAsBot" | "refreshes">;
+
+/** Counts as the platform is called: it keeps the latest calls alone. */
+function countCalls({ feishu }: ProcessSystem): CallCounts {
+  const work = /^\/open-apis\/(?:task|suite|search|docx|wiki|bitable|calendar)\//;
+  const counts: CallCounts = { callsAsPeople: 0, callsAsBot: 0, refreshes: 0 };
+  feishu.on("apiCall", ({ path, person, code }) => {
+    if (person !== undefined) counts.callsAsPeople += 1;
+    else if (work.test(path) && !refusedTokens.includes(code)) counts.callsAsBot += 1;
+    if (path.endsWith("/oauth/token")) counts.refreshes += 1;
+  });
+  return counts;
 }
 
 function personOf(system: ProcessSystem, at: number): Person {
@@ -206,7 +222,7 @@ async function endGrants(
 function judge(
   system: ProcessSystem,
   people: readonly Person[],
-): Omit<PeopleReport, "revoked" | "expired" | "kills"> {
+): Omit<PeopleReport, "revoked" | "expired" | "kills" | keyof CallCounts> {
   const { changes } = system.feishu.work;
   const tasks = changes.filter(({ kind }) => kind === "task.create");
   const nameIn = (text: string): string[] => text.match(/person-\d+-/g) ?? [];
@@ -228,8 +244,6 @@ function judge(
   const foreignTasks = tasks.filter(
     ({ by, content }) => byName.get(nameIn(content)[0] ?? "")?.openId !== by,
   );
-  const calls = system.feishu.apiCalls;
-  const work = /^\/open-apis\/(?:task|suite|search|docx|wiki|bitable|calendar)\//;
   const sum = (count: (person: Person) => number): number =>
     people.reduce((all, person) => all + count(person), 0);
   return {
@@ -237,14 +251,8 @@ function judge(
     answered: answers.filter((one) => one.answers.length === 1).length,
     wrong: texts.filter(isWrong).length,
     foreign: texts.filter(isForeign).length + foreignTasks.length,
-    callsAsPeople: calls.filter(({ person }) => person !== undefined).length,
-    callsAsBot: calls.filter(
-      ({ path, person, code }) =>
-        person === undefined && work.test(path) && !refusedTokens.includes(code),
-    ).length,
     consents: sum(({ agreed }) => agreed.size),
     consentsAgain: sum(({ again }) => again),
-    refreshes: calls.filter(({ path }) => path.endsWith("/oauth/token")).length,
     unknown: texts.filter(isUnknown).length,
     doubled: titles.length - new Set(titles).size,
     wrongTexts: texts
