@@ -60,6 +60,9 @@ interface Person extends Writer {
   again: number;
   /** They have agreed, and the platform is still asked for the tokens. */
   isAgreeing: boolean;
+  /** Messages that were answered, and how many of them when their token was ended last. */
+  done: number;
+  endedAt: number;
   written: Written[];
 }
 
@@ -142,7 +145,17 @@ function personOf(system: ProcessSystem, at: number): Person {
   const title = `Launch ${name}`;
   const writer = system.person(name);
   system.feishu.work.docs.addDocument({ owner: writer.openId, title, markdown: "soon" });
-  return { ...writer, name, title, agreed: new Set(), again: 0, isAgreeing: false, written: [] };
+  return {
+    ...writer,
+    name,
+    title,
+    agreed: new Set(),
+    again: 0,
+    isAgreeing: false,
+    done: 0,
+    endedAt: -2,
+    written: [],
+  };
 }
 
 /** Writes one message after the other, and agrees to what the platform asks meanwhile. */
@@ -162,6 +175,7 @@ async function liveAs(
       await delay(250);
     }
     person.isAgreeing = false;
+    person.done += 1;
     await delay(random.below(4_000));
   }
 }
@@ -212,7 +226,9 @@ async function endGrants(
     if (random.below(3) === 0 && !person.isAgreeing) {
       ended.revoked += 1;
       await feishu.grants.revoke(appId, person.openId, "user");
-    } else {
+    } else if (person.done >= person.endedAt + 2) {
+      // Not twice under one call: its second attempt is its last.
+      person.endedAt = person.done;
       ended.expired += 1;
       feishu.grants.expireAccess(person.openId);
     }
