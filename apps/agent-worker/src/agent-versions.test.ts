@@ -17,6 +17,7 @@ import {
   servicesOf,
   session,
   settle,
+  instructionsOf,
 } from "./turn-world.fixture.ts";
 import type { Differences, World } from "./turn-world.fixture.ts";
 
@@ -55,7 +56,7 @@ async function change(world: World, base: number, changes: AgentChange): Promise
 
 /** The system prompts of the steps so far. */
 function prompts(asked: readonly ModelRequest[]): (string | undefined)[] {
-  return asked.map(({ system }) => system);
+  return asked.map(instructionsOf);
 }
 
 it("a message keeps the version that it began with, also on the worker that takes it over; the next one has the new one", async () => {

@@ -19,6 +19,7 @@ import {
   runWakes,
   session,
   type Differences,
+  instructionsOf,
 } from "./turn-world.fixture.ts";
 
 const appId = "cli_0123456789abcdef";
@@ -95,8 +96,8 @@ const timeoutMs = 600_000;
 
 /** Gives a helper a task, which calls `pay` for it. */
 const digging: LlmBackend = {
-  async *stream({ system }) {
-    const name = system === "digger" ? "pay" : "dig";
+  async *stream(request) {
+    const name = instructionsOf(request) === "digger" ? "pay" : "dig";
     yield toolCallDelta(0, { id: "", name, arguments: JSON.stringify({ task: "a" }) });
     const usage = { inputTokens: 1, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
     yield messageStop("tool_use", usage);
