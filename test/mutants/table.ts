@@ -1543,8 +1543,8 @@ const atTheBorders: Mutant[] = [
   },
   {
     id: "engine-approves-twice",
-    file: "packages/engine/src/run.ts",
-    from: "this.#approvals.delete(approvalId);",
+    file: "packages/engine/src/run-log.ts",
+    from: "if (!this.#approvals.delete(approvalId)) return;",
     to: "",
     tests: ["packages/engine/src/engine.test.ts"],
     why: "A run that was decided would still say that it waits, and take another decision.",

@@ -4,14 +4,13 @@ import {
   turnLimits,
   type TransferTool,
   type TurnLimits,
-  type TurnModel,
   type HelperLink,
   type HelperTool,
   type TurnEnvironment,
 } from "@larkline/agent";
+import { chosenModel, type ChosenModel } from "@larkline/agent/drive";
 import { memorySettings } from "@larkline/agent/memory";
 import {
-  costOf,
   createModelChain,
   findModelInfo,
   joinedExtra,
@@ -162,15 +161,6 @@ export function limitsOf(
   return turnLimits({ maxIterations, ...ofCalls, maxTransfers, maxStepsWithHelpers });
 }
 
-/** A model that answers, with its fallbacks. */
-export interface ChosenModel {
-  /** `<provider>/<id>` of the first. */
-  name: string;
-  chain: ModelChain;
-  /** What a turn needs to know about it: facts of the first, prices of whichever answered. */
-  model: TurnModel;
-}
-
 /** The models of one agent: its own, and those that people may choose. */
 export interface ModelChoices {
   usual: ChosenModel;
@@ -265,13 +255,13 @@ function choicesOf(agent: AgentConfig, sources: ChainSources): ParseResult<Model
     const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
     return [
       nameOf(choice),
-      chosenOf(choice, chainOf([choice, ...others], sources, agent)),
+      chosenModel(nameOf(choice), chainOf([choice, ...others], sources, agent)),
     ] as const;
   });
   return {
     ok: true,
     value: {
-      usual: chosenOf(first, chainOf(own.value, sources, agent)),
+      usual: chosenModel(nameOf(first), chainOf(own.value, sources, agent)),
       offered: new Map(offeredModels),
     },
   };
@@ -331,16 +321,4 @@ function backendOf(provider: string, providers: ModelProviders, clock: Clock): L
   return type === "openai"
     ? createOpenAiChatBackend(reached)
     : createOpenAiResponsesBackend(reached);
-}
-
-function chosenOf(choice: ModelChoice, chain: ModelChain): ChosenModel {
-  return { name: nameOf(choice), chain, model: turnModelOf(chain) };
-}
-
-function turnModelOf(chain: ModelChain): TurnModel {
-  const byId = new Map(chain.models.map((info) => [info.id, info]));
-  return {
-    info: chain.primary,
-    costUsd: (usage, model) => costOf(usage, byId.get(model ?? "") ?? chain.primary),
-  };
 }

@@ -1,48 +1,24 @@
 import {
-  askWithoutRefused,
   attachmentText,
-  callUses,
-  compactedTransition,
-  compactionPlan,
-  compactionRequest,
-  continuedFrom,
-  conversationFor,
-  isOfTeam,
-  readStep,
-  isRefused,
-  languageOfMessage,
-  modelMessagesOf,
   noUse,
   readChoice,
-  requestTokens,
   selectionRequest,
   speakerChosen,
-  stepUse,
-  summaryIn,
   teamNote,
-  withoutRefused,
   withOtherUse,
-  type Asking,
   type Choice,
-  type CompactionPlan,
   type CompactionRequest,
   type DecidingFacts,
   type StepResult,
   type Transition,
 } from "@larkline/agent";
-import {
-  costOf,
-  type ModelChain,
-  type ModelInfo,
-  type ModelRequest,
-  type PictureScaling,
-  type StepPast,
-} from "@larkline/model";
+import type { ModelSteps, Speaker, StepHost, StepPurpose } from "@larkline/agent/drive";
+import { costOf, type ModelChain, type ModelInfo, type PictureScaling } from "@larkline/model";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   teamOfTurn,
   withDeadline,
-  type EngineEvent,
+  type Clock,
   type FilePart,
   type ImagePart,
   type LeftOut,
@@ -50,13 +26,12 @@ import {
   type ModelFailure,
   type ModelWarning,
   type TextPart,
-  type ToolSpec,
+  type StepUse,
   type Usage,
   type ModelRetry,
 } from "@larkline/protocol";
 import type { BlobStore } from "@larkline/store";
 import { isRedisTrouble } from "@larkline/store/redis";
-import type { TurnOptions } from "./agent.ts";
 import type { TextExtractor } from "./attachments/text-extractor.ts";
 import type { RunningTurn } from "./running-turn.ts";
 import { timeNote } from "./schedules.ts";
@@ -78,9 +53,6 @@ const readMs = 30_000;
  */
 const filesPatienceMs = 10 * 60_000;
 
-/** Share of the window from which on a refusal may be one because of the size: our count of tokens is rough. */
-const nearWindow = 0.75;
-
 /** Tools that are left out are logged once by each process. */
 const loggedTools = new Set<string>();
 const maxLoggedTools = 1_000;
@@ -91,107 +63,85 @@ const filesAtOnce = 8;
 /** Stored files of a turn cannot be read now. It waits, and its worker looks again later. */
 export class FilesUnreadableError extends Error {}
 
-/** One request to a model, before references in its history are replaced. */
-interface Asked {
-  /** Number of the step in its turn, from 1; 0: a summary. */
-  turnNumber: number;
-  system: string;
-  /** Appended after the cached part. */
-  notes?: string;
-  history: readonly Message[];
-  tools: readonly ToolSpec[];
-  options?: TurnOptions["request"] & { maxPauses?: number };
-  /** Called with the model's output as it streams. */
-  onEvent?: (event: EngineEvent) => void;
-  /** Called when a call has failed and is followed by another one. */
-  onRetry?: (retry: ModelRetry) => void;
-}
-
-/** The model steps of one turn. What the model gets to see stays within its window: older messages are summarised. */
-export class ModelSteps {
+/** What the model steps of a turn need of a worker: files and notes, budgets and telemetry. */
+export class WorkerSteps implements StepHost {
   readonly #services: Services;
   readonly #run: RunningTurn;
-  /** Input tokens of the last step, while the context is the one it saw. */
-  #usedTokens: number | undefined;
-  /** The window overflowed once; what can be shortened has been. */
-  #overflowed = false;
-  /** The last refusal for what was in the request. */
-  #refusal: ModelFailure | undefined;
+  readonly clock: Clock;
+  readonly scalePicture: PictureScaling;
 
   constructor(services: Services, run: RunningTurn) {
     this.#services = services;
     this.#run = run;
+    this.clock = services.clock;
+    this.scalePicture = scalingBy(services.extractor);
   }
 
-  /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
-  async answer(
-    { tools, maxPauses }: { tools: readonly ToolSpec[]; maxPauses: number },
-    following: Required<Pick<Asked, "onEvent" | "onRetry">>,
-  ): Promise<StepResult> {
-    const { agent, memories, model, stored, zone } = this.#run;
+  get signal(): AbortSignal {
+    return this.#run.controller.signal;
+  }
+
+  get speaker(): Speaker {
+    const { agent, model, options, stored } = this.#run;
     const { instructions } = agent.config;
-    const { turn, history } = stored;
-    const together = teamOfTurn(turn)?.name;
-    const team =
-      together === undefined ? undefined : this.#services.agents.get(together)?.config.team;
-    const system =
-      team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`;
-    const seen = conversationFor(agent.name, history, together);
-    const from = continuedFrom(seen, turn.message, this.#run.options.request.storeResponses);
-    const { previousResponseId } = turn.message;
-    const continued =
-      from === undefined || previousResponseId === undefined ? {} : { previousResponseId };
-    const options = { ...this.#run.options.request, maxPauses, ...continued };
-    const time = zone === undefined ? [] : [timeNote(zone, turn.startedAtMs)];
-    const notes = [...time, (await memories?.notes()) ?? ""]
-      .filter((note) => note !== "")
-      .join("\n\n");
-    const asked = {
-      turnNumber: turn.steps + 1,
-      system,
-      notes,
-      options,
-      history: seen,
-      tools,
-      ...following,
+    const team = this.#services.agents.get(teamOfTurn(stored.turn)?.name ?? "")?.config.team;
+    return {
+      name: agent.name,
+      instructions:
+        team == null ? instructions : `${instructions}\n\n${teamNote(team.members, agent.name)}`,
+      speech: agent.speech,
+      chain: model.chain,
+      model: model.model,
+      request: options.request,
     };
-    const asking = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
-      if (leftOut !== undefined) this.#logRefusal(leftOut);
-      const unread = modelMessagesOf(messages.slice(from));
-      const reading = readHistory(this.#services.blobs, unread, {
-        vision: model.chain.primary.supportsVision,
-        maxChars: this.#services.settings.limits.attachmentChars,
-        // A character of Chinese is a token: half of the window at most.
-        maxTotalChars: Math.floor(model.chain.primary.contextWindow / 2),
-      });
-      const given = plain ? { ...asked, options: { ...options, plain } } : asked;
-      const result = await this.#ask(given, await this.#readInTime(reading, unread));
-      if (isRefused(result)) this.#refusal = result.failure;
-      // Near the window any refusal may be one because of the size: that is tried first, and once.
-      return isRefused(result) && this.#mayOverflow() ? asOverflow(result) : result;
-    };
-    return await this.#watchStep("answer", async () => await askWithoutRefused(seen, asking));
   }
 
-  #logRefusal(leftOut: readonly LeftOut[]): void {
-    const { message = "", requestId } = this.#refusal?.vendor ?? {};
-    const facts = {
-      turnId: this.#run.stored.turn.turnId,
-      leftOut,
-      problem: scrubText(message),
-      requestId,
-    };
+  async notes(): Promise<string> {
+    const { memories, stored, zone } = this.#run;
+    const time = zone === undefined ? [] : [timeNote(zone, stored.turn.startedAtMs)];
+    const notes = [...time, (await memories?.notes()) ?? ""];
+    return notes.filter((note) => note !== "").join("\n\n");
+  }
+
+  async withFiles(messages: readonly Message[], purpose: StepPurpose): Promise<readonly Message[]> {
+    const { blobs, settings } = this.#services;
+    const { supportsVision: vision, contextWindow } = this.#run.model.chain.primary;
+    const reading =
+      purpose === "summary"
+        ? readFiles(blobs, messages, {
+            maxChars: summarisedChars,
+            maxTotalChars: 10 * summarisedChars,
+          })
+        : readHistory(blobs, messages, {
+            vision,
+            maxChars: settings.limits.attachmentChars,
+            // A character of Chinese is a token: half of the window at most.
+            maxTotalChars: Math.floor(contextWindow / 2),
+          });
+    return await this.#readInTime(reading, messages);
+  }
+
+  async charge(use: StepUse): Promise<void> {
+    await this.#run.budget.charge(use);
+  }
+
+  retried(retry: ModelRetry): void {
+    this.#run.watch.retried(retry);
+  }
+
+  leftOut(leftOut: readonly LeftOut[], refusal: ModelFailure | undefined): void {
+    const { message = "", requestId } = refusal?.vendor ?? {};
+    const { turnId } = this.#run.stored.turn;
     this.#services.log.warn(
-      facts,
+      { turnId, leftOut, problem: scrubText(message), requestId },
       "the vendor of the model refused the request: it is asked again without a part",
     );
   }
 
-  /** Whether the request is so large that it may be too large, and something can be shortened. */
-  #mayOverflow(): boolean {
-    if (this.#overflowed) return false;
-    const size = this.plan(true)?.tokensBefore ?? 0;
-    return size > this.#run.model.chain.primary.contextWindow * nearWindow;
+  toolLeftOut({ message }: ModelWarning): void {
+    if (loggedTools.has(message) || loggedTools.size >= maxLoggedTools) return;
+    loggedTools.add(message);
+    this.#services.log.warn({ tool: message }, "a tool is not offered to the model");
   }
 
   /**
@@ -199,6 +149,7 @@ export class ModelSteps {
    * becomes of the answer is decided by the turn machine. Undefined when it was broken off.
    */
   async chooseSpeaker(
+    steps: ModelSteps,
     facts: DecidingFacts,
     overBudget: () => Promise<Transition | undefined>,
   ): Promise<Transition | undefined> {
@@ -208,7 +159,7 @@ export class ModelSteps {
       const refused = await overBudget();
       if (refused !== undefined) return refused;
       const { turn } = stored;
-      const answer = await this.#choose(selectionRequest(turn, facts, wrong));
+      const answer = await this.#choose(steps, selectionRequest(turn, facts, wrong));
       stored.take({
         turn: withOtherUse(turn, answer.use ?? noUse),
         history: [],
@@ -229,10 +180,10 @@ export class ModelSteps {
   }
 
   /** What the model of a team says about the next speaker; `late`: it had not said all of it in time. */
-  async #choose({
-    system,
-    messages: history,
-  }: CompactionRequest): Promise<StepResult & { late: boolean }> {
+  async #choose(
+    steps: ModelSteps,
+    { system, messages: history }: CompactionRequest,
+  ): Promise<StepResult & { late: boolean }> {
     const limit = new AbortController();
     const stopTimer = this.#services.clock.after(choiceMs, () => limit.abort());
     try {
@@ -243,9 +194,9 @@ export class ModelSteps {
         tools: [],
         options: { maxTokens: choiceTokens },
       };
-      const result = await this.#watchStep(
+      const result = await this.watch(
         "choice",
-        async () => await this.#ask(asked, history, limit.signal),
+        async () => await steps.ask(asked, history, limit.signal),
       );
       return { ...result, late: limit.signal.aborted };
     } finally {
@@ -253,35 +204,7 @@ export class ModelSteps {
     }
   }
 
-  /** A summary of the older part of the conversation; undefined when it was broken off. */
-  async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
-    const { agent, stored } = this.#run;
-    const language = languageOfMessage(stored.turn.message, agent.speech.texts);
-    const summary = await this.#watchStep("summary", async () => {
-      const sent = withoutRefused(this.#run.stored.history);
-      const cleaned = new Map(
-        this.#run.stored.history.map((message, at) => [message, sent[at] ?? message]),
-      );
-      const shown = plan.older.map((message) => cleaned.get(message) ?? message);
-      const reading = readFiles(this.#services.blobs, shown, {
-        maxChars: summarisedChars,
-        maxTotalChars: 10 * summarisedChars,
-      });
-      const older = await this.#readInTime(reading, shown);
-      const { system, messages: history } = compactionRequest(older, language);
-      return await this.#ask(
-        { turnNumber: 0, system, history, tools: [] },
-        modelMessagesOf(history),
-      );
-    });
-    return summary.brokenOff === true ? undefined : summary;
-  }
-
-  /** Reports a request to a model to observers. */
-  async #watchStep(
-    purpose: "answer" | "choice" | "summary",
-    run: () => Promise<StepResult>,
-  ): Promise<StepResult> {
+  async watch(purpose: StepPurpose, run: () => Promise<StepResult>): Promise<StepResult> {
     const { clock } = this.#services;
     const { stored, watch } = this.#run;
     const { telemetry, tags } = watch;
@@ -350,137 +273,6 @@ export class ModelSteps {
       signal.removeEventListener("abort", stop);
     }
   }
-
-  /** Asks the model to its end, or until the signal breaks it off, and counts what that used. */
-  async #ask(asked: Asked, messages: readonly Message[], limit?: AbortSignal): Promise<StepResult> {
-    const { model, controller, budget, watch, stored } = this.#run;
-    const { signal } = controller;
-    const ends = limit === undefined ? signal : AbortSignal.any([signal, limit]);
-    const conversation = stored.turn.message.session;
-    const scalePicture = scalingBy(this.#services.extractor);
-    const request = {
-      ...asked.options,
-      messages,
-      tools: asked.tools,
-      ...systemOf(asked),
-      conversation,
-      scalePicture,
-    };
-    const { turnNumber, onEvent } = asked;
-    const onRetry = (retry: ModelRetry): void => {
-      watch.retried(retry);
-      asked.onRetry?.(retry);
-    };
-    const chunks = model.chain.stream(request, ends, this.#past());
-    const read = await readStep(chunks, { turnNumber, onEvent, onRetry });
-    const result = {
-      ...read,
-      warnings: read.warnings.filter((warning) => this.#isNews(warning, turnNumber)),
-    };
-    const use = stepUse(result, asked, model.model);
-    await budget.charge(use);
-    const uses = callUses(result, asked);
-    return { ...result, use, uses, ...(signal.aborted ? { brokenOff: true } : {}) };
-  }
-
-  /** Whether a warning of the model stream is for the events: each step leaves the same tools out, the first one says so. */
-  #isNews({ code, message }: ModelWarning, turnNumber: number): boolean {
-    if (code !== "tool_left_out") return true;
-    if (!loggedTools.has(message) && loggedTools.size < maxLoggedTools) {
-      loggedTools.add(message);
-      this.#services.log.warn({ tool: message }, "a tool is not offered to the model");
-    }
-    return turnNumber <= 1;
-  }
-
-  /** What the chain needs to know of a step that was put off. */
-  #past(): StepPast | undefined {
-    const { putOff } = this.#run.stored.turn;
-    if (putOff === undefined) return undefined;
-    const { rounds, sinceMs, askedWaitMs } = putOff;
-    return { rounds, askedWaitMs, elapsedMs: Math.max(0, this.#services.clock.now() - sinceMs) };
-  }
-
-  /** A step was made with the present context. */
-  used(usage: StepResult["usage"]): void {
-    this.#usedTokens = requestTokens(usage);
-  }
-
-  /** The context is another one now. */
-  contextChanged(): void {
-    this.#usedTokens = undefined;
-  }
-
-  /** The action that makes room before the next step; undefined when there is room, or nothing can be shortened. */
-  async whenFull(): Promise<Transition | undefined> {
-    const { turn } = this.#run.stored;
-    const plan = turn.summaryFailed === true ? undefined : this.plan(false);
-    const summary = plan === undefined ? undefined : await this.summarise(plan);
-    if (plan === undefined || summary === undefined) return undefined;
-    const text = summaryIn(summary);
-    if (text !== undefined) return compactedTransition(turn, plan, text);
-    return {
-      turn: { ...turn, summaryFailed: true },
-      history: [],
-      events: [],
-      next: { do: "model" },
-    };
-  }
-
-  /** The vendor counts more than we did: shortens what can be shortened, once. */
-  async afterOverflow(): Promise<Transition | undefined> {
-    const plan = this.#overflowed ? undefined : this.plan(true);
-    this.#overflowed = true;
-    const summary = plan === undefined ? undefined : await this.summarise(plan);
-    if (plan === undefined || summary === undefined) return undefined;
-    return this.compacted(plan, summary);
-  }
-
-  /**
-   * The messages that a summary would replace; undefined when there is nothing to shorten or, without `force`, no need
-   * to. What the vendor has kept cannot be shortened.
-   */
-  plan(force: boolean): CompactionPlan | undefined {
-    const { contextWindow, maxOutputTokens } = this.#run.model.chain.primary;
-    const usedTokens = this.#usedTokens;
-    const { agent, options, stored } = this.#run;
-    const { message } = stored.turn;
-    if (continuedFrom(stored.history, message, options.request.storeResponses) !== undefined) {
-      return undefined;
-    }
-    const { absorbed = [] } = stored.turn;
-    // What a member of a team sees has other messages than what is stored, and a cut counts those.
-    const seen = stored.history.some(isOfTeam)
-      ? stored.history
-      : conversationFor(agent.name, stored.history);
-    return compactionPlan(seen, {
-      contextWindow,
-      maxOutputTokens,
-      usedTokens,
-      force,
-      joined: teamOfTurn(stored.turn) === undefined ? 0 : absorbed.length,
-    });
-  }
-
-  compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {
-    return compactedTransition(this.#run.stored.turn, plan, summaryIn(summary));
-  }
-}
-
-/** A refusal taken as one because of the size. */
-function asOverflow({ failure, ...result }: StepResult & { failure: ModelFailure }): StepResult {
-  const { blames: _blames, ...rest } = failure;
-  return { ...result, failure: { ...rest, code: "context_overflow" } };
-}
-
-function systemOf({ system, notes = "" }: Asked): Pick<ModelRequest, "system" | "systemBlocks"> {
-  if (notes === "") return { system };
-  return {
-    systemBlocks: [
-      { text: system, cacheScope: "global" },
-      { text: notes, cacheScope: "" },
-    ],
-  };
 }
 
 function infoOf({ models, primary }: ModelChain, asked: string | undefined): ModelInfo {

@@ -11,7 +11,8 @@ import {
   type Message,
 } from "@larkline/protocol";
 import type { CommitResult, SessionSettings, SessionTotals } from "@larkline/store";
-import type { Agent, ChosenModel, TurnOptions } from "./agent.ts";
+import type { ChosenModel, Left } from "@larkline/agent/drive";
+import type { Agent, TurnOptions } from "./agent.ts";
 import type { TurnMemories } from "./memories.ts";
 import type { EndedRun } from "./run-records.ts";
 import type { PersonZone } from "./schedules.ts";
@@ -49,10 +50,7 @@ export interface TurnSlot {
 
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
-  | { end: "fenced" }
-  /** `wakeGen`: the session was released and needs this wake-up. */
-  | { end: "suspended"; wakeGen?: number }
-  | { end: "handoff" }
+  | Left
   /** The session is queued, and its job has to come again after a pause. */
   | { end: "postponed" }
   /** `history` is the conversation with this turn, for the turn that follows at once. */

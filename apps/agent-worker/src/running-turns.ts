@@ -1,7 +1,5 @@
+import type { AbortReason } from "@larkline/agent/drive";
 import type { Clock, SessionKey } from "@larkline/protocol";
-
-/** Why a running turn's model call was broken off. */
-export type AbortReason = "cancel" | "shutdown" | "fenced";
 
 interface Running {
   /** Of the turn, and of messages that have joined it. */

@@ -1,3 +1,4 @@
+import type { AbortReason } from "@larkline/agent/drive";
 import { scrubText } from "@larkline/process/telemetry";
 import {
   apiApp,
@@ -24,7 +25,6 @@ import { pausedIn, speakerIn } from "./agents.ts";
 import { noteScheduleEnd } from "./schedules.ts";
 import { publishedBefore } from "./event-writer.ts";
 import { type TurnEnd, TurnWatch } from "./running-turn.ts";
-import type { AbortReason } from "./running-turns.ts";
 import type { Services } from "./services.ts";
 import type { TurnStart } from "./turn-output.ts";
 import { takeBackReaction } from "./turn-reply.ts";

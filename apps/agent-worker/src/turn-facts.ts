@@ -1,9 +1,5 @@
-import {
-  allAbilities,
-  type SchemaFacts,
-  type Transition,
-  type TurnEnvironment,
-} from "@larkline/agent";
+import { allAbilities, type SchemaFacts, type TurnEnvironment } from "@larkline/agent";
+import type { Facts } from "@larkline/agent/drive";
 import type { SchemaChecks } from "@larkline/process/schemas";
 import { teamOfTurn, type SchemaCheck } from "@larkline/protocol";
 import type { Agent } from "./agent.ts";
@@ -19,7 +15,7 @@ import type { TurnStart } from "./turn-output.ts";
  * The facts that the decisions of one turn are made of: one object for the whole turn, in which each decision finds those
  * of its moment. What costs a look-up is fetched once a decision has missed it, and the decision is made again.
  */
-export class TurnFacts {
+export class TurnFacts implements Facts {
   readonly #services: Services;
   readonly #run: RunningTurn;
   readonly #start: TurnStart;
@@ -145,17 +141,11 @@ export class TurnFacts {
     return members.some((name) => agents.get(name)?.hasMemory === true);
   }
 
-  /** Decides, and fetches what the decision has missed; most decisions need nothing. */
-  async decide(decision: (facts: TurnEnvironment) => Transition): Promise<Transition> {
+  renew(): void {
     this.#policy?.renew();
     this.#granted?.renew();
-    for (;;) {
-      const transition = decision(this.now());
-      if (!(await this.supply())) return transition;
-    }
   }
 
-  /** Fetches what was missed since the last call; false when there was nothing. */
   async supply(): Promise<boolean> {
     const missed = await Promise.all([
       this.#policy?.supply(),

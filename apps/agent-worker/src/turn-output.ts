@@ -4,7 +4,6 @@ import {
   runningHelpers,
   joinedEvent,
   personMessageOf,
-  sessionTitleOf,
   signedBy,
   waitOf,
   type AbsorbedMessage,
@@ -14,6 +13,7 @@ import {
   handedOverBy,
   type SessionChoices,
 } from "@larkline/agent";
+import { cutHistory, sessionInfo, useWith, type TurnLog } from "@larkline/agent/drive";
 import {
   teamOfTurn,
   agentOfTurn,
@@ -132,7 +132,7 @@ export type Ending = Pick<CommitRequest, "seq" | "more" | "outbox">;
  * The state of a running turn, and its writes. A decision is taken here and stored, with everything that comes with
  * it, by the next `save` or `commit`; all writes carry the epoch of the claim.
  */
-export class TurnStore {
+export class TurnStore implements TurnLog {
   readonly #services: Services;
   readonly #session: SessionKey;
   readonly #epoch: string;
@@ -261,8 +261,7 @@ export class TurnStore {
     // A cut counts the messages up to its write, which come in the same write as these.
     if (cut !== undefined) this.#unsaved.context = { ...cut, keep: cut.keep + history.length };
     if (context !== undefined) {
-      const kept = context.keep === 0 ? [] : this.#history.slice(-context.keep);
-      this.#history = context.summary === undefined ? kept : [context.summary, ...kept];
+      this.#history = cutHistory(this.#history, context);
       this.#unsaved.context = context;
     }
     if (settings !== undefined) this.#settings = this.#unsaved.settings = settings;
@@ -341,15 +340,11 @@ export class TurnStore {
     const { history, context } = this.#unsaved;
     const settings = choicesAfter(this.#turn, this.#before, this.#unsaved.settings);
     this.#settings = settings ?? this.#settings;
-    const totals = (this.#totals = totalsWith(
-      this.#turn,
-      this.#totals,
-      this.#services.clock.now(),
-    ));
+    const endedAtMs = this.#services.clock.now();
+    const totals = (this.#totals = { ...useWith(this.#turn, this.#totals), endedAtMs });
     this.#events.push(sessionInfo(this.#session, totals));
     const { end } = this.#unsaved;
-    const asker =
-      end === undefined ? undefined : askerAnswer(this.#turn, end, this.#services.clock.now());
+    const asker = end === undefined ? undefined : askerAnswer(this.#turn, end, endedAtMs);
     const result = await this.#services.store.commit({
       ...ending,
       ...(asker === undefined ? {} : { asker }),
@@ -388,38 +383,6 @@ export class TurnStore {
 function withNeed(turn: TurnState, feature: string): TurnState {
   const { needs = [], ...rest } = turn;
   return { needs: [...new Set([...needs, feature])], ...rest };
-}
-
-/** The totals of a session after a run that ends now. */
-function totalsWith(
-  { message, steps, totals: used, refused = 0 }: TurnState,
-  before: SessionTotals | undefined,
-  endedAtMs: number,
-) {
-  const {
-    title = "",
-    turnCount = 0,
-    inputTokens = 0,
-    outputTokens = 0,
-    costUsd = 0,
-    denials = 0,
-  } = before ?? {};
-  return {
-    title: title === "" ? sessionTitleOf(message) : title,
-    turnCount: turnCount + steps,
-    inputTokens: inputTokens + used.inputTokens,
-    outputTokens: outputTokens + used.outputTokens,
-    costUsd: costUsd + used.costUsd,
-    denials: denials + refused,
-    endedAtMs,
-  };
-}
-
-function sessionInfo(
-  sessionId: SessionKey,
-  { endedAtMs: _endedAtMs, denials: _denials, ...totals }: SessionTotals,
-): EngineEvent {
-  return { type: "session_info", sessionId, ...totals };
 }
 
 /** The attempts of a turn that runners and helpers work on. */

@@ -1,16 +1,11 @@
 import {
   abandonTurn,
   allAbilities,
-  absorb,
-  afterControl,
-  afterStep,
   attemptOf,
-  commandDone,
   commandTurn,
   atRevision,
   handedOverBy,
   newTurn,
-  offeredSpecs,
   resumeTurn,
   startTurn,
   stepRestart,
@@ -23,32 +18,36 @@ import {
   type UserMessage,
 } from "@larkline/agent";
 import {
+  ModelSteps,
+  TurnDriver,
+  type AbortReason,
+  type Left,
+  type ReadEntries,
+  type TurnHost,
+  type Woken,
+} from "@larkline/agent/drive";
+import {
   teamOfTurn,
   agentOfTurn,
   apiApp,
   turnIdOf,
   type CallState,
-  type CancelReason,
+  type Clock,
   type ControlEntry,
   type EngineEvent,
   type InboundMessage,
   type ModelFailure,
-  type ModelRetry,
   type QueuedMessage,
-  type ToolSpec,
   type TurnState,
-  iterationsOf,
 } from "@larkline/protocol";
 import { noteKeptResponse, type SaveResult } from "@larkline/store";
-import type { Agent, ChosenModel } from "./agent.ts";
 import { type Speaker, agentOtherThan, commandFactsOf, pausedEnd, refusalOf } from "./agents.ts";
 import { checkEntries, DecidersUnknownError, dropAsks, waitsForPeople } from "./approvals.ts";
 import { withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
-import { FilesUnreadableError, ModelSteps } from "./model-step.ts";
+import { FilesUnreadableError, WorkerSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
-import type { AbortReason } from "./running-turns.ts";
 import { zoneOf } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
@@ -63,14 +62,17 @@ import { takeBackReaction, TurnReply } from "./turn-reply.ts";
  * typed on a card in between; everything that matters after a crash goes through `save` and `commit`. What calls have
  * answered stays in the control list until the next save.
  */
-export class TurnRun {
+export class TurnRun implements TurnHost {
+  readonly clock: Clock;
   readonly #services: Services;
   readonly #start: TurnStart;
   readonly #run: RunningTurn;
   readonly #stored: TurnStore;
+  readonly #worker: WorkerSteps;
   readonly #steps: ModelSteps;
+  readonly #driver: TurnDriver;
   readonly #reply: TurnReply;
-  readonly #facts: TurnFacts;
+  readonly facts: TurnFacts;
   readonly #speaker: Speaker;
   #head: QueuedMessage;
   /** What was said in the group before; undefined where the agent does not read along. */
@@ -92,6 +94,7 @@ export class TurnRun {
 
   constructor(services: Services, speaker: Speaker, claimed: TurnStart, slot: TurnSlot) {
     this.#services = services;
+    this.clock = services.clock;
     this.#speaker = speaker;
     const { agent, turn } = speaker;
     const { head, epoch, settings } = claimed;
@@ -114,8 +117,10 @@ export class TurnRun {
     const starter = services.agents.get(first) ?? agent;
     this.#run = { ...slot, agent, first: starter, model, options, stored, budget, memories };
     this.#stored = stored;
-    this.#facts = new TurnFacts(services, this.#run, this.#start);
-    this.#steps = new ModelSteps(services, this.#run);
+    this.facts = new TurnFacts(services, this.#run, this.#start);
+    this.#worker = new WorkerSteps(services, this.#run);
+    this.#steps = new ModelSteps(stored, this.#worker);
+    this.#driver = new TurnDriver(stored, this, this.#steps);
     this.#reply = new TurnReply(services, this.#run);
   }
 
@@ -146,45 +151,32 @@ export class TurnRun {
   }
 
   async #runSteps(givenUp: string | undefined): Promise<TurnEnd> {
-    const begun = givenUp === undefined ? await this.#begin() : this.#abandon(givenUp);
-    if ("end" in begun) return begun;
-    let transition = begun;
-    for (;;) {
-      this.#take(transition);
-      const { next } = transition;
-      if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      // Before it asks the model, the turn of a helper reports to its asker that people have answered.
-      const isNews =
-        transition.handedOver === true || (next.do === "model" && this.#stored.waitIsOver);
-      const decided = (isNews && (await this.#saveFirst())) || (await this.#act(next));
-      if ("end" in decided) return decided;
-      transition = decided;
-    }
+    const first = givenUp === undefined ? await this.#begin() : this.#abandon(givenUp);
+    const end = await this.#driver.run(first);
+    return end.end === "finished" ? await this.#finish(end.reply, end.reason) : end;
   }
 
   /** The first decision of this run: of a new turn, or of one that another run has left. */
-  async #begin(): Promise<Transition | TurnEnd> {
+  async #begin(): Promise<Transition | Left> {
     const { turn, control } = this.#start;
     if (turn !== undefined) {
-      return control.length > 0 ? await this.#resume(control) : resumeTurn(turn, this.#facts.now());
+      return control.length > 0 ? await this.#resume(control) : resumeTurn(turn, this.facts.now());
     }
     await this.#prepare();
-    const reason = this.#abortReason();
+    const reason = this.abortReason();
     // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
     if (reason === "fenced") return { end: "fenced" };
     if (reason === "shutdown") return await this.#handOff();
-    const first = await this.#facts.decide(() =>
-      this.#firstTransition(this.#run.agent, this.#run.model),
-    );
+    const first = await this.#driver.decide(() => this.#firstTransition());
     first.events.push(...expiringSoon(this.#services, this.#start));
     // Followers may hold deltas of a run that died before it saved anything.
     if (first.next.do === "model" && this.#hasStarted(first.turn)) {
-      first.events.push(stepRestart(first.turn.steps, this.#facts.now().model, "crash"));
+      first.events.push(stepRestart(first.turn.steps, this.facts.now().model, "crash"));
     }
     if (control.length === 0) return first;
     if (first.next.do === "finish") return first; // a command that is done at once cannot be cancelled any more
-    this.#take(first);
-    return await this.#applyControlEntries(control);
+    await this.#driver.take(first);
+    return await this.#driver.applyEntries(control);
   }
 
   /** The message is given up: its turn ends with a note that says so. */
@@ -194,7 +186,7 @@ export class TurnRun {
     const begun =
       turn ??
       (damaged === undefined ? this.#head : newTurn(this.#head, this.#services.clock.now()));
-    return abandonTurn(begun, this.#facts.now(), `given up: ${reason}`);
+    return abandonTurn(begun, this.facts.now(), `given up: ${reason}`);
   }
 
   /** Fetches what the message refers to, and what was said in the group before it. */
@@ -224,21 +216,20 @@ export class TurnRun {
     };
   }
 
-  #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
+  #firstTransition(): Transition {
+    const { agent, model } = this.#run;
     const { othersWait, history } = this.#start;
     const { message } = this.#head;
-    const { known, texts } = this.#facts.now();
+    const { known, texts } = this.facts.now();
     const command =
-      message.command === undefined
-        ? undefined
-        : commandTurn(this.#head, this.#commandFacts(agent, name));
+      message.command === undefined ? undefined : commandTurn(this.#head, this.commandFacts());
     const first =
       command ??
       refusalOf(this.#services, this.#speaker, this.#head) ??
       startTurn({
         head: this.#head,
         nowMs: this.#services.clock.now(),
-        model,
+        model: model.model,
         othersWait,
         history,
         abilities: allAbilities,
@@ -259,12 +250,13 @@ export class TurnRun {
     return withNotes(turn, unreadableIn(this.#start), agent.speech.texts, isRefused ? [] : notes);
   }
 
-  #commandFacts(agent: Agent, model: string): CommandFacts {
+  commandFacts(): CommandFacts {
+    const { agent, model } = this.#run;
     return commandFactsOf(this.#services, {
       agent,
-      model,
+      model: model.name,
       start: this.#start,
-      mayUse: this.#facts.mayUse,
+      mayUse: this.facts.mayUse,
     });
   }
 
@@ -279,34 +271,36 @@ export class TurnRun {
    */
   async #resume(control: readonly ControlEntry[]): Promise<Transition> {
     const inStep = this.#stored.turn.calls.length === 0;
-    const decided = await this.#applyControlEntries(control);
+    const decided = await this.#driver.applyEntries(control);
     // The worker that died may have applied the same entries, and published deltas of the step that follows.
     if (decided.next.do === "model" && (inStep || this.#hasStarted(decided.turn))) {
-      decided.events.push(stepRestart(decided.turn.steps, this.#facts.now().model, "crash"));
+      decided.events.push(stepRestart(decided.turn.steps, this.facts.now().model, "crash"));
     }
     if (decided.next.do !== "wait" && decided.next.do !== "tools") return decided;
-    return { ...decided, next: resumeTurn(decided.turn, this.#facts.now()).next };
+    return { ...decided, next: resumeTurn(decided.turn, this.facts.now()).next };
   }
 
-  /** Takes over a decision, which the next write stores. */
-  #take(transition: Transition): void {
-    if (transition.next.do === "finish") {
+  taking(transition: Transition): Transition {
+    const { next, asked = [] } = transition;
+    const { calls } = this.#stored.turn;
+    if (next.do !== "wait") this.#hold?.end("answered");
+    if (next.do === "model") this.#handing = undefined; // every call has its outcome
+    if (next.do === "finish") {
       this.#reply.freeze();
-      const { calls } = this.#stored.turn;
       this.#dropped = calls.filter(
         (call) => waitsForPeople(call) && !this.#settled.has(call.approvalId),
       );
-      if (transition.next.reason === "cancelled") {
-        this.#stopped = new Set(calls.flatMap(runnerAtWork));
-      }
+      if (next.reason === "cancelled") this.#stopped = new Set(calls.flatMap(runnerAtWork));
     }
-    this.#stored.live = undefined;
-    const { asked = [] } = transition;
-    this.#stored.take(
-      asked.length === 0 ? transition : { ...transition, asked: this.#reply.withPlaces(asked) },
-    );
-    if (transition.context !== undefined) this.#steps.contextChanged();
-    if (transition.handedOver === true) this.#handOver();
+    // What the policy has decided about a new step.
+    if (calls.length === 0) this.#run.watch.decided(transition.turn.calls);
+    return asked.length === 0
+      ? transition
+      : { ...transition, asked: this.#reply.withPlaces(asked) };
+  }
+
+  taken({ handedOver }: Transition): void {
+    if (handedOver === true) this.#handOver();
     this.#reply.changed();
   }
 
@@ -322,149 +316,56 @@ export class TurnRun {
       : undefined;
     this.#run.model = agent.modelOf(this.#start.settings.model);
     this.#run.options = agent.optionsFor(turn.message);
-    this.#steps.contextChanged();
   }
 
-  /** Stores changes before a model is asked; returns what happened meanwhile, if anything. */
-  async #saveFirst(): Promise<Transition | TurnEnd | undefined> {
-    const saved = await this.#stored.save("continue");
-    if (saved.state === "fenced") return { end: "fenced" };
-    const { state } = saved;
-    return state === "running" && saved.control.length > 0
-      ? await this.#applyControlEntries(saved.control)
-      : undefined;
+  insteadOf(next: Transition["next"]): Transition | undefined {
+    return pausedEnd(this.#services, this.#run, next);
   }
 
-  /** Carries out a decision, and returns the next one. */
-  async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
-    const paused = pausedEnd(this.#services, this.#run, next);
-    if (paused !== undefined) return paused;
-    switch (next.do) {
-      case "model":
-        this.#handing = undefined; // every call has its outcome
-        // A team that answers itself had a member that is not configured any more.
-        return this.#run.agent.config.team === null
-          ? await this.#modelStep()
-          : await this.#chooseSpeaker();
-      case "tools":
-        return await this.#handOut(next.calls);
-      case "stop":
-        this.#hold?.end("dropped");
-        await this.#handing;
-        // Before the save that marks the cancel as read: after a crash in between, the next run cancels them again.
-        await stopCallsOf(this.#services, this.#stored.turn);
-        return await this.#suspend();
-      case "wait":
-        return (await this.#applyHeldEntries()) ?? (await this.#suspend());
-      case "compact":
-        return await this.#compactOnDemand();
-      case "choose":
-        return await this.#chooseSpeaker();
-    }
+  /** A team that answers itself had a member that is not configured any more. */
+  get isTeam(): boolean {
+    return this.#run.agent.config.team !== null;
   }
 
-  /** The next member of a team answers. */
-  async #chooseSpeaker(): Promise<Transition | TurnEnd> {
-    for (;;) {
-      const facts = teamFactsIn(this.#facts.now());
-      if (await this.#facts.supply()) continue;
-      const { turn } = this.#stored;
-      // Its team is not configured any more: its member answers alone.
-      if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
-      if (teamOfTurn(turn)?.choosing !== true) return continueTeam(turn, facts);
-      const chosen = await this.#steps.chooseSpeaker(facts, async () => await this.#overBudget());
-      return chosen ?? (await this.#brokenOff());
-    }
-  }
-
-  /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
-  async #modelStep(): Promise<Transition | TurnEnd> {
+  async chooseSpeaker(
+    overBudget: () => Promise<Transition | undefined>,
+  ): Promise<Transition | undefined> {
+    const facts = await this.#driver.withFacts(teamFactsIn);
     const { turn } = this.#stored;
-    // A turn whose step waits for its retry time was woken by something else.
-    if (turn.putOff !== undefined && turn.putOff.atMs > this.#services.clock.now()) {
-      return { turn, history: [], events: [], next: { do: "wait" } };
-    }
-    // What makes it ready may have cost something itself.
-    const instead =
-      (await this.#makeReady()) ??
-      (await this.#overBudget()) ??
-      (turn.message.task === undefined
-        ? undefined
-        : await withoutSteps(
-            this.#services,
-            { turn, epoch: this.#start.epoch },
-            this.#run.first.limits,
-          ));
-    if (instead !== undefined) return instead;
-    this.#stored.live = { text: "", thinking: "" };
-    const step = await this.#askModel();
-    if (step === undefined) return await this.#brokenOff();
-    if (step.failure?.code === "context_overflow") {
-      const shortened = await this.#steps.afterOverflow();
-      if (shortened !== undefined) {
-        const restart = stepRestart(
-          shortened.turn.steps,
-          this.#facts.now().model,
-          step.failure.code,
-        );
-        return step.failure.partial
-          ? { ...shortened, events: [restart, ...shortened.events] }
-          : shortened;
-      }
-      if (this.#abortReason() !== undefined) return await this.#brokenOff();
-    }
-    this.#failure = step.failure;
-    this.#steps.used(step.usage);
-    this.#answeredBy = step.model;
-    const decided = await this.#facts.decide((env) => afterStep(this.#stored.turn, step, env));
-    this.#run.watch.decided(decided.turn.calls);
-    return decided;
+    // Its team is not configured any more: its member answers alone.
+    if (facts === undefined) return { turn, history: [], events: [], next: { do: "model" } };
+    return teamOfTurn(turn)?.choosing === true
+      ? await this.#worker.chooseSpeaker(this.#steps, facts, overBudget)
+      : continueTeam(turn, facts);
   }
 
-  /** Undefined when the model can start; otherwise the event that comes first. */
-  async #makeReady(): Promise<Transition | TurnEnd | undefined> {
-    // A turn that waited for its own start was not there to be stopped by the message after it.
-    if (this.#run.agent.config.busy === "interrupt" && (await this.#isSuperseded())) {
-      return await this.#cancel("superseded");
-    }
-    const refused = await this.#overBudget();
-    if (refused !== undefined) return refused;
-    const joined = await this.#absorbWaiting();
-    const cut = await this.#steps.whenFull();
-    if (cut !== undefined) this.#take(cut);
-    return joined || cut?.context !== undefined ? await this.#saveFirst() : undefined;
+  async countStep(): Promise<Transition | Left | undefined> {
+    const { turn } = this.#stored;
+    return await withoutSteps(
+      this.#services,
+      { turn, epoch: this.#start.epoch },
+      this.#run.first.limits,
+    );
   }
 
-  /** The end of the turn when a budget is spent; undefined when a model may be called. */
-  async #overBudget(): Promise<Transition | undefined> {
-    const transition = await this.#run.budget.before(this.#stored.turn);
-    if (transition === undefined || transition.next.do === "finish") return transition;
-    this.#take(transition);
-    return undefined;
+  async overBudget(): Promise<Transition | undefined> {
+    return await this.#run.budget.before(this.#stored.turn);
   }
 
-  /** Whether a later message takes this one back. */
-  async #isSuperseded(): Promise<boolean> {
+  async isSuperseded(): Promise<boolean> {
+    if (this.#run.agent.config.busy !== "interrupt") return false;
     const { message } = this.#stored.turn;
     const waiting = await this.#services.store.waiting(message.session, waitingAtOnce);
     return waiting.some((later) => supersedes(later.message, message));
   }
 
-  /** Takes waiting messages into the turn where the agent is steered by them; false when none has joined. */
-  async #absorbWaiting(): Promise<boolean> {
-    const { turn } = this.#stored;
-    if (this.#run.agent.config.busy !== "steer" || turn.steps === 0) return false;
-    const waiting = await messagesToJoin(this.#services, turn.message);
-    const transition = await this.#facts.decide((env) => absorb(turn, waiting, env));
-    const joined = transition.absorbed?.length ?? 0;
-    if (joined === 0) return false;
-    this.#take(transition);
-    for (const message of waiting.slice(0, joined)) this.#joined(message);
-    return true;
+  async messagesToJoin(): Promise<readonly QueuedMessage[]> {
+    if (this.#run.agent.config.busy !== "steer") return [];
+    return await messagesToJoin(this.#services, this.#stored.turn.message);
   }
 
-  /** A message has become part of the turn. It gets no answer of its own: what was shown on it has to go now. */
-  #joined({ seq, message }: QueuedMessage): void {
+  /** It gets no answer of its own: what was shown on it has to go now. */
+  joined({ seq, message }: QueuedMessage): void {
     const { session } = this.#start;
     this.#services.runningTurns.join(session, this.#run.controller, turnIdOf(session, seq));
     this.#run.watch.joined(message);
@@ -472,21 +373,10 @@ export class TurnRun {
     takeBackReaction(this.#services, message, "typing");
   }
 
-  /** Undefined when the step was broken off. */
-  async #askModel(): Promise<StepResult | undefined> {
-    const { turn } = this.#stored;
-    const maxPauses = this.#facts.now().limits.maxIterations - iterationsOf(turn) - 1;
-    const offered = { tools: await this.#offered(), maxPauses };
-    const result = await this.#steps.answer(offered, {
-      onEvent: (event) => this.#streamed(event),
-      onRetry: (retry) => this.#retried(retry),
-    });
-    if (result.brokenOff !== true) {
-      await this.#noteKept(result);
-      return result;
-    }
-    this.#stored.live = { text: "", thinking: "", ...this.#stored.live, broken: result };
-    return undefined;
+  async answered(step: StepResult): Promise<void> {
+    this.#failure = step.failure;
+    this.#answeredBy = step.model;
+    await this.#noteKept(step);
   }
 
   /** Before a client can read the id. A note that is lost makes an answer that cannot be continued, and no more. */
@@ -517,78 +407,33 @@ export class TurnRun {
     });
   }
 
-  async #offered(): Promise<ToolSpec[]> {
-    for (;;) {
-      const specs = offeredSpecs(this.#stored.turn, this.#facts.now());
-      if (!(await this.#facts.supply())) return specs;
-    }
-  }
-
-  /** What the card says until the model answers. */
-  #retried({ code, attempt, waitMs, next }: ModelRetry): void {
-    const { live } = this.#stored;
-    if (live === undefined) return;
-    live.retry = { code, tries: attempt, atMs: this.#services.clock.now() + waitMs, next };
+  changed(event?: EngineEvent): void {
+    if (event?.type === "text_delta") this.#stored.firstTextMs ??= this.#run.watch.text();
     this.#reply.changed();
-  }
-
-  #streamed(event: EngineEvent): void {
-    this.#stored.publish(event);
-    const { live } = this.#stored;
-    if (live === undefined) return;
-    if (event.type === "text_delta" || event.type === "thinking_delta") live.retry = undefined;
-    if (event.type === "text_delta") {
-      live.text += event.text;
-      this.#stored.firstTextMs ??= this.#run.watch.text();
-    } else if (event.type === "thinking_delta") live.thinking += event.text;
-    else if (event.type === "step_restarted") this.#stored.live = { text: "", thinking: "" };
-    else return;
-    this.#reply.changed();
-  }
-
-  /** A person has asked for a shorter context. */
-  async #compactOnDemand(): Promise<Transition | TurnEnd> {
-    const { agent, model } = this.#run;
-    const facts = this.#commandFacts(agent, model.name);
-    const plan = this.#steps.plan(true);
-    if (plan === undefined) return commandDone(this.#stored.turn, undefined, facts);
-    const refused = await this.#overBudget();
-    if (refused !== undefined) return refused;
-    const { turn } = this.#stored; // with the note about the budget, if there is one
-    const summary = await this.#steps.summarise(plan);
-    if (summary === undefined) return await this.#brokenOff();
-    if (summary.failure !== undefined) {
-      return await this.#facts.decide((env) => afterStep(turn, summary, env));
-    }
-    const compacted = this.#steps.compacted(plan, summary);
-    const done = commandDone(turn, compacted.report, facts);
-    return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
   }
 
   /**
    * Saves the turn with these calls open, then hands them to their runners. Where slots are free the turn keeps its own
    * for a moment, and continues with outcomes that come by then; otherwise it is suspended in the same save.
    */
-  async #handOut(calls: readonly CallState[]): Promise<Transition | TurnEnd> {
+  async handOut(calls: readonly CallState[]): Promise<Woken> {
     await this.#handing; // what could not be handed out before, and is still open
     const hold = this.#services.turnHolds.open(this.#stored.turn, this.#run.controller.signal);
     this.#hold = hold;
     const saved = await this.#stored.save(hold === undefined ? "suspend" : "hold");
     if (saved.state === "fenced") return { end: "fenced" };
     this.#reply.saved();
-    const control = saved.state === "running" ? saved.control : [];
-    const handing = this.#dispatch(calls, control);
-    if (hold === undefined || control.length > 0) {
+    const entries = saved.state === "running" ? saved.control : [];
+    const handing = this.#dispatch(calls, entries);
+    if (hold === undefined || entries.length > 0) {
       hold?.end("missed");
       await handing;
-      return saved.state === "running"
-        ? await this.#applyControlEntries(control)
-        : suspendedBy(saved);
+      return saved.state === "running" ? { entries } : suspendedBy(saved);
     }
     // Calls of built-in tools are answered in there, and may take longer than the hold.
     this.#handing = handing;
     handing.catch(() => hold.end("dropped"));
-    return (await this.#applyHeldEntries()) ?? (await this.#suspend());
+    return await this.wait();
   }
 
   /** What was answered while the state was saved is not handed out again: it would run twice. */
@@ -601,27 +446,25 @@ export class TurnRun {
     await dispatchCalls(this.#services, this.#stored.turn, open);
   }
 
-  /** While the slot is kept, the decision about the next outcomes; undefined once it is not. */
-  async #applyHeldEntries(): Promise<Transition | undefined> {
+  /** Keeps the slot while that may pay, and then frees it, unless there are unread entries. */
+  async wait(): Promise<Woken> {
     if (!mayHold(this.#stored.turn)) this.#hold?.end("dropped");
     const entries = await this.#hold?.next();
-    if (entries === undefined) return undefined;
-    const decided = await this.#applyControlEntries(entries);
-    if (decided.next.do !== "wait") this.#hold?.end("answered");
-    return decided;
-  }
-
-  /** Suspends the turn and frees the slot, unless there are unread entries. */
-  async #suspend(): Promise<Transition | TurnEnd> {
+    if (entries !== undefined) return { entries };
     const saved = await this.#stored.save("suspend");
     if (saved.state === "fenced") return { end: "fenced" };
-    if (saved.state === "running") return await this.#applyControlEntries(saved.control);
+    if (saved.state === "running") return { entries: saved.control };
     await this.#handing;
     return suspendedBy(saved);
   }
 
-  /** The decision about outcomes, decisions of people and cancels that have come, as far as they can be believed. */
-  async #applyControlEntries(control: readonly ControlEntry[]): Promise<Transition> {
+  async stopCalls(): Promise<void> {
+    this.#hold?.end("dropped");
+    await this.#handing;
+    await stopCallsOf(this.#services, this.#stored.turn);
+  }
+
+  async readEntries(control: readonly ControlEntry[]): Promise<ReadEntries> {
     const { turn } = this.#stored;
     const checked = await checkEntries(this.#services, turn, control); // before they count as read: it may reject
     this.#stored.consume(control);
@@ -629,34 +472,12 @@ export class TurnRun {
       control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)),
     );
     const entries = await keepLargeResults(this.#services, this.#run.agent, turn, checked.entries);
-    const decided = await this.#facts.decide((env) => afterControl(turn, entries, env));
-    return { ...decided, events: [...checked.events, ...decided.events] };
+    return { entries, events: checked.events };
   }
 
-  #abortReason(): AbortReason | undefined {
+  abortReason(): AbortReason | undefined {
     const { signal } = this.#run.controller;
     return signal.aborted ? (signal.reason as AbortReason) : undefined; // only our own code aborts it
-  }
-
-  /** The model was broken off: the turn ends, or another worker continues it. */
-  async #brokenOff(): Promise<Transition | TurnEnd> {
-    if (this.#abortReason() === "cancel") return await this.#cancel("cancelled");
-    if (this.#abortReason() === "fenced") return { end: "fenced" };
-    const saved = await this.#stored.save("handoff");
-    return { end: saved.state === "fenced" ? "fenced" : "handoff" };
-  }
-
-  /** Ends the turn; an entry of the session that says why it is cancelled counts before `reason`. */
-  async #cancel(reason: CancelReason): Promise<Transition> {
-    const saved = await this.#stored.save("continue");
-    const control = saved.state === "running" ? saved.control : [];
-    const { turn } = this.#stored;
-    const cancel: ControlEntry = { type: "cancel", turnId: turn.turnId, reason };
-    this.#stored.consume(control);
-    const { entries } = await checkEntries(this.#services, turn, control);
-    return await this.#facts.decide((env) =>
-      afterControl(this.#stored.turn, [...entries, cancel], env),
-    );
   }
 
   /**
@@ -676,7 +497,7 @@ export class TurnRun {
   }
 
   /** Before anything is saved: the next worker begins anew, and this run counts neither as an error nor as a death. */
-  async #handOff(): Promise<TurnEnd> {
+  async #handOff(): Promise<Left> {
     const { session, epoch } = this.#start;
     return { end: (await this.#services.store.handOff(session, epoch)) ? "handoff" : "fenced" };
   }
@@ -723,6 +544,6 @@ function isPlain({ references, parts, chatType, sender }: InboundMessage): boole
   return references === undefined && isKnown && parts.every(({ type }) => type === "text");
 }
 
-function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
+function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): Left {
   return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
 }

@@ -42,7 +42,7 @@ import type { OwnPresence } from "@larkline/store/redis";
 import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { expect, vi } from "vitest";
-import type { ChosenModel } from "./agent.ts";
+import type { ChosenModel } from "@larkline/agent/drive";
 import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";

@@ -8,6 +8,7 @@ import {
   House,
 } from "./house.ts";
 import { EngineRun } from "./run.ts";
+import { EngineTurn } from "./turn.ts";
 
 // The turn machine of packages/agent in one process, with its state in plain memory: for tests of one's own agents, and
 // for embedding. The worker of a deployment makes the same decisions and keeps every one of them in Redis; here nothing
@@ -33,7 +34,7 @@ export interface Engine {
 
 /** Makes an engine. Throws a TypeError that names what of the options cannot work. */
 export function createEngine(options: EngineOptions): Engine {
-  const house = new House<EngineRun>(options);
+  const house = new House(options);
   const start = (
     sessionId: string,
     given: ParsedInput & { command?: "compact" },
@@ -43,7 +44,8 @@ export function createEngine(options: EngineOptions): Engine {
     const problem =
       run.previousResponseId === undefined ? undefined : continuationProblem(agent, given);
     if (problem !== undefined) throw new TypeError(`previousResponseId: ${problem}`);
-    return new EngineRun(house, house.session(sessionId), { ...given, ...run, agent });
+    const turn = new EngineTurn(house, house.session(sessionId), { ...given, ...run, agent });
+    return new EngineRun(turn, given.history);
   };
   return {
     run: (sessionId, input, run = {}) => {

@@ -11,6 +11,7 @@ import {
   type BudgetBook,
   type BudgetPolicy,
 } from "@larkline/agent/budgets";
+import { useWith, type ChosenModel, type SessionUse } from "@larkline/agent/drive";
 import { decideCall, unknownOutcomeOf, type PermissionPolicy } from "@larkline/agent/permissions";
 import type { ChainRequest, HostedTool, RequestExtra, RetryPolicy } from "@larkline/model";
 import {
@@ -21,11 +22,13 @@ import {
   type InboundMessage,
   type Message,
   type OutputForm,
+  type QueuedMessage,
   type ReplyLanguage,
   type Sender,
+  type TurnState,
 } from "@larkline/protocol";
 import { announcementOf, type HandlerTool, type Tool } from "@larkline/tool-kit";
-import { ModelBook, type ChosenModel, type ModelProvider } from "./models.ts";
+import { ModelBook, type ModelProvider } from "./models.ts";
 
 // What the runs of an engine share: its agents and stores, and the session that each run belongs to.
 
@@ -112,22 +115,13 @@ export interface EngineRunOptions {
   previousResponseId?: string;
 }
 
-/** What is known of a session at this moment. */
-export interface SessionStats {
+/** What is known of a session at this moment; its title is empty before a run of it has ended. */
+export interface SessionStats extends SessionUse {
   sessionId: string;
-  /** The beginning of its first message; empty before a run of it has ended. */
-  title: string;
   /** `waiting`: for a person. */
   state: "idle" | "running" | "waiting";
-  /** Model steps. */
-  turnCount: number;
-  inputTokens: number;
-  outputTokens: number;
   cacheReadTokens: number;
   cacheCreationTokens: number;
-  costUsd: number;
-  /** Calls that a person has rejected. */
-  denials: number;
 }
 
 /** An agent with what its runs need. */
@@ -160,7 +154,7 @@ const defaultPermissions: PermissionPolicy = {
 const noBudgets: BudgetPolicy = { timeZone: "UTC", budgets: [] };
 
 /** Everything that the runs of one engine share. */
-export class House<Run extends SessionRun> {
+export class House {
   readonly clock: Clock;
   readonly store: ConversationStore;
   readonly permissions: PermissionPolicy;
@@ -171,7 +165,7 @@ export class House<Run extends SessionRun> {
   readonly #checks = new WeakMap<object, ReturnType<typeof compileJsonSchema>>();
   readonly #observers: readonly EngineObserver[];
   readonly #agents = new Map<string, ReadyAgent>();
-  readonly #sessions = new Map<string, Session<Run>>();
+  readonly #sessions = new Map<string, Session>();
   readonly #spent = new Map<string, { tokens: number; usd: number }>();
   isClosed = false;
 
@@ -259,8 +253,8 @@ export class House<Run extends SessionRun> {
     return found;
   }
 
-  session(id: string): Session<Run> {
-    const session = this.#sessions.get(id) ?? new Session<Run>(id);
+  session(id: string): Session {
+    const session = this.#sessions.get(id) ?? new Session(id);
     this.#sessions.set(id, session);
     return session;
   }
@@ -364,25 +358,16 @@ class MemoryConversations implements ConversationStore {
   }
 }
 
-type Totals = Omit<SessionStats, "sessionId" | "title" | "state" | "denials">;
-
 /** One conversation: its runs, one after the other, and what they have used. */
-export class Session<Run extends SessionRun> {
+export class Session {
   readonly id: string;
-  #title = "";
   #messages = 0;
   #events = 0;
-  #current: Run | undefined;
-  #waiting: Run[] = [];
-  #totals: Totals = {
-    turnCount: 0,
-    inputTokens: 0,
-    outputTokens: 0,
-    cacheReadTokens: 0,
-    cacheCreationTokens: 0,
-    costUsd: 0,
-  };
-  #denials = 0;
+  #current: SessionRun | undefined;
+  #waiting: SessionRun[] = [];
+  #use: SessionUse | undefined;
+  #cacheReadTokens = 0;
+  #cacheCreationTokens = 0;
 
   constructor(id: string) {
     if (!/^[A-Za-z0-9_.-]{1,240}$/.test(id)) {
@@ -402,16 +387,16 @@ export class Session<Run extends SessionRun> {
   }
 
   /** Runs that have been started and wait for the one before them. */
-  get waiting(): readonly Run[] {
+  get waiting(): readonly SessionRun[] {
     return this.#waiting;
   }
 
-  enter(run: Run): void {
+  enter(run: SessionRun): void {
     this.#waiting.push(run);
     this.#next();
   }
 
-  leave(run: Run): void {
+  leave(run: SessionRun): void {
     this.#waiting = this.#waiting.filter((other) => other !== run);
   }
 
@@ -424,30 +409,28 @@ export class Session<Run extends SessionRun> {
     });
   }
 
-  /** A run has ended, and has used this. */
-  counted(title: string, used: Totals, denials: number): void {
-    if (this.#title === "") this.#title = title;
-    const before = this.#totals;
-    this.#totals = {
-      turnCount: before.turnCount + used.turnCount,
-      inputTokens: before.inputTokens + used.inputTokens,
-      outputTokens: before.outputTokens + used.outputTokens,
-      cacheReadTokens: before.cacheReadTokens + used.cacheReadTokens,
-      cacheCreationTokens: before.cacheCreationTokens + used.cacheCreationTokens,
-      costUsd: before.costUsd + used.costUsd,
-    };
-    this.#denials += denials;
+  /** The turn of a run has ended. */
+  count(turn: TurnState): void {
+    const { cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
+    this.#use = useWith(turn, this.#use);
+    this.#cacheReadTokens += cacheReadTokens;
+    this.#cacheCreationTokens += cacheCreationTokens;
   }
 
   stats(): SessionStats {
     const run = this.#current;
-    const state = run === undefined ? "idle" : run.isWaiting ? "waiting" : "running";
     return {
       sessionId: this.id,
-      title: this.#title,
-      state,
-      ...this.#totals,
-      denials: this.#denials,
+      title: "",
+      state: run === undefined ? "idle" : run.isWaiting ? "waiting" : "running",
+      turnCount: 0,
+      inputTokens: 0,
+      outputTokens: 0,
+      cacheReadTokens: this.#cacheReadTokens,
+      cacheCreationTokens: this.#cacheCreationTokens,
+      costUsd: 0,
+      denials: 0,
+      ...this.#use,
     };
   }
 
@@ -460,9 +443,14 @@ export class Session<Run extends SessionRun> {
 
 /** A run as its session sees it. */
 export interface SessionRun {
+  readonly id: string;
+  readonly head: QueuedMessage;
   /** Whether only a person can bring it further. */
   readonly isWaiting: boolean;
   readonly over: Promise<void>;
+  /** Does its work. Called once; never rejects. */
   drive(): Promise<void>;
   cancel(): void;
+  /** Its message has become part of this run: it ends. */
+  join(takenBy: string): void;
 }

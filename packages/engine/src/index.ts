@@ -16,7 +16,8 @@ export {
   type ScriptedStep,
   type VendorOptions,
 } from "./models.ts";
-export type { Decision, EngineRun } from "./run.ts";
+export type { EngineRun } from "./run.ts";
+export type { Decision } from "./turn.ts";
 export {
   defineTool,
   type InputOf,

@@ -1,6 +1,5 @@
 import {
   completeModelInfo,
-  costOf,
   createModelChain,
   builtinModels,
   extraProblem,
@@ -9,7 +8,6 @@ import {
   ModelHealth,
   type HostedTool,
   type LlmBackend,
-  type ModelChain,
   type ModelInfo,
   type ModelRequest,
   type RequestExtra,
@@ -17,7 +15,7 @@ import {
   messageStop,
   toolCallDelta,
 } from "@larkline/model";
-import type { TurnModel } from "@larkline/agent";
+import { chosenModel, type ChosenModel } from "@larkline/agent/drive";
 import { type Clock, type ErrorCode, type ModelChunk, type Usage } from "@larkline/protocol";
 
 // Where the models of an engine come from: a vendor, something of one's own with `stream`, or a script.
@@ -157,14 +155,6 @@ function* chunksOf(step: Exclude<ScriptedStep, string>, request: number): Genera
   } else yield messageStop(calls.length > 0 ? "tool_use" : stopReason, { ...noUsage, ...usage });
 }
 
-/** The models of one agent, the first with its fallbacks. */
-export interface ChosenModel {
-  /** As the agent names it. */
-  name: string;
-  chain: ModelChain;
-  model: TurnModel;
-}
-
 /** What an agent says about its models. */
 export interface ModelSettings {
   /** `<provider>/<id>`, a comma separates fallbacks. */
@@ -194,15 +184,7 @@ export class ModelBook {
   chosen(agent: string, { model: names, ...additions }: ModelSettings): ChosenModel {
     const models = names.split(",").map((name) => this.#modelOf(name.trim(), agent, additions));
     const chain = createModelChain({ models, retry: this.#retry, clock: this.#clock });
-    const byId = new Map(chain.models.map((info) => [info.id, info]));
-    return {
-      name: names,
-      chain,
-      model: {
-        info: chain.primary,
-        costUsd: (usage, answered) => costOf(usage, byId.get(answered ?? "") ?? chain.primary),
-      },
-    };
+    return chosenModel(names, chain);
   }
 
   #modelOf(

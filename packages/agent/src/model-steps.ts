@@ -1,0 +1,320 @@
+import { costOf, type ChainRequest, type ModelChain, type StepPast } from "@larkline/model";
+import {
+  teamOfTurn,
+  type Clock,
+  type EngineEvent,
+  type LeftOut,
+  type Message,
+  type ModelFailure,
+  type ModelRetry,
+  type ModelWarning,
+  type ReplyLanguage,
+  type StepUse,
+  type ToolSpec,
+  type TurnState,
+} from "@larkline/protocol";
+import {
+  callUses,
+  compactedTransition,
+  compactionPlan,
+  compactionRequest,
+  conversationFor,
+  isOfTeam,
+  requestTokens,
+  stepUse,
+  summaryIn,
+  type CompactionPlan,
+} from "./turn/context.ts";
+import type { StepResult, Transition, TurnModel } from "./turn/facts.ts";
+import { continuedFrom, languageOfMessage, modelMessagesOf } from "./turn/messages.ts";
+import { askWithoutRefused, isRefused, withoutRefused, type Asking } from "./turn/refusal.ts";
+import { stepRestart } from "./turn/step.ts";
+import { readStep } from "./turn/stream.ts";
+
+// The requests of a turn to models: a step of the answer, and a summary where the context has grown too long.
+
+/** In the same process it is known at once. */
+export type Awaitable<T> = T | Promise<T>;
+
+type ModelOptions = Omit<ChainRequest, "messages" | "tools" | "system" | "systemBlocks">;
+
+/** A model that answers, with its fallbacks. */
+export interface ChosenModel {
+  /** As people and the configuration name it. */
+  name: string;
+  chain: ModelChain;
+  /** What a turn needs to know about it: facts of the first, prices of whichever answered. */
+  model: TurnModel;
+}
+
+export function chosenModel(name: string, chain: ModelChain): ChosenModel {
+  const byId = new Map(chain.models.map((info) => [info.id, info]));
+  const costUsd: TurnModel["costUsd"] = (usage, model) =>
+    costOf(usage, byId.get(model ?? "") ?? chain.primary);
+  return { name, chain, model: { info: chain.primary, costUsd } };
+}
+
+/** The agent that answers in a turn. */
+export interface Speaker extends Pick<ChosenModel, "chain" | "model"> {
+  name: string;
+  instructions: string;
+  speech: { texts?: ReplyLanguage };
+  /** What the requests of its steps carry besides messages and tools. */
+  request: ModelOptions;
+}
+
+/** What a request to a model is for. */
+export type StepPurpose = "answer" | "choice" | "summary";
+
+/** What model steps need of the process that makes them. */
+export interface StepHost {
+  readonly clock: Clock;
+  /** Ends the request that is under way. */
+  readonly signal: AbortSignal;
+  /** Another one after a hand-over. */
+  readonly speaker: Speaker;
+  /** Runs all requests of one step, and reports them. */
+  watch(purpose: StepPurpose, run: () => Promise<StepResult>): Promise<StepResult>;
+  /** Counts in budgets what one request has used, however it ended. Rejects when it cannot be counted. */
+  charge(use: StepUse): Awaitable<void>;
+  /** A call of a vendor has failed and is followed by another one. */
+  retried(retry: ModelRetry): void;
+  /** What the model reads behind its instructions, outside the cached part. */
+  notes?(): Promise<string>;
+  /** The messages of a request with the content of stored files in them. */
+  withFiles?(messages: readonly Message[], purpose: StepPurpose): Promise<readonly Message[]>;
+  readonly scalePicture?: ChainRequest["scalePicture"];
+  /** A vendor has refused a request, which is made again without this. */
+  leftOut?(parts: readonly LeftOut[], refusal: ModelFailure | undefined): void;
+  /** A tool was not offered to the model. */
+  toolLeftOut?(warning: ModelWarning): void;
+}
+
+/** What of a turn its model steps read. */
+export interface StepContext {
+  readonly turn: TurnState;
+  readonly history: readonly Message[];
+}
+
+/** One request to a model. */
+export interface AskedStep {
+  /** Number of the step in its turn, from 1; 0: no step of the answer. */
+  turnNumber: number;
+  system: string;
+  /** Appended after the cached part. */
+  notes?: string;
+  history: readonly Message[];
+  tools: readonly ToolSpec[];
+  options?: ModelOptions;
+  /** Called with the model's output as it streams. The step waits for what it returns. */
+  onEvent?: (event: EngineEvent) => Awaitable<void>;
+  /** Called when a call has failed and is followed by another one. */
+  onRetry?: (retry: ModelRetry) => void;
+}
+
+/** The share of the window from which on a refusal may be one because of the size: our count of tokens is rough. */
+const nearWindow = 0.75;
+
+/** The model steps of one turn. What the model gets to see stays within its window: older messages are summarised. */
+export class ModelSteps {
+  readonly #context: StepContext;
+  readonly #host: StepHost;
+  /** Input tokens of the last step, while the context is the one it saw. */
+  #usedTokens: number | undefined;
+  /** The window overflowed once; what can be shortened has been. */
+  #overflowed = false;
+  /** The last refusal for what was in the request. */
+  #refusal: ModelFailure | undefined;
+
+  constructor(context: StepContext, host: StepHost) {
+    this.#context = context;
+    this.#host = host;
+  }
+
+  /** The next step of the answer. `brokenOff` is set where the host's signal has ended it. */
+  async answer(
+    { tools, maxPauses }: { tools: readonly ToolSpec[]; maxPauses: number },
+    following: Required<Pick<AskedStep, "onEvent" | "onRetry">>,
+  ): Promise<StepResult> {
+    const { speaker } = this.#host;
+    const { turn, history: all } = this.#context;
+    const history = conversationFor(speaker.name, all, teamOfTurn(turn)?.name);
+    const from = this.#continuedFrom(history);
+    const { previousResponseId } = turn.message;
+    const options = {
+      ...speaker.request,
+      maxPauses,
+      ...(from === undefined || previousResponseId === undefined ? {} : { previousResponseId }),
+    };
+    const request = {
+      turnNumber: turn.steps + 1,
+      system: speaker.instructions,
+      notes: (await this.#host.notes?.()) ?? "",
+      history,
+      tools,
+      ...following,
+    };
+    const ask = async ({ messages, plain, leftOut }: Asking): Promise<StepResult> => {
+      if (leftOut !== undefined) this.#host.leftOut?.(leftOut, this.#refusal);
+      const sent = modelMessagesOf(messages.slice(from));
+      const result = await this.ask(
+        { ...request, options: plain ? { ...options, plain } : options },
+        (await this.#host.withFiles?.(sent, "answer")) ?? sent,
+      );
+      if (isRefused(result)) this.#refusal = result.failure;
+      // Near the window any refusal may be one because of the size: that is tried first, and once.
+      return isRefused(result) && this.#mayOverflow() ? asOverflow(result) : result;
+    };
+    return await this.#host.watch("answer", async () => await askWithoutRefused(history, ask));
+  }
+
+  /** Whether the request is so large that it may be too large, and something can be shortened. */
+  #mayOverflow(): boolean {
+    if (this.#overflowed) return false;
+    const size = this.plan(true)?.tokensBefore ?? 0;
+    return size > this.#host.speaker.chain.primary.contextWindow * nearWindow;
+  }
+
+  /** Asks the model to its end, or until a signal breaks it off, and counts what that used. `limit`: of this request. */
+  async ask(
+    request: AskedStep,
+    messages: readonly Message[],
+    limit?: AbortSignal,
+  ): Promise<StepResult> {
+    const { signal, speaker, scalePicture } = this.#host;
+    const { turnNumber, tools, onEvent } = request;
+    const chunks = speaker.chain.stream(
+      {
+        ...request.options,
+        messages,
+        tools,
+        ...systemOf(request),
+        conversation: this.#context.turn.message.session,
+        ...(scalePicture === undefined ? {} : { scalePicture }),
+      },
+      limit === undefined ? signal : AbortSignal.any([signal, limit]),
+      this.#past(),
+    );
+    const onRetry = (retry: ModelRetry): void => {
+      this.#host.retried(retry);
+      request.onRetry?.(retry);
+    };
+    const read = await readStep(chunks, { turnNumber, onEvent, onRetry });
+    const warnings = read.warnings.filter((warning) => this.#isNews(warning, turnNumber));
+    const result = { ...read, warnings };
+    const use = stepUse(result, request, speaker.model);
+    await this.#host.charge(use);
+    const uses = callUses(result, request);
+    return { ...result, use, uses, ...(signal.aborted ? { brokenOff: true } : {}) };
+  }
+
+  /** Each step leaves the same tools out: the first one says so. */
+  #isNews(warning: ModelWarning, turnNumber: number): boolean {
+    if (warning.code !== "tool_left_out") return true;
+    this.#host.toolLeftOut?.(warning);
+    return turnNumber <= 1;
+  }
+
+  /** What the chain needs to know of a step that was put off. */
+  #past(): StepPast | undefined {
+    const { putOff } = this.#context.turn;
+    if (putOff === undefined) return undefined;
+    const { rounds, sinceMs, askedWaitMs } = putOff;
+    return { rounds, askedWaitMs, elapsedMs: Math.max(0, this.#host.clock.now() - sinceMs) };
+  }
+
+  #continuedFrom(history: readonly Message[]): number | undefined {
+    const { request } = this.#host.speaker;
+    return continuedFrom(history, this.#context.turn.message, request.storeResponses);
+  }
+
+  /** A step was made with the present context. */
+  used(usage: StepResult["usage"]): void {
+    this.#usedTokens = requestTokens(usage);
+  }
+
+  /** The context is another one now. */
+  contextChanged(): void {
+    this.#usedTokens = undefined;
+  }
+
+  /** What makes room before the next step; undefined when there is room, or nothing can be shortened. */
+  async whenFull(): Promise<Transition | undefined> {
+    const { turn } = this.#context;
+    const plan = turn.summaryFailed === true ? undefined : this.plan(false);
+    const summary = plan === undefined ? undefined : await this.summarise(plan);
+    if (plan === undefined || summary === undefined) return undefined;
+    const text = summaryIn(summary);
+    if (text !== undefined) return compactedTransition(turn, plan, text);
+    return {
+      turn: { ...turn, summaryFailed: true },
+      history: [],
+      events: [],
+      next: { do: "model" },
+    };
+  }
+
+  /** The vendor counts more than we did: shortens what can be shortened, once. */
+  async afterOverflow({ code, partial }: ModelFailure): Promise<Transition | undefined> {
+    const plan = this.#overflowed ? undefined : this.plan(true);
+    this.#overflowed = true;
+    const summary = plan === undefined ? undefined : await this.summarise(plan);
+    if (plan === undefined || summary === undefined) return undefined;
+    const { turn } = this.#context;
+    const shortened = compactedTransition(turn, plan, summaryIn(summary));
+    const restart = stepRestart(turn.steps, this.#host.speaker.model, code);
+    return partial ? { ...shortened, events: [restart, ...shortened.events] } : shortened;
+  }
+
+  /**
+   * The messages that a summary would replace; undefined when there is nothing to shorten or, without `force`, no need
+   * to. What the vendor has kept cannot be shortened.
+   */
+  plan(force: boolean): CompactionPlan | undefined {
+    const { speaker } = this.#host;
+    const { turn, history } = this.#context;
+    if (this.#continuedFrom(history) !== undefined) return undefined;
+    const { contextWindow, maxOutputTokens } = speaker.chain.primary;
+    const usedTokens = this.#usedTokens;
+    // What a member of a team sees has other messages than what is stored, and a cut counts those.
+    const seen = history.some(isOfTeam) ? history : conversationFor(speaker.name, history);
+    const joined = teamOfTurn(turn) === undefined ? 0 : (turn.absorbed ?? []).length;
+    return compactionPlan(seen, { contextWindow, maxOutputTokens, usedTokens, force, joined });
+  }
+
+  /** A summary of the older part of the conversation; undefined when it was broken off. */
+  async summarise({ older }: CompactionPlan): Promise<StepResult | undefined> {
+    const { speaker } = this.#host;
+    const { turn, history } = this.#context;
+    const language = languageOfMessage(turn.message, speaker.speech.texts);
+    const summary = await this.#host.watch("summary", async () => {
+      const sent = withoutRefused(history);
+      const cleaned = new Map(history.map((message, at) => [message, sent[at] ?? message]));
+      const shown = older.map((message) => cleaned.get(message) ?? message);
+      const read = (await this.#host.withFiles?.(shown, "summary")) ?? shown;
+      const { system, messages } = compactionRequest(read, language);
+      const request = { turnNumber: 0, system, history: messages, tools: [] };
+      return await this.ask(request, modelMessagesOf(messages));
+    });
+    return summary.brokenOff === true ? undefined : summary;
+  }
+}
+
+/** A refusal taken as one because of the size. */
+function asOverflow({ failure, ...result }: StepResult & { failure: ModelFailure }): StepResult {
+  const { blames: _blames, ...rest } = failure;
+  return { ...result, failure: { ...rest, code: "context_overflow" } };
+}
+
+function systemOf({
+  system,
+  notes = "",
+}: AskedStep): Pick<ChainRequest, "system" | "systemBlocks"> {
+  if (notes === "") return { system };
+  return {
+    systemBlocks: [
+      { text: system, cacheScope: "global" },
+      { text: notes, cacheScope: "" },
+    ],
+  };
+}
