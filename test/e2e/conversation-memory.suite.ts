@@ -88,7 +88,8 @@ describe("what is remembered", () => {
   it("AT-27: is asked about once a tool has spoken, and written when the person agrees", async () => {
     const ann = bot.person("Ann");
     await bot.ask(ann, 'look\ncall note_pure {"key":"remember that Ann owes Ben"}');
-    await write(bot, ann, `go on\n${remember("Ann owes Ben")}`);
+    // The model is to use a word that the person has not written.
+    await write(bot, ann, `go on\n${remember("Ann owes Ben").replace("owes", "\\u006fwes")}`);
     await untilAsked(bot, ann.chatId, 1);
     expect((await stored(redis)).has("Ann owes Ben")).toBe(false);
   });

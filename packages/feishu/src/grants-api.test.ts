@@ -169,6 +169,7 @@ test("what a person ends is ended at the platform", async () => {
 test("the addresses are those of the brand, and the token endpoint is a setting", () => {
   const token = "https://accounts.feishu.cn/oauth/v3/token";
   expect(new GrantsApi({ ...app, domain: "lark" }).endpoints).toEqual({
+    authorize: "https://accounts.larksuite.com/open-apis/authen/v1/authorize",
     device: "https://accounts.larksuite.com/oauth/v1/device_authorization",
     token: "https://open.larksuite.com/open-apis/authen/v2/oauth/token",
     revoke: "https://accounts.larksuite.com/oauth/v1/revoke",
