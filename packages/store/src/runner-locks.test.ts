@@ -1,9 +1,13 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock, systemRandom } from "@larkline/protocol";
 import { expect, test } from "vitest";
 import { RunnerLocks } from "./runner-locks.ts";
 import { openElsewhere, openTestStores } from "./testing.ts";
 
 const never = new AbortController().signal;
+
+/** Ids with every mark that a random one may have, and that means something in patterns of Lua. */
+let ids = 0;
+const random = { ...systemRandom, id: () => `a-b_${(ids += 1)}-c` };
 
 /** Two processes of a runner, and what calls did in order. */
 function scene() {
@@ -11,7 +15,7 @@ function scene() {
   const { redis, namespace, advance } = here;
   const elsewhere = openElsewhere(here).redis;
   const of = (connection: typeof redis, runner = "feishu") =>
-    new RunnerLocks({ redis: connection, namespace, runner });
+    new RunnerLocks({ redis: connection, namespace, runner, random });
   const log: string[] = [];
   /** A call that ends when it is let. */
   const call = (locks: RunnerLocks, name: string, person: string, signal = never) => {

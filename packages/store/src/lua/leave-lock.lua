@@ -9,7 +9,8 @@
 
 if redis.call('HGET', lock, 'holder') == ticket then redis.call('HDEL', lock, 'holder', 'heldUntil') end
 for _, mine in ipairs(redis.call('ZRANGE', waiting, 0, -1)) do
-  if string.find(mine, '^%d+ ' .. ticket .. ' ') then
+  local _, _, other = string.find(mine, '^%d+ (%S+) ')
+  if other == ticket then
     redis.call('ZREM', waiting, mine)
     redis.call('ZREM', seen, mine)
   end
