@@ -137,6 +137,7 @@ const withIds = new Map<string, "ends" | "is trimmed">([
   ["larkline:look:worker:shown:*:*", "ends"],
   ["cell:seen:*.*:*:*", "ends"],
   ["cell:seen:*.*:*:unsent", "ends"],
+  ["cell:seen:*.*:*:queued-*", "ends"],
   ["{larkline:budget}:charge:*", "ends"],
   ["{larkline:budget}:tokens:person:month", "ends"],
   ["{larkline:rate:*}:bucket:chat:*:second", "ends"],

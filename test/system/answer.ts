@@ -1,3 +1,4 @@
+import { noticeText } from "@larkline/agent";
 import type { FeishuSimulator, SimMessage } from "@larkline/simulator";
 
 /** What the bot answers to one message: a text, or all cards of one reply. */
@@ -105,7 +106,16 @@ export function visibleAnswers(feishu: Simulator, { chatId, messageId }: Questio
       ({ senderType, parentId, recalled }) =>
         senderType === "app" && parentId === messageId && !recalled,
     );
-  return answersAmong(replies);
+  return answersAmong(replies).filter(({ text }) => !isOnlyNotice(text));
+}
+
+const noticeHeads = (["en", "zh"] as const).map(
+  (language) => noticeText("waitsForYou", language).split("{what}", 1)[0] ?? "",
+);
+
+/** A line that says what the message waits for is no answer to it. */
+function isOnlyNotice(text: string): boolean {
+  return noticeHeads.some((head) => text.startsWith(head));
 }
 
 /** The first finished answer to the question; rejects when none comes in time. */

@@ -40,7 +40,7 @@ describe("loadTools", () => {
     );
     expect(
       loaded.ok ? loaded.value.registry.specs().map((spec) => spec.name) : loaded.error,
-    ).toEqual(["greet", "hold_once", "hold_pure", "slow", "block", "echo"]);
+    ).toEqual(["greet", "hold_once", "hold_pure", "slow", "block", "alone", "echo"]);
   });
 
   it("loads the tools of a file that makes a runner of itself, and starts none", async () => {
