@@ -18,7 +18,7 @@ it("lists folders, and makes, fills, copies and moves what is in them", async ()
   const copy = /token (\w+)/.exec(copied)?.[1] ?? "";
   expect(docs.markdown(copy)).toBe("# Goals");
   await textOf("move_file", { token: plan, type: "docx", name: "Plan", folder: token });
-  const listed = await textOf("list_files", { folder: token });
+  const listed = await textOf("list_drive_files", { folder: token });
   for (const name of ["data.csv (file,", "Plan 2 (docx,", "Plan (docx,"]) {
     expect(listed).toContain(`- ${name}`);
   }
@@ -28,13 +28,13 @@ it("lists folders, and makes, fills, copies and moves what is in them", async ()
 it("deletes only what has the name that the person saw", async () => {
   const { platform, call, ann } = await toolWorld();
   const { token } = platform.work.drive.addFile({ owner: ann, name: "Notes.md" });
-  const wrong = await call("delete_file", { token, type: "file", name: "Old notes.md" });
+  const wrong = await call("delete_drive_file", { token, type: "file", name: "Old notes.md" });
   expect(wrong).toMatchObject({
     ok: false,
     error: 'Nothing was done: the name of this file is "Notes.md".',
   });
   expect(platform.work.drive.files.has(token)).toBe(true);
-  expect(await call("delete_file", { token, type: "file", name: "Notes.md" })).toMatchObject({
+  expect(await call("delete_drive_file", { token, type: "file", name: "Notes.md" })).toMatchObject({
     ok: true,
   });
   expect(platform.work.drive.files.has(token)).toBe(false);
@@ -45,7 +45,9 @@ it("changes nothing that belongs to others", async () => {
   const { token } = platform.work.drive.addFile({ owner: ann, name: "Notes.md" });
   platform.work.share(token, bob, "view");
   const as = { person: bob };
-  expect(await call("delete_file", { token, type: "file", name: "Notes.md" }, as)).toMatchObject({
+  expect(
+    await call("delete_drive_file", { token, type: "file", name: "Notes.md" }, as),
+  ).toMatchObject({
     ok: false,
     error: expect.stringContaining("code 1061004") as string,
   });

@@ -28,11 +28,11 @@ const remedies: Remedies = {
 };
 
 const kinds = ["docx", "sheet", "bitable", "file", "folder", "doc", "mindnote", "slides"] as const;
-const Kind = Type.Enum([...kinds], { description: "Its type, as list_files gives it." });
+const Kind = Type.Enum([...kinds], { description: "Its type, as list_drive_files gives it." });
 const Token = Type.String({
   minLength: 1,
   maxLength: 100,
-  description: "Its token, as list_files gives it.",
+  description: "Its token, as list_drive_files gives it.",
 });
 const Name = Type.String({ minLength: 1, maxLength: 250 });
 const Folder = Type.Optional(
@@ -112,7 +112,7 @@ const maxShown = 100;
 
 function listTool(settings: Settings): HandlerTool {
   return workTool(settings, remedies, {
-    name: "list_files",
+    name: "list_drive_files",
     description:
       "Lists what lies in a folder of the person's drive, the newest first: names, types, tokens and links. To find a document by words use find_documents.",
     title: { zh: "查看云空间文件", en: "List files" },
@@ -283,7 +283,7 @@ function moveTool(settings: Settings): HandlerTool {
   return workTool(settings, remedies, {
     name: "move_file",
     description:
-      "Moves a document, file or folder into another folder. Others may see it there, or no longer. Needs its name, as list_files gives it.",
+      "Moves a document, file or folder into another folder. Others may see it there, or no longer. Needs its name, as list_drive_files gives it.",
     title: { zh: "移动文件", en: "Move a file" },
     summary: { zh: "把「{name}」移到文件夹 {folder}", en: "Move “{name}” to the folder {folder}" },
     input: {
@@ -328,9 +328,9 @@ async function liesIn(platform: Platform, folder_token: string, token: string): 
 
 function deleteTool(settings: Settings): HandlerTool {
   return workTool(settings, remedies, {
-    name: "delete_file",
+    name: "delete_drive_file",
     description:
-      "Deletes a document, file or folder with all that is in it: it goes to the bin of its owner, and others lose it. Needs its name, as list_files gives it.",
+      "Deletes a document, file or folder with all that is in it: it goes to the bin of its owner, and others lose it. Needs its name, as list_drive_files gives it.",
     title: { zh: "删除文件", en: "Delete a file" },
     summary: { zh: "删除「{name}」（{type} {token}）", en: "Delete “{name}” ({type} {token})" },
     input: { token: Token, type: Kind, name: Name },

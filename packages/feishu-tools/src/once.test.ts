@@ -217,7 +217,7 @@ const writes: Write[] = [
     },
   },
   {
-    tool: "delete_file",
+    tool: "delete_drive_file",
     change: "drive.delete",
     certain: true,
     input: ({ platform, ann }, name) => ({

@@ -17,7 +17,7 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
     "cancel_event",
     "answer_invitation",
     "send_as_person",
-    "delete_file",
+    "delete_drive_file",
     "send_mail",
     "decide_approval",
     "feishu_api",
@@ -89,7 +89,10 @@ test("each change waits where the platform takes one at a time, or few", async (
   expect(await done("append_rows", cells)).toEqual([`sheet ${token}`]);
   const file = drive.addFile({ owner: ann, name: "a.md" }).token;
   const named = { token: file, type: "file", name: "a.md" };
-  expect(await done("delete_file", named)).toEqual(["drive", "changes of the drive each 200 ms"]);
+  expect(await done("delete_drive_file", named)).toEqual([
+    "drive",
+    "changes of the drive each 200 ms",
+  ]);
   const draft = { to: [mail.addressOf(bob)], subject: "s", text: "t" };
   expect(await done("draft_mail", draft)).toEqual([`mail ${ann}`, "drafts each 200 ms"]);
 });
@@ -106,7 +109,7 @@ test("a call that waits in line for a minute says so, and changes nothing", asyn
       signal.addEventListener("abort", () => reject(signal.reason as Error)); // as the tools give it
     });
   const input = { token, type: "file", name: "a.md" };
-  expect(await call("delete_file", input, { exclusive })).toMatchObject({
+  expect(await call("delete_drive_file", input, { exclusive })).toMatchObject({
     ok: false,
     error: expect.stringContaining("has waited for a minute") as string,
   });
