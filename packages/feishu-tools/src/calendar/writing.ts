@@ -50,8 +50,8 @@ export function createTool(settings: Settings): HandlerTool {
       "The person is asked first. Give start and end with the offset of the person's zone.",
     title: { zh: "创建日程", en: "Create an event" },
     summary: {
-      zh: "创建日程「{title}」：{start} 到 {end}，邀请 {people}",
-      en: "Create the event {title}: {start} to {end}, invite {people}",
+      zh: "创建日程「{title}」：{start} 到 {end}，并发出邀请",
+      en: "Create the event {title}: {start} to {end}, and send the invitations",
     },
     input: {
       title: Type.String({ minLength: 1, maxLength: 300 }),
