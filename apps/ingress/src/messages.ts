@@ -651,10 +651,11 @@ async function tellPosition(services: Services, bot: Bot, spot: Spot): Promise<v
   // Without a word the person would wait for the bot, and the bot for the person. One notice for each open question.
   if (open !== undefined) {
     const text = waitsForYou(open, language);
-    return void (await sendNotice(services, bot, { ...notice, key: open.id, text }));
+    await sendNotice(services, bot, { ...notice, key: open.id, text });
   }
   if (queueNotice === "off") return;
   if (queueNotice === "reaction") return await react(services, bot, spot, "queued");
+  if (open !== undefined) return;
   // A message that joins the running turn does not wait for a turn of its own: no number says when.
   const text = joins ? joiningTexts[language] : noticeText("queued", language, { ahead });
   await sendNotice(services, bot, { ...notice, key: message.id, text });
