@@ -225,6 +225,7 @@ test("people, chats, messages and ids survive a restart, also of a playground th
 test("an empty chat offers four messages that show the product, and more below", async () => {
   const { page, bot } = await startWithBot();
   const offered = panel(page, "张伟 Wei").locator(".prompts").first().getByRole("button");
+  await offered.last().waitFor();
   expect(await offered.allInnerTexts()).toEqual([
     expect.stringMatching(/^工具\s+12\*7/),
     expect.stringMatching(/^审批\s+记一下/),
