@@ -385,7 +385,7 @@ describe("npm run doctor", () => {
       text: "Tools cannot act as people, because the app lacks scopes of people: search:docs:read",
     });
     expect(missing?.advice).toContain("q=search:docs:read&op_from=openapi&token_type=user");
-    expect(missing?.advice).toContain("search:docs:read (find_documents, add_task)");
+    expect(missing?.advice).toContain("search:docs:read (add_task, find_documents)");
     platform.grants.setUserScopes(app.appId, [
       "task:task:write",
       "search:docs:read",

@@ -73,7 +73,9 @@ export async function checkPeopleScopes(
   }
   const names = missing.map(([scope]) => scope);
   const link = permissionLink(access, names, "user");
-  const purposes = missing.map(([scope, tools]) => `${scope} (${tools.join(", ")})`).join("; ");
+  const purposes = missing
+    .map(([scope, tools]) => `${scope} (${tools.toSorted().join(", ")})`)
+    .join("; ");
   const text =
     granted === undefined
       ? {
