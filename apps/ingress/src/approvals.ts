@@ -201,7 +201,7 @@ function choiceIn({ question }: Approval, text: string): string | undefined {
   return /^\d$/.test(said) ? choices[Number(said) - 1] : undefined;
 }
 
-/** What a session waits for and only this person can give: the oldest such question or approval. Rejects when the store does. */
+/** The oldest question or approval of a session that its requester has still to decide. Rejects when the store does. */
 export async function ownOpenApproval(
   services: Services,
   bot: Bot,
@@ -212,9 +212,13 @@ export async function ownOpenApproval(
     services.approvals.pending(session),
     bot.storeDeadlineMs,
   );
-  return open
-    .map(({ approval }) => approval)
-    .find(({ deciders, requester }) => deciders.requester && requester.id === sender.id);
+  return open.find(
+    ({ approval: { deciders, requester }, decisions }) =>
+      deciders.requester &&
+      !deciders.fourEyes &&
+      requester.id === sender.id &&
+      !decisions.some(({ by }) => by.id === sender.id),
+  )?.approval;
 }
 
 /** The notice to a person whose message was not taken as an answer. */

@@ -251,6 +251,30 @@ describe("a message while a question is open", () => {
     expect(await later(here, open)).toBe(2);
   });
 
+  it.each([
+    { who: "has answered already", fourEyes: false },
+    { who: "may not say yes alone", fourEyes: true },
+  ])(
+    "has no line about what another person has to decide: its writer $who",
+    async ({ fourEyes }) => {
+      const { memory, close } = connectSharedRedis();
+      closing.push(close);
+      const here = await startWorld({ shared: memory });
+      closing.push(here.close);
+      const deciders = { requester: true, people: [here.bob], roles: [], fourEyes, count: 2 };
+      const { approval, session } = await ask(here, { deciders });
+      if (!fourEyes) {
+        const by = { id: here.ann };
+        await here.ingress.approvals.decide(session, approval.id, { decision: "approve", by });
+      }
+      const said = here.said(here.group).length;
+      const messageId = await here.say("and then?", { chatId: here.group, mention: true });
+      // The reaction comes after the line would.
+      await expect.poll(() => here.reactions(messageId), { timeout: 60_000 }).not.toEqual([]);
+      expect(here.said(here.group)).toHaveLength(said);
+    },
+  );
+
   it("of another person, or an order, is none", async () => {
     const { here, open } = await asked();
     await here.say("I would take the blue one", {

@@ -22,7 +22,8 @@ const bodyLimit = 65_536;
 /** Turns of one trigger that may wait. */
 const maxWaiting = 20;
 
-const secretOfNobody = "0".repeat(64);
+/** Compared where there is no trigger of a name, so that time does not say which names there are. */
+const unknownSecret = "0".repeat(64);
 
 /** Answer to `POST /v1/triggers/<name>`. */
 const TriggerTaken = Type.Object({ run_id: Type.String() });
@@ -120,7 +121,7 @@ function problemOf(
   { timestamp, bytes, signed }: { timestamp: string; bytes: Buffer; signed: string },
 ): string | undefined {
   const digest = Buffer.from(/^v1=([0-9a-f]{64})$/.exec(signed)?.[1] ?? "", "hex");
-  const secrets = triggerSecrets.get(name) ?? [secretOfNobody];
+  const secrets = triggerSecrets.get(name) ?? [unknownSecret];
   // All are compared, each in constant time.
   const fits = secrets.map((secret) => {
     const own = createHmac("sha256", secret).update(`${timestamp}.`).update(bytes).digest();

@@ -44,7 +44,7 @@ export const en = {
       "The summary of the earlier conversation could not be read; what it held no longer affects the answers.",
     filesUnread: "Could not be read: {files}",
     waitsForYou:
-      "I still wait for your answer to “{what}”: please use its card, or reply to it. This message comes after it.",
+      "I still wait for your answer to “{what}”: please use its card. This message comes after it.",
     queued: "Received. Messages before this one: {ahead}. I will answer in turn.",
     busy: "I am still working on an earlier message, so this one was not taken. Please wait for my answer, or send /stop first.",
     nothingToStop: "Nothing is running right now.",

@@ -35,8 +35,7 @@ export const zh: Texts = {
     settingsLost: "这个对话的设置无法读取，已恢复为默认设置。",
     summaryLost: "较早对话的摘要无法读取，其中的内容不再影响回答。",
     filesUnread: "无法读取文件：{files}",
-    waitsForYou:
-      "我还在等你对“{what}”的答复：请在那张卡片上操作，或回复那张卡片。这条消息排在它后面。",
+    waitsForYou: "我还在等你对“{what}”的答复：请在那张卡片上操作。这条消息排在它后面。",
     queued: "已收到，前面还有 {ahead} 条消息，轮到后会回答。",
     busy: "我正在处理上一条消息，这条没有被处理。请等我回答完，或发送 /停止 后再试。",
     nothingToStop: "现在没有正在进行的任务。",
