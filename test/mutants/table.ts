@@ -671,7 +671,7 @@ const inPermissions: Mutant[] = [
 const inAgent: Mutant[] = [
   {
     id: "arguments-hash-not-compared",
-    file: agent("turn/control.ts"),
+    file: agent("turn/tool-round.ts"),
     from: "if (entry.argumentsHash !== hashOf(call)) return end(denial(otherArguments));",
     to: "",
     tests: [agent("abilities/approvals/approvals.test.ts")],
@@ -687,7 +687,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "cut-call-runs",
-    file: agent("turn/after-step.ts"),
+    file: agent("turn/turn.ts"),
     from: 'isCutCall(call, stopReason) ? { ...call, arguments: call.arguments || "{" } : call,',
     to: "call,",
     tests: [
@@ -699,7 +699,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "cancel-of-another-turn",
-    file: agent("turn/cancel.ts"),
+    file: agent("turn/turn.ts"),
     from: "return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);",
     to: "return true;",
     tests: [agent("turn/turn.test.ts")],
@@ -707,7 +707,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "cancel-of-joined-message",
-    file: agent("turn/cancel.ts"),
+    file: agent("turn/turn.ts"),
     from: "entry.turnId === turnId || absorbed.includes(entry.turnId);",
     to: "entry.turnId === turnId;",
     tests: [agent("turn/turn-absorb.test.ts"), agent("turn/turn-cancel.test.ts")],
@@ -715,7 +715,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "absorb-of-another-person",
-    file: agent("turn/absorb.ts"),
+    file: agent("turn/turn.ts"),
     from: "    sender.id === message.sender.id &&\n",
     to: "",
     tests: [agent("turn/turn-absorb.test.ts")],
@@ -723,7 +723,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "absorb-one-too-many",
-    file: agent("turn/absorb.ts"),
+    file: agent("turn/turn.ts"),
     from: "Math.max(0, env.limits.maxAbsorbed - before.length)",
     to: "Math.max(0, env.limits.maxAbsorbed + 1 - before.length)",
     tests: [agent("turn/turn-absorb.test.ts")],
@@ -731,7 +731,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "absorb-between-call-and-result",
-    file: agent("turn/absorb.ts"),
+    file: agent("turn/turn.ts"),
     from: 'if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };\n  const first = beforeModel(turn, env);\n  if (first !== undefined) return { turn, history: [], events: [], next: first };\n  const before',
     to: "const first = beforeModel(turn, env);\n  if (first !== undefined) return { turn, history: [], events: [], next: first };\n  const before",
     tests: [agent("turn/turn-absorb.test.ts")],
@@ -747,7 +747,7 @@ const inAgent: Mutant[] = [
   },
   {
     id: "second-outcome-counts",
-    file: agent("turn/control.ts"),
+    file: agent("turn/tool-round.ts"),
     from: 'one.state === "running" && attemptOf(one) === callId',
     to: '(one.state === "running" || one.state === "done") && attemptOf(one) === callId',
     tests: [
@@ -824,7 +824,7 @@ const inAgent: Mutant[] = [
     to: "return text.slice(start);",
     tests: [
       agent("turn/language.test.ts"),
-      agent("turn/transition.test.ts"),
+      agent("turn/step.test.ts"),
       agent("turn/reply-view.test.ts"),
     ],
     why: "Half an emoji at the beginning of the thoughts that a card shows is refused.",
@@ -842,7 +842,7 @@ const inAgent: Mutant[] = [
     file: agent("turn/context.ts"),
     from: "foreign ||= mayLeadOut(said, isSummary(said));",
     to: "foreign ||= mayLeadOut(said, false);",
-    tests: [agent("turn/context.test.ts"), agent("turn/prompt-sources.test.ts")],
+    tests: [agent("turn/context.test.ts")],
     why: "A page's words in a summary would count as a person's: calls to its addresses run unasked.",
   },
   {
@@ -863,10 +863,10 @@ const inAgent: Mutant[] = [
   },
   {
     id: "refused-history-asked-once-more",
-    file: agent("turn/refusal.ts"),
+    file: agent("model-steps.ts"),
     from: "failure?.blames !== undefined && failure.retryInMs === undefined",
     to: "failure !== undefined && failure.retryInMs === undefined",
-    tests: [agent("turn/refusal.test.ts")],
+    tests: [agent("model-steps.test.ts")],
     why: "Any failure of a vendor would be taken for a refusal of the history, and pictures left out for good.",
   },
 ];

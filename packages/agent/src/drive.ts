@@ -13,13 +13,11 @@ import {
 } from "@larkline/protocol";
 import type { Awaitable, ModelSteps, StepContext } from "./model-steps.ts";
 import type { TurnEnvironment } from "./turn/ability.ts";
-import { absorb } from "./turn/absorb.ts";
-import { afterStep } from "./turn/after-step.ts";
+import { absorb, afterStep, afterControl, offeredSpecs, resumeTurn } from "./turn/turn.ts";
 import { commandDone, type CommandFacts } from "./turn/commands.ts";
 import { compactedTransition, summaryIn } from "./turn/context.ts";
 import type { LiveStep, NextAction, StepResult, Transition } from "./turn/facts.ts";
 import { sessionTitleOf } from "./turn/messages.ts";
-import { afterControl, offeredSpecs, resumeTurn } from "./turn/turn.ts";
 
 export { chosenModel, ModelSteps } from "./model-steps.ts";
 export type { ChosenModel, Speaker, StepHost, StepPurpose } from "./model-steps.ts";

@@ -9,10 +9,19 @@ export {
   type AbilityWork,
   type SchemaFacts,
 } from "./turn/ability.ts";
-export { joinedEvent } from "./turn/absorb.ts";
-export { isCancelOf } from "./turn/cancel.ts";
-export { startTurn, atRevision, newTurn, refuseTurn, withNotes } from "./turn/start.ts";
-export { abandonTurn, afterControl, outOfSteps, resumeTurn } from "./turn/turn.ts";
+export {
+  joinedEvent,
+  isCancelOf,
+  startTurn,
+  atRevision,
+  newTurn,
+  refuseTurn,
+  withNotes,
+  abandonTurn,
+  afterControl,
+  outOfSteps,
+  resumeTurn,
+} from "./turn/turn.ts";
 export {
   readChoice,
   selectionRequest,
@@ -39,7 +48,7 @@ export type {
   OfferedTool,
 } from "./turn/facts.ts";
 export { readStep } from "./turn/stream.ts";
-export { stepRestart, withOtherUse } from "./turn/step.ts";
+export { stepRestart, withOtherUse, resultShare, turnLimits } from "./turn/step.ts";
 export {
   answerUuid,
   languageOf,
@@ -94,7 +103,6 @@ export {
   withAgentTitles,
   type ViewOptions,
 } from "./turn/view.ts";
-export { resultShare, turnLimits } from "./turn/transition.ts";
 export { attemptOf } from "./turn/tool-call.ts";
 export {
   helperEnd,
@@ -114,4 +122,4 @@ export {
   type Handoff,
   type TransferTarget,
   type TransferTool,
-} from "./abilities/handover/transfer.ts";
+} from "./abilities/handover/handover.ts";

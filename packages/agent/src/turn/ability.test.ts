@@ -13,8 +13,7 @@ import {
   testQuestion,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { afterControl, afterStep } from "./turn.ts";
 import { approvals } from "../abilities/approvals/approvals.ts";
 import { askedQuestion } from "../abilities/questions/question.ts";
 

@@ -16,8 +16,7 @@ import {
 } from "./commands.ts";
 import type { Transition } from "./facts.ts";
 import { queued, cancel, environment, step } from "./turn.fixture.ts";
-import { abandonTurn, afterControl, resumeTurn } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { abandonTurn, afterControl, resumeTurn, afterStep } from "./turn.ts";
 
 const custom = {
   weekly: { description: "write the weekly report", prompt: "Write the weekly report." },

@@ -13,8 +13,8 @@ import { zh } from "../texts/zh.ts";
 import type { CompactionReport } from "./context.ts";
 import type { SessionChoices, Transition } from "./facts.ts";
 import { slashCommandIn, languageOfMessage } from "./messages.ts";
-import { endDone, after } from "./transition.ts";
-import { newTurn } from "./start.ts";
+import { endDone, after } from "./step.ts";
+import { newTurn } from "./turn.ts";
 
 /** The built-in commands, in the order of `/help`. */
 export const commandNames = [

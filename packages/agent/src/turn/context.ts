@@ -8,13 +8,13 @@ import {
   type ToolSpec,
   type TurnState,
   type Usage,
+  type ContentPart,
 } from "@larkline/protocol";
-import { isCorrection } from "./messages.ts";
+import type { ModelRequest } from "@larkline/model";
+import { isCorrection, namedIn, underSpeaker, isOpaque } from "./messages.ts";
 import type { AddressContext } from "../permissions/policy.ts";
 import { oneLine, textHead } from "../texts/index.ts";
 import type { StepResult, VendorCall, Transition, TurnModel } from "./facts.ts";
-import { namedIn, underSpeaker } from "./messages.ts";
-import { mayLeadOut } from "./prompt-sources.ts";
 
 /*
  * The context of a model: what an agent sees of a conversation that it shares with others, a summary in place of its
@@ -189,7 +189,7 @@ export function addressContextOf(
 }
 
 /** What decides whether and where a history is cut. */
-export interface CompactionNeed {
+interface CompactionNeed {
   contextWindow: number;
   maxOutputTokens: number;
   /** `requestTokens` of the last model step on this history; forget it when the context changes. */
@@ -391,7 +391,7 @@ function shortened(text: string, maxChars: number): string {
 }
 
 /** A context that was cut, and what to tell about it. */
-export type Compacted = Transition & {
+type Compacted = Transition & {
   context: { keep: number; summary: Message };
   report: CompactionReport;
 };
@@ -547,7 +547,7 @@ export function requestTokens(usage: Usage | null): number | undefined {
 }
 
 /** What a model was asked. */
-export interface StepRequest {
+interface StepRequest {
   system: string;
   history: readonly Message[];
   tools: readonly ToolSpec[];
@@ -576,7 +576,7 @@ function callsOf(step: StepResult): readonly VendorCall[] {
 }
 
 /** One call of a vendor, and what it used. */
-export interface CallUse {
+interface CallUse {
   model: string | undefined;
   usage: Usage;
   estimated: boolean;
@@ -646,3 +646,64 @@ export const noUse: StepUse = {
   attempts: 0,
   estimated: false,
 };
+
+/*
+ * All sources of text that a model reads, each with whether it may lead out: whether a call to an address that no person
+ * named is asked about once text of that source was read. A field, role or part that is added to requests or messages
+ * and is missing here does not compile.
+ */
+
+/**
+ * `own`: the deployer or the person of the turn wrote it, or it is the model's own. `foreign`: others did, and may have
+ * put an address there. `varies`: each piece says it itself. `none`: no text.
+ */
+type Source = "own" | "foreign" | "varies" | "none";
+
+export const promptSources = {
+  request: {
+    system: "own",
+    // Notes stand behind the instructions: of other people of the chat, or written by a model that read something.
+    systemBlocks: "varies",
+    messages: "varies",
+    // The deployer has chosen runners and servers.
+    tools: "own",
+    responseFormat: "own",
+    extra: "own",
+    hostedTools: "own",
+    model: "none",
+    maxTokens: "none",
+    temperature: "none",
+    topP: "none",
+    needsThinking: "none",
+    fastMode: "none",
+    effort: "none",
+    capabilities: "none",
+    plain: "none",
+    storeResponses: "none",
+    // What the vendor has kept under it may hold results of tools.
+    previousResponseId: "foreign",
+    alive: "none",
+    maxPauses: "none",
+  },
+  role: { user: "varies", assistant: "own", tool: "foreign" },
+  part: {
+    text: "varies",
+    image: "foreign",
+    file: "foreign",
+    thinking: "varies",
+    tool_use: "own",
+    tool_result: "foreign",
+  },
+} as const satisfies {
+  request: Record<keyof ModelRequest, Source>;
+  role: Record<Message["role"], Source>;
+  part: Record<ContentPart["type"], Source>;
+};
+
+/** Whether a message of the conversation holds text that may lead out. `isRepeated`: it is a summary of what was read before it. */
+function mayLeadOut(said: Message, isRepeated: boolean): boolean {
+  if (promptSources.role[said.role] === "foreign" || isRepeated) return true;
+  if (said.role === "user" && said.foreign === true) return true;
+  // A tool of the vendor's, such as its web search, has read something: its block is kept as thinking.
+  return said.content.some((part) => promptSources.part[part.type] === "foreign" || isOpaque(part));
+}

@@ -19,8 +19,7 @@ import {
   step,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { afterControl, afterStep } from "./turn.ts";
 import { finalView, runningView, withAgentTitles, type ViewOptions } from "./view.ts";
 
 const everything = {

@@ -4,7 +4,8 @@ import { describe, expect, it } from "vitest";
 import type { StepResult } from "./facts.ts";
 import { readStep, createAccumulator, deltaEventOf } from "./stream.ts";
 import { environment, startRun } from "./turn.fixture.ts";
-import { afterStep } from "./after-step.ts";
+import { afterStep } from "./turn.ts";
+import { turnLimits } from "./step.ts";
 
 function accumulated(chunks: readonly ModelChunk[]): StepResult {
   const accumulator = createAccumulator();
@@ -384,5 +385,25 @@ describe("the blocks of a stream", () => {
         { usage: used(2), complete: true },
       ],
     });
+  });
+});
+
+describe("turn limits", () => {
+  it("AL-19: the default of maxIterations is 25", () => {
+    expect(turnLimits().maxIterations).toBe(25);
+    expect(turnLimits({ maxIterations: 3 }).maxIterations).toBe(3);
+  });
+
+  it.each([0, -1, 1.5, Number.NaN])(
+    "AL-19: maxIterations %d is refused, naming option and value",
+    (maxIterations) => {
+      expect(() => turnLimits({ maxIterations })).toThrow(
+        `maxIterations must be a whole number of at least 1, got ${maxIterations}`,
+      );
+    },
+  );
+
+  it("every other limit is checked too", () => {
+    expect(() => turnLimits({ maxResultChars: 0 })).toThrow("maxResultChars");
   });
 });

@@ -1,4 +1,3 @@
-import { coercedArguments, parseArguments, signatureOf } from "./arguments.ts";
 import {
   argumentsHashOf,
   type Approval,
@@ -15,10 +14,15 @@ import {
   attemptIdOf,
   itemOfPart,
   denial,
+  type ReplyLanguage,
+  outcomeText,
+  resultCodeIn,
+  type StoredResult,
+  shortenedResult,
 } from "@larkline/protocol";
 import { maskedArguments } from "../permissions/arguments.ts";
 import type { AddressContext, Verdict, RiskFinding } from "../permissions/policy.ts";
-import { oneLine, shortened } from "../texts/index.ts";
+import { oneLine, shortened, textHead, textsOf } from "../texts/index.ts";
 import { addressContextOf } from "./context.ts";
 import {
   abilityOf,
@@ -49,7 +53,7 @@ export interface PreparedCall {
 }
 
 /** What preparing depends on. */
-export interface Preparation {
+interface Preparation {
   turn: TurnState;
   env: TurnEnvironment;
   /** Of the conversation: the same for all calls of a step. */
@@ -436,4 +440,219 @@ export function uniqueCallIds(
     given.add(unique);
     return unique;
   });
+}
+
+// The arguments of a call, as the model has written them.
+
+/** The parsed arguments of a call. With a `problem` the call does not run, and the model reads the problem. */
+type ParsedArguments =
+  | { ok: true; value: Record<string, unknown> }
+  | { ok: false; problem: string };
+
+/** Empty text counts as `{}`; anything else must be the JSON text of an object. */
+export function parseArguments(text: string): ParsedArguments {
+  if (text.trim() === "") return { ok: true, value: {} };
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+    // Some open models encode them twice.
+    if (typeof value === "string" && value.trimStart().startsWith("{")) value = JSON.parse(value);
+  } catch {
+    return { ok: false, problem: "The arguments are not valid JSON. The tool was not run." };
+  }
+  if (!isObject(value)) {
+    return { ok: false, problem: "The arguments must be a JSON object. The tool was not run." };
+  }
+  return isTooDeep(value)
+    ? { ok: false, problem: "The arguments are nested too deeply. The tool was not run." }
+    : { ok: true, value };
+}
+
+/** How deep arguments are looked at for text that stands for another value. */
+const coercedDepth = 10;
+
+/**
+ * Arguments with each text that is one other value in JSON as that value, where the schema allows no text: some open
+ * models write `"5"` for a number and a list as its JSON. The same object where nothing is another.
+ */
+export function coercedArguments(
+  given: Record<string, unknown>,
+  schema: Readonly<Record<string, unknown>>,
+  depth = 0,
+): Record<string, unknown> {
+  const { properties } = schema;
+  if (depth > coercedDepth || !isObject(properties)) return given;
+  let coerced = given;
+  for (const [name, value] of Object.entries(given)) {
+    const own = Object.hasOwn(properties, name) ? properties[name] : undefined;
+    const fitted = isObject(own) ? coercedValue(value, own, depth) : value;
+    if (fitted !== value) coerced = { ...coerced, [name]: fitted };
+  }
+  return coerced;
+}
+
+function coercedValue(value: unknown, schema: Record<string, unknown>, depth: number): unknown {
+  if (isObject(value)) return coercedArguments(value, schema, depth + 1);
+  if (Array.isArray(value)) {
+    const { items } = schema;
+    if (!isObject(items) || depth > coercedDepth) return value;
+    const fitted = value.map((one: unknown) => coercedValue(one, items, depth + 1));
+    return fitted.every((one, at) => one === value[at]) ? value : fitted;
+  }
+  const { type } = schema;
+  if (typeof value !== "string" || typeof type !== "string" || type === "string") return value;
+  try {
+    const read: unknown = JSON.parse(value);
+    return isOfType(read, type) ? read : value;
+  } catch {
+    return value;
+  }
+}
+
+function isOfType(value: unknown, type: string): boolean {
+  if (type === "array") return Array.isArray(value);
+  if (type === "object") return isObject(value);
+  if (type === "null") return value === null;
+  if (type === "integer") return Number.isSafeInteger(value);
+  return type === "number" ? Number.isFinite(value) : typeof value === type;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Deeper values cannot be written as JSON again: that is recursive. */
+const maxDepth = 200;
+
+function isTooDeep(value: unknown): boolean {
+  let level: unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > maxDepth) return true;
+    level = level.flatMap((one) =>
+      typeof one === "object" && one !== null ? Object.values(one) : [],
+    );
+  }
+  return false;
+}
+
+/** Identifies a call by tool and arguments. */
+export function signatureOf({
+  name,
+  arguments: text,
+}: Pick<ToolCall, "name" | "arguments">): string {
+  const parsed = parseArguments(text);
+  return `${name} ${argumentsHashOf(parsed.ok ? JSON.stringify(parsed.value) : text)}`;
+}
+
+// The result of a call: what is kept of it, and what models and people read.
+
+/** Sets the outcome of a call, cut to `maxChars` characters plus a marker, and returns its event. */
+export function answered(
+  call: CallState,
+  given: ToolOutcome,
+  maxChars: number,
+): { call: CallState; outcome: ToolOutcome; event: EventOf<"tool_result"> } {
+  const { outcome, truncated } = bounded(given, maxChars);
+  const event: EventOf<"tool_result"> = {
+    type: "tool_result",
+    id: call.id,
+    toolName: call.name,
+    output: resultText(outcome),
+    isError: !outcome.ok,
+    truncated,
+    storedPath: outcome.ok && outcome.stored !== undefined ? outcome.stored.handle : "",
+    code: outcome.ok ? "" : codeOf(outcome),
+  };
+  if (outcome.ok && !truncated) event.result = outcome.result;
+  const { input: _input, ...rest } = withoutWait(call);
+  return { call: { ...rest, state: "done", outcome }, outcome, event };
+}
+
+/** Of a failed call whose text names no code. */
+const otherCode = "tool_execution_error";
+
+const deniedCode = "permission_denied";
+
+const maxResultChars = 20;
+
+/** What a result is, for display, in 20 characters: the value itself where it fits, else kind and size. */
+export function resultSummary(outcome: ToolOutcome, language: ReplyLanguage): string {
+  const { summaries } = textsOf(language);
+  const text = outcomeText(outcome);
+  if (!outcome.ok) return summaries.error(text.length);
+  const { result, stored } = outcome;
+  const isEmpty = text.trim() === "";
+  if (!isEmpty && text.length <= maxResultChars && text === oneLine(text, maxResultChars)) {
+    return text;
+  }
+  if (stored !== undefined) return summaries.text(stored.characters);
+  if (typeof result === "object" && result !== null) {
+    return summaries.json(Object.keys(result).length);
+  }
+  return summaries.text(text.length);
+}
+
+/** An outcome that fits its share. */
+interface Bounded {
+  outcome: ToolOutcome;
+  truncated: boolean;
+}
+
+/** What is kept of an outcome: a value JSON can hold, cut to size. */
+function bounded(outcome: ToolOutcome, maxChars: number): Bounded {
+  const text = outcomeText(outcome);
+  if (outcome.ok && outcome.stored !== undefined) {
+    return boundedStored(text, outcome.stored, maxChars);
+  }
+  const truncated = text.length > maxChars;
+  if (!outcome.ok) {
+    return {
+      outcome: truncated ? { ...outcome, error: capped(text, maxChars) } : outcome,
+      truncated,
+    };
+  }
+  return {
+    outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) },
+    truncated,
+  };
+}
+
+/** How much longer than its share a stored result may be: its text ends with how to read the rest. */
+const hintChars = 400;
+
+/** A text that is kept elsewhere as a whole: what the model gets names its handle. */
+function boundedStored(text: string, stored: StoredResult, maxChars: number): Bounded {
+  const fits = text.length < stored.characters && text.length <= maxChars + hintChars;
+  const result = fits ? text : shortenedResult(text, stored, maxChars);
+  return { outcome: { ok: true, result, stored }, truncated: true };
+}
+
+function capped(text: string, maxChars: number): string {
+  return `${textHead(text, maxChars)}\n[Result cut off: only the first ${maxChars} of ${text.length} characters are shown.]`;
+}
+
+const unknownAdvice =
+  "It is not known whether this call took effect. Do not repeat it; tell the user that its effect must be checked.";
+
+/** What the model reads as the result of a call: the text of a failed one begins with its code. */
+export function resultText(outcome: ToolOutcome): string {
+  const text = plainResultText(outcome);
+  if (outcome.ok) return text;
+  const code = codeOf(outcome);
+  return code === resultCodeIn(text) ? text : `${code}: ${text}`;
+}
+
+/** That of a refusal is a fact of the outcome; all others are what the text of the tool begins with. */
+function codeOf({ error, denied: isDenied }: FailedOutcome): string {
+  if (isDenied === true) return deniedCode;
+  const code = resultCodeIn(error);
+  return code === undefined || code === deniedCode ? otherCode : code;
+}
+
+type FailedOutcome = ToolOutcome & { ok: false };
+
+/** The same for people, to whom the code of a tool's own failure says nothing. */
+export function plainResultText(outcome: ToolOutcome): string {
+  const text = outcomeText(outcome);
+  return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
 }

@@ -11,8 +11,7 @@ import {
 import { describe, expect, it } from "vitest";
 import type { TurnEnvironment } from "./ability.ts";
 import { modelMessagesOf } from "./messages.ts";
-import { isWhole } from "./held-step.ts";
-import { largeResults } from "./tool-round.ts";
+import { isWhole, largeResults } from "./tool-round.ts";
 import {
   call,
   cancel,
@@ -28,9 +27,7 @@ import {
   eventsOf,
   failed,
 } from "./turn.fixture.ts";
-import { startTurn } from "./start.ts";
-import { afterControl } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { startTurn, afterControl, afterStep } from "./turn.ts";
 
 function inGroup(
   text: string,

@@ -1,36 +1,242 @@
 import {
-  toolResultPart,
-  type Approval,
+  type AssistantPart,
   type CallState,
-  type CallTiming,
   type EngineEvent,
   type Message,
+  type TurnState,
+  type McpOrigin,
+  toolResultPart,
+  type Approval,
+  type CallTiming,
   type ReplyLanguage,
   type ShownTool,
   type ToolOutcome,
-  type TurnState,
   outcomeText,
   type ControlEntry,
   iterationsOf,
+  awayMs,
+  denial,
+  argumentsHashOf,
+  textOf,
+  type HeldStep,
 } from "@larkline/protocol";
-import { exhaustedText } from "../texts/index.ts";
+import { isDeepStrictEqual } from "node:util";
 import {
+  needsOfCalls,
+  withOpened,
+  type TurnEnvironment,
   isOutOfSteps,
   isStoppedFirst,
   lastToSettle,
   shownTextOf,
   withAnswer,
   type SettledOwn,
-  type TurnEnvironment,
+  decidedAbout,
+  type CallFacts,
+  entryEffect,
+  firstOnOutcome,
+  readsOthers,
+  type DecisionEntry,
+  type OutcomeEntry,
 } from "./ability.ts";
-import type { NextAction, Records, Transition, TurnLimits } from "./facts.ts";
-import { languageOfMessage } from "./messages.ts";
-import { releasedStep } from "./held-step.ts";
-import { stepEnd, stepStart } from "./step.ts";
-import { answered, resultText, resultSummary } from "./results.ts";
-import { attemptOf } from "./tool-call.ts";
-import { endDone, assistantText, after, resultShare, withNeeds } from "./transition.ts";
+import type {
+  StepResult,
+  Records,
+  Transition,
+  NextAction,
+  TurnLimits,
+  OfferedTool,
+} from "./facts.ts";
+import {
+  callIdsOf,
+  isOpaque,
+  isSendable,
+  languageOfMessage,
+  isCorrection,
+  userMessageOf,
+  writerOf,
+} from "./messages.ts";
+import {
+  blockEvents,
+  leftOutOf,
+  stepEnd,
+  stepStart,
+  after,
+  needsOf,
+  endDone,
+  assistantText,
+  resultShare,
+  withNeeds,
+} from "./step.ts";
+import {
+  prepareCalls,
+  uniqueCallIds,
+  toolUseEvent,
+  type PreparedCall,
+  signatureOf,
+  answered,
+  resultText,
+  resultSummary,
+  attemptOf,
+  type WaitingCall,
+  waitingFor,
+  hashOf,
+  deadlineOf,
+  startedNow,
+  startUnlessObjected,
+  withFacts,
+  turnNumberOf,
+} from "./tool-call.ts";
+import { exhaustedText, textHead } from "../texts/index.ts";
 import { endedTool, shownOf, withoutText, withTools } from "./view.ts";
+import { addressContextOf, isSummary } from "./context.ts";
+
+// A step has asked for calls: its round begins.
+
+/** Opens a round: stores the calls of the step, answers those that must not run, dispatches the others. */
+export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
+  const known = turn.callIds ?? [];
+  const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
+  // Ids of steps that are held back are in no history yet.
+  const trusted =
+    env.othersWait !== true && (env.history === undefined || isWhole(env.history, turn));
+  // One more than is run: its result says what of the step was left out.
+  const toolCalls = step.toolCalls.slice(0, env.limits.maxCallsPerStep + 1);
+  const beyond = step.toolCalls.length - env.limits.maxCallsPerStep;
+  const wanted = trusted ? toolCalls : toolCalls.map((call) => ({ ...call, id: "" }));
+  const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
+  const prepared = prepareCalls(toolCalls, ids, { turn, env: withStepRead(env, step), beyond });
+  const said: Message = {
+    role: "assistant",
+    content: contentOf(step, prepared),
+    ...leftOutOf(step),
+  };
+  const held = heldStep(said, env.history);
+  const signatures = new Set(toolCalls.map(signatureOf));
+  const repeated = Object.fromEntries(
+    [...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]),
+  );
+  const calls = prepared.map(({ call }) => call);
+  const before = withOpened(turn, calls, env);
+  const mcpServers = serversOf(calls, turn, env);
+  const open = {
+    ...before,
+    ...(mcpServers.length === 0 ? {} : { mcpServers }),
+    repeated,
+    calls,
+    callIds: [...known, ...ids],
+    held,
+    needs: needsOf({ ...before, calls }, ...needsOfCalls(calls, env.abilities), "held-step"),
+  };
+  const outcomes = prepared.flatMap(({ call, outcome }) =>
+    outcome === undefined ? [] : [{ callId: call.id, outcome }],
+  );
+  const round = answerCalls(open, outcomes, env);
+  const records: Records = {
+    history: [],
+    events: [
+      ...blockEvents(step),
+      ...toolUseEvents(prepared, step, { turn, env }),
+      ...prepared.flatMap(({ events }) => events),
+      ...round.events,
+    ],
+  };
+  const asked = prepared.flatMap((one) => one.asked ?? []);
+  return after(
+    records,
+    nextInRound({ turn: round.turn, started: runningCalls(round.turn), asked }, env),
+  );
+}
+
+/** The parts of a step and its calls: in the order of the vendor where it wants that, the calls last otherwise. */
+function contentOf(
+  { parts, callPlaces }: StepResult,
+  prepared: readonly PreparedCall[],
+): AssistantPart[] {
+  const content: AssistantPart[] = [];
+  let taken = 0;
+  for (const [at, { use }] of prepared.entries()) {
+    const before = callPlaces?.[at]?.parts ?? parts.length;
+    content.push(...parts.slice(taken, before), use);
+    taken = Math.max(taken, before);
+  }
+  return [...content, ...parts.slice(taken)].filter(isSendable);
+}
+
+/** The same with what tools of the vendor have read in this step, before they led to its calls. */
+function withStepRead(env: TurnEnvironment, { parts }: StepResult): TurnEnvironment {
+  const read = parts.filter(isOpaque);
+  return read.length === 0
+    ? env
+    : { ...env, history: [...(env.history ?? []), { role: "assistant", content: read }] };
+}
+
+/** The first call carries what the step has used; each the items of the vendor that come before it. */
+function toolUseEvents(
+  prepared: readonly PreparedCall[],
+  { vendorItems = [], callPlaces }: StepResult,
+  { turn: { openStep, mcpServers }, env }: { turn: TurnState; env: TurnEnvironment },
+): EngineEvent[] {
+  const named = new Set(mcpServers);
+  const last = callPlaces === undefined ? 0 : prepared.length - 1;
+  const [first, ...rest] = prepared.map((each, at) => {
+    const mcp = mcpOriginOf(each.call, env, named);
+    const place = callPlaces?.[at];
+    const items = [...(place?.vendorItems ?? []), ...(at === last ? vendorItems : [])];
+    return {
+      ...toolUseEvent(each),
+      ...(mcp === undefined ? {} : { mcp }),
+      ...(items.length === 0 ? {} : { vendorItems: items }),
+      ...(place === undefined ? {} : { blocksBefore: place.blocks }),
+    };
+  });
+  if (first === undefined) return [];
+  const {
+    inputTokens = 0,
+    outputTokens = 0,
+    cacheReadTokens = 0,
+    cacheCreationTokens = 0,
+  } = openStep ?? {};
+  const step = {
+    calls: prepared.length,
+    inputTokens,
+    outputTokens,
+    cacheReadTokens,
+    cacheCreationTokens,
+  };
+  return [{ ...first, step }, ...rest];
+}
+
+/** Servers may describe a thousand tools at length: then only the one that is called is named. */
+const maxListedCharacters = 100_000;
+
+/** The server that gives the tool of a call; its first call in a run names all of its tools. Adds it to `named`. */
+function mcpOriginOf(
+  { name }: CallState,
+  { tools }: TurnEnvironment,
+  named: Set<string>,
+): McpOrigin | undefined {
+  const server = tools.get(name)?.announcement.mcp;
+  if (server === undefined || named.has(server)) {
+    return server === undefined ? undefined : { server };
+  }
+  named.add(server);
+  const all = [...tools.values()].filter(({ announcement }) => announcement.mcp === server);
+  const listed = all.map(({ announcement: { spec } }) => spec);
+  return JSON.stringify(listed).length > maxListedCharacters
+    ? { server }
+    : { server, tools: listed };
+}
+
+/** The servers of calls, with those of earlier events. */
+function serversOf(
+  calls: readonly CallState[],
+  { mcpServers = [] }: TurnState,
+  { tools }: TurnEnvironment,
+): string[] {
+  const called = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
+  return [...new Set([...mcpServers, ...called])];
+}
 
 /** A round in which something has happened. */
 export interface RoundMove {
@@ -52,7 +258,7 @@ export function nextInRound({ turn, started, asked }: RoundMove, env: TurnEnviro
 }
 
 /** An outcome on its way to a call. */
-export interface Answer {
+interface Answer {
   /** Of the attempt. */
   callId: string;
   outcome: ToolOutcome;
@@ -66,7 +272,7 @@ type AnswerFacts = Pick<TurnEnvironment, "limits" | "nowMs" | "abilities"> & {
 };
 
 /** Gives open calls their outcome. The first outcome of a call counts; later ones and those of unknown calls are ignored. */
-export function answerCalls(
+function answerCalls(
   turn: TurnState,
   answers: readonly Answer[],
   { limits, nowMs, abilities, texts, stopped = false }: AnswerFacts,
@@ -216,7 +422,7 @@ function isAnswered(call: CallState): boolean {
 }
 
 /** A result that is longer than what the model gets of its call. */
-export interface LargeResult {
+interface LargeResult {
   /** As in its entry: the id of the attempt. */
   callId: string;
   text: string;
@@ -256,4 +462,295 @@ function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
 function waitsForPeople({ calls }: TurnState): boolean {
   const open = calls.filter(({ state }) => state !== "done");
   return open.length > 0 && open.every(({ state }) => state !== "running");
+}
+
+// Control entries: outcomes of attempts and decisions of people, as they change the open round.
+
+/** `ending`: the turn is about to end, so no call starts and no person is asked. */
+type ApplyFacts = Required<Omit<CallFacts, "turn">>;
+
+/** The round after its entries. */
+interface Applied {
+  turn: TurnState;
+  events: EngineEvent[];
+  /** What people are asked from now on. */
+  asked: Approval[];
+}
+
+/** Applies control entries to the open round, in order. Unknown and repeated entries change nothing. */
+export function applyControlEntries(
+  turn: TurnState,
+  entries: readonly ControlEntry[],
+  facts: ApplyFacts,
+): Applied {
+  let applied: Applied = { turn, events: [], asked: [] };
+  for (const entry of entries) {
+    if (entry.type === "outcome") applied = applyOutcome(applied, entry, facts);
+    else if (entry.type === "decision") applied = applyDecision(applied, entry, facts);
+    else {
+      const { turn: next, events } = entryEffect(entry, applied.turn, facts.env.abilities);
+      applied = { ...applied, turn: next, events: [...applied.events, ...events] };
+    }
+  }
+  return applied;
+}
+
+/** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
+function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
+  const { callId, timing, unstarted = false } = entry;
+  const call = applied.turn.calls.find(
+    (one) => one.state === "running" && attemptOf(one) === callId,
+  );
+  if (call === undefined) return applied;
+  const { outcome } = entry;
+  const again =
+    unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
+  if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
+  const renewed = facts.ending ? undefined : withOtherToken(call, outcome, facts.env);
+  if (renewed !== undefined) return { ...applied, turn: withCall(applied.turn, renewed) };
+  const own = firstOnOutcome(call, entry, { ...facts, turn: applied.turn });
+  if (own !== undefined) {
+    const { made, by } = own;
+    const kept = { ...applied, turn: made.turn ?? applied.turn };
+    if ("ask" in made) {
+      return withWaiting(kept, waitingFor(made.call, made.ask, by), facts.env);
+    }
+    return answer(kept, { callId, outcome: made.outcome }, facts);
+  }
+  return answer(applied, { callId, outcome, timing }, facts);
+}
+
+function withWaiting(
+  applied: Applied,
+  { call, asked, events }: WaitingCall,
+  { abilities }: TurnEnvironment,
+): Applied {
+  const needs = [...new Set([...(applied.turn.needs ?? []), ...needsOfCalls([call], abilities)])];
+  return {
+    turn: { ...withCall(applied.turn, call), ...(needs.length === 0 ? {} : { needs }) },
+    events: [...applied.events, ...events],
+    asked: [...applied.asked, asked],
+  };
+}
+
+/** By how much the clocks of a runner and of a worker may differ, ms. */
+const clockSlackMs = 1_000;
+
+/**
+ * The next attempt of a call that was not started by its deadline because its runner was away: for the same runner, or
+ * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
+ * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
+ */
+function handedOutAgain(
+  turn: TurnState,
+  call: CallState,
+  env: TurnEnvironment,
+): CallState | undefined {
+  const { nowMs, limits } = env;
+  const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
+  const offered = env.tools.get(call.name);
+  const isLate = deadlineMs <= nowMs + clockSlackMs;
+  // A runner that keeps restarting holds a call no longer than one that stays away.
+  if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
+  const { awayForMs, livingSinceMs = 0 } = offered;
+  const isTaken = offered.runner !== call.runner;
+  // Its instances started after the call: for a time the runner had none.
+  const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
+  const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
+  if (!wasAway || next === undefined) return undefined;
+  const { runnerIsAway: _wasAway, ...rest } = next;
+  return {
+    ...rest,
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+    attempt: (call.attempt ?? 1) + 1,
+    handedOutAgainAtMs: nowMs,
+    deadlineMs: deadlineOf(next.timeoutMs ?? limits.toolTimeoutMs, env, offered),
+  };
+}
+
+/**
+ * The next attempt of a call whose token the platform has refused before it took any effect: once, because a worker
+ * fetches another token for it. Undefined for all other outcomes.
+ */
+function withOtherToken(
+  call: CallState,
+  outcome: ToolOutcome,
+  env: TurnEnvironment,
+): CallState | undefined {
+  if (outcome.ok || outcome.grant?.kind !== "token" || call.tokenRefused === true) return undefined;
+  const attempt = (call.attempt ?? 1) + 1;
+  return { ...startedNow(call, env), attempt, tokenRefused: true };
+}
+
+/**
+ * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
+ * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
+ */
+function takenOver(
+  turn: TurnState,
+  call: CallState,
+  { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
+): CallState | undefined {
+  const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
+  const { digest, identity, secrets: itsSecrets = [] } = offered.announcement;
+  if (toolDigest === undefined || toolDigest !== digest) return undefined;
+  if (!isDeepStrictEqual(identity, call.identity)) return undefined;
+  const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
+  const verdict = env.callPolicy.verdict({
+    name: call.name,
+    arguments: call.arguments,
+    addressContext,
+  });
+  const isApproved = authority?.by === "approval";
+  if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
+  const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
+  const hidden = [...new Set([...secrets, ...itsSecrets])];
+  return {
+    ...withFacts(rest, offered),
+    ...(hidden.length === 0 ? {} : { secrets: hidden }),
+    ...(allowed === undefined || allowed.by === "policy" ? {} : { authority: allowed }),
+  };
+}
+
+function withCall(turn: TurnState, changed: CallState): TurnState {
+  return { ...turn, calls: turn.calls.map((call) => (call.id === changed.id ? changed : call)) };
+}
+
+function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
+  const { turn, events } = answerCalls(applied.turn, [given], env);
+  return { ...applied, turn, events: [...applied.events, ...events] };
+}
+
+/** Applies the answer of people. It is ignored unless a call waits for it. */
+function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
+  const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
+  if (call === undefined || !isOpen(call)) return applied;
+  const { env, ending } = facts;
+  const found = decidedAbout(call, entry, { turn: applied.turn, env, ending });
+  if (found === undefined) return applied;
+  const { by, decided } = found;
+  const end = (outcome: ToolOutcome, turn = applied.turn): Applied =>
+    answer({ ...applied, turn }, { callId: attemptOf(call), outcome }, facts);
+  if ("ok" in decided) return end(decided);
+  if ("outcome" in decided) return end(decided.outcome, decided.turn);
+  if ("ask" in decided) {
+    if (ending) return applied;
+    const kept = { ...applied, turn: decided.turn ?? applied.turn };
+    return withWaiting(kept, waitingFor(decided.call, decided.ask, by), env);
+  }
+  if (entry.argumentsHash !== hashOf(call)) return end(denial(otherArguments));
+  if (ending) return applied;
+  const started =
+    "again" in decided ? nextAttempt(decided.again, env) : startedNow(decided.start, env);
+  return withStart(applied, started, facts);
+}
+
+const otherArguments = "the approval was given for other arguments. The call was not run.";
+
+/** Each ability may object to the next attempt of a call. */
+function nextAttempt({ askedBy: _askedBy, ...call }: CallState, env: TurnEnvironment): CallState {
+  return { ...startedNow(call, env), attempt: (call.attempt ?? 1) + 1 };
+}
+
+/** People have let a call start: it does, unless an ability objects. */
+function withStart(applied: Applied, call: CallState, { env, ending }: ApplyFacts): Applied {
+  const { turn } = applied;
+  const started = startUnlessObjected(call, { turn, env });
+  if ("start" in started) return { ...applied, turn: withCall(turn, started.start) };
+  if ("end" in started) {
+    const waited = { ...applied, turn: withCall(turn, call) };
+    return answer(waited, { callId: attemptOf(call), outcome: started.end }, { env, ending });
+  }
+  return withWaiting(applied, started.wait, env);
+}
+
+/** Calls to dispatch now: the attempts that did not run before. */
+export function startedSince(before: TurnState, { calls }: TurnState): CallState[] {
+  const running = new Set(before.calls.filter(({ state }) => state === "running").map(attemptOf));
+  return calls.filter((call) => call.state === "running" && !running.has(attemptOf(call)));
+}
+
+/*
+ * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
+ * a day, and meanwhile the turns of other people in the group write there: a message between a call and its
+ * results is refused by every vendor. So the checkpoint holds the step, and it enters the history together with
+ * the results. Two notes keep what models read in between and afterwards in order:
+ *
+ *   user      Ann: deploy it
+ *   assistant (pause note)                     written by the first turn of another person
+ *   user      Bob: what is 2 + 2?
+ *   assistant 4
+ *   user      (resume note, with Ann's words)  written with the held step, where something came in between
+ *   assistant tool_use deploy                  the held step
+ *   tool      deployed
+ */
+
+/** What the model said in a step whose calls are open now; `history` is the conversation before it. */
+function heldStep(message: Message, history: readonly Message[] = []): HeldStep {
+  const last = history.at(-1);
+  return last === undefined ? { message } : { message, after: fingerprintOf(last) };
+}
+
+function fingerprintOf(message: Message): string {
+  return argumentsHashOf(JSON.stringify(message));
+}
+
+const maxQuoteChars = 4_000;
+
+const resumeTitle =
+  "[People have answered what an earlier message waited for, so the work on that message continues.";
+
+/**
+ * What enters the history before the results of a round: the held step, and before it a note where other
+ * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already. In a group
+ * the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
+ */
+function releasedStep(
+  { held, message }: TurnState,
+  history: readonly Message[] | undefined,
+): Message[] {
+  if (held === undefined) return [];
+  const last = history?.at(-1);
+  const isNext =
+    history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
+  if (isNext) return [held.message];
+  const said = userMessageOf(message);
+  const note = `${resumeTitle} It was:]\n${textHead(textOf(said), maxQuoteChars)}`;
+  return [
+    { role: "user", content: [{ type: "text", text: note }], ...writerOf(said) },
+    held.message,
+  ];
+}
+
+const pauseText =
+  "(I have asked people about something that I need for the message above, and wait for their answer. " +
+  "I answer that message when they have decided; nothing is to be done about it until then.)";
+
+/** The note that another person's turn writes before its message while the message before it is unanswered. */
+export function pauseNote(history: readonly Message[]): Message[] {
+  const last = history.at(-1);
+  if (last === undefined || last.role === "assistant") return [];
+  return [{ role: "assistant", content: [{ type: "text", text: pauseText }] }];
+}
+
+/** Whether a user message is the system's note about a turn that continues. */
+function isResumeNote({ role, content }: Message): boolean {
+  const [first] = content;
+  return role === "user" && first?.type === "text" && first.text.startsWith(resumeTitle);
+}
+
+/**
+ * Whether a history holds every message up to the turn. After a cut of the context it does not, and
+ * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
+ */
+export function isWhole(
+  history: readonly Message[],
+  { turnId, absorbed = [] }: TurnState,
+): boolean {
+  const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
+  return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
+}
+
+function isSystemMessage(message: Message): boolean {
+  return isSummary(message) || isResumeNote(message) || isCorrection(message);
 }

@@ -2,9 +2,7 @@ import { textOf, type InboundMessage, type QueuedMessage } from "@larkline/proto
 import { describe, expect, it } from "vitest";
 import { modelMessagesOf } from "./messages.ts";
 import { call, environment, outcome, queued, startRun, step, type Run } from "./turn.fixture.ts";
-import { absorb } from "./absorb.ts";
-import { afterControl } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { absorb, afterControl, afterStep } from "./turn.ts";
 
 const env = environment({ bounds: { maxAbsorbed: 3 } });
 

@@ -12,8 +12,7 @@ import {
   step,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { afterControl, afterStep } from "./turn.ts";
 
 const announcements = [
   announcement("weather"),

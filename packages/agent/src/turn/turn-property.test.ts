@@ -17,7 +17,7 @@ import {
   type ToolOutcome,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { handedOverBy } from "../abilities/handover/transfer.ts";
+import { handedOverBy } from "../abilities/handover/handover.ts";
 import { readChoice, speakerChosen, type TeamFacts } from "../abilities/team/team.ts";
 import { withOtherUse } from "./step.ts";
 import {
@@ -44,10 +44,15 @@ import {
   transfersOf,
   askingEnvironment,
 } from "./turn.fixture.ts";
-import { absorb } from "./absorb.ts";
-import { newTurn, startTurn } from "./start.ts";
-import { abandonTurn, afterControl, resumeTurn } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import {
+  absorb,
+  newTurn,
+  startTurn,
+  abandonTurn,
+  afterControl,
+  resumeTurn,
+  afterStep,
+} from "./turn.ts";
 import { finalView, runningView, type ViewOptions } from "./view.ts";
 import * as fc from "fast-check";
 

@@ -15,7 +15,7 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import { transferTool, type TransferTarget } from "../abilities/handover/transfer.ts";
+import { transferTool, type TransferTarget } from "../abilities/handover/handover.ts";
 import type { TeamFacts } from "../abilities/team/team.ts";
 import type { Question } from "../permissions/policy.ts";
 import type {
@@ -27,8 +27,8 @@ import type {
   TurnLimits,
 } from "./facts.ts";
 import { createAccumulator } from "./stream.ts";
-import { turnLimits } from "./transition.ts";
-import { startTurn } from "./start.ts";
+import { turnLimits } from "./step.ts";
+import { startTurn } from "./turn.ts";
 
 /** USD per token, so that costs in tests are easy to follow. */
 const price = { input: 0.25, output: 0.5 };

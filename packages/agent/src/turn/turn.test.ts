@@ -18,9 +18,7 @@ import {
   testModel,
   type Run,
 } from "./turn.fixture.ts";
-import { startTurn } from "./start.ts";
-import { abandonTurn, afterControl, resumeTurn } from "./turn.ts";
-import { afterStep } from "./after-step.ts";
+import { startTurn, abandonTurn, afterControl, resumeTurn, afterStep } from "./turn.ts";
 
 const env = environment();
 

@@ -1,34 +1,78 @@
 import {
-  type ControlEntry,
   type QueuedMessage,
-  type ToolSpec,
   type TurnState,
+  type LeftOut,
+  type PieceKind,
+  turnIdOf,
+  type InboundMessage,
+  type Message,
+  type ReplyLanguage,
+  agentOfTurn,
+  type EngineEvent,
+  type ModelFailure,
+  type PutOffStep,
+  type ToolCall,
+  type ControlEntry,
+  type ToolSpec,
+  type EventOf,
+  cancelReasons,
+  type CancelReason,
+  type CallState,
+  type ShownTool,
 } from "@larkline/protocol";
 import {
+  type Ability,
+  type AbilityFacts,
+  type TurnEnvironment,
+  shownTextOf,
+  ofNextAgent,
   beforeModel,
   stoppedFirst,
   takerOf,
-  type TurnEnvironment,
-  ofNextAgent,
 } from "./ability.ts";
-import { exhaustedText } from "../texts/index.ts";
-import type { Transition } from "./facts.ts";
-import { userMessageOf } from "./messages.ts";
-import { stepRestart } from "./step.ts";
-import { attemptOf } from "./tool-call.ts";
-import { newTurn } from "./start.ts";
-import { isCancelOf, stopTurn } from "./cancel.ts";
-import { applyControlEntries, startedSince } from "./control.ts";
-import { closeRound, nextInRound, runningCalls, type RoundMove } from "./tool-round.ts";
+import { noticeText, exhaustedText, inlineCode, textsOf } from "../texts/index.ts";
+import type { Transition, TurnModel, StepResult } from "./facts.ts";
 import {
-  answering,
+  type UserMessage,
+  slashCommandIn,
+  userMessageOf,
+  languageOfMessage,
+  personMessageOf,
+  joinedTexts,
+} from "./messages.ts";
+import {
+  stepStart,
   endError,
   errorOf,
+  after,
+  withNeeds,
+  finalAnswer,
+  stepFailure,
+  counted,
+  measured,
+  warningEvent,
+  needsOf,
+  stepRestart,
+  answering,
   noticeFor,
   assistantText,
-  after,
   endDone,
-} from "./transition.ts";
+  withUnanswered,
+} from "./step.ts";
+import {
+  pauseNote,
+  openRound,
+  applyControlEntries,
+  startedSince,
+  closeRound,
+  nextInRound,
+  runningCalls,
+  type RoundMove,
+  isOpen,
+} from "./tool-round.ts";
+import { addUse, noUse, requestTokens } from "./context.ts";
+import { parseArguments, attemptOf } from "./tool-call.ts";
+import { withText, withThinking, shownOf } from "./view.ts";
 
 /*
  * A turn answers one user message:
@@ -40,11 +84,346 @@ import {
  *
  * Before a model step, `absorb` adds messages that arrived meanwhile and `compactedTransition` cuts
  * a context that has grown too long. While calls are open, what the model said with them is held in
- * the checkpoint: see `held-step.ts`. Orders to the session take `commandTurn` in place of all this.
+ * the checkpoint: see tool-round.ts. Orders to the session take `commandTurn` in place of all this.
  *
  * Each function takes a checkpoint and an event, and returns the next checkpoint, the records to write
  * with it, and the action that follows the write. The functions are pure: the worker writes and acts.
  */
+
+// A waiting message begins its turn.
+
+/** Begins the turn of a waiting message: stores it and asks for the first model step. */
+export function startTurn({
+  head,
+  nowMs,
+  model,
+  agent,
+  known = {},
+  texts,
+  overheard,
+  othersWait = false,
+  history = [],
+  abilities = [],
+}: {
+  head: QueuedMessage;
+  abilities?: readonly Ability[];
+  nowMs: number;
+  model: TurnModel;
+  /** Who answers, where that is not the agent that the message is for. */
+  agent?: string | undefined;
+  known?: AbilityFacts | undefined;
+  texts?: ReplyLanguage | undefined;
+  /** What was said in the group since the message before; undefined where the agent does not read along. */
+  overheard?: readonly UserMessage[] | undefined;
+} & Pick<TurnEnvironment, "othersWait" | "history">): Transition {
+  const command = head.message.task === undefined ? slashCommandIn(head.message) : undefined;
+  const turn = newTurn(head, nowMs, agent);
+  const asked = userMessageOf(head.message);
+  const said = [
+    ...givenHistory(head.message, history),
+    ...(othersWait ? pauseNote(history) : []),
+    ...(overheard ?? []),
+    overheard === undefined ? asked : { ...asked, atMs: head.message.createdAtMs },
+  ];
+  const events = [
+    ...abilities.flatMap((ability) => ability.onStart?.(head.message, agentOfTurn(turn)) ?? []),
+    ...(command === undefined ? [] : [command]),
+  ];
+  for (const ability of abilities) {
+    const first = ability.firstMove?.(turn, { known, texts });
+    if (first !== undefined) return after({ history: said, events }, first);
+  }
+  return { turn, history: said, events: [stepStart(0, model), ...events], next: { do: "model" } };
+}
+
+/** What a message brings for a conversation that has just begun: where others have spoken since, it comes too late. */
+function givenHistory(
+  { history: given = [] }: InboundMessage,
+  history: readonly Message[],
+): readonly Message[] {
+  return history.length === 0 ? given : [];
+}
+
+/** The checkpoint of a turn that has done nothing yet. */
+export function newTurn(head: QueuedMessage, nowMs: number, agent?: string): TurnState {
+  const { history: _given, needs: _needs, ...message } = head.message; // in the history with the first write
+  return withNeeds({
+    v: 1,
+    turnId: turnIdOf(head.message.session, head.seq),
+    message,
+    steps: 0,
+    calls: [],
+    callIds: [],
+    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
+    startedAtMs: nowMs,
+    ...(agent === undefined ? {} : { agent }),
+  });
+}
+
+/** The turn of agents that operators had changed when it began. */
+export function atRevision(turn: TurnState, revision: number): TurnState {
+  return withNeeds({ ...turn, revision });
+}
+
+/** The turn of a message that no agent answers: nothing of it enters the history. `notice`: what the person reads. */
+export function refuseTurn(head: QueuedMessage, nowMs: number, notice: string): Transition {
+  const suggestion = "Ask the operator who may use this agent.";
+  const error = {
+    ...errorOf("permission_denied", "This agent does not answer this person here."),
+    suggestion,
+  };
+  return endError(newTurn(head, nowMs), { history: [], events: [], reply: notice, error });
+}
+
+/** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */
+type LostState = "settings" | "summary";
+
+/**
+ * Adds the notes that the person sees beside the answer: files of the message that could not be read, and stored state
+ * of the conversation that was lost. Each note appears once.
+ */
+export function withNotes(
+  turn: TurnState,
+  lost: readonly LostState[],
+  texts?: ReplyLanguage,
+  more: readonly string[] = [],
+): TurnState {
+  const language = languageOfMessage(turn.message, texts);
+  const files = unreadFiles(turn.message);
+  const notes = [
+    ...(turn.notes ?? []),
+    ...(files.length === 0
+      ? []
+      : [noticeText("filesUnread", language, { files: files.join(", ") })]),
+    ...lost.map((what) =>
+      noticeText(what === "settings" ? "settingsLost" : "summaryLost", language),
+    ),
+    ...more,
+  ];
+  return notes.length === 0 ? turn : { ...turn, notes: [...new Set(notes)] };
+}
+
+function unreadFiles({ parts }: InboundMessage): string[] {
+  return parts.flatMap((part) =>
+    part.type === "file" && part.state !== "ready" ? [part.name] : [],
+  );
+}
+
+// Messages that come while a turn runs may become part of it.
+
+/**
+ * Joins waiting messages to the turn before its next model step: call it with the oldest waiting messages
+ * whenever `next` is `model`. It takes them in order up to the first that needs a turn of its own: a command, another agent's or another person's message, one whose references are
+ * not fetched, or one over the limit of a turn. While a call is open it takes none, so that results follow their calls.
+ */
+export function absorb(
+  turn: TurnState,
+  waiting: readonly QueuedMessage[],
+  env: TurnEnvironment,
+): Transition {
+  if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
+  const first = beforeModel(turn, env);
+  if (first !== undefined) return { turn, history: [], events: [], next: first };
+  const before = turn.absorbed ?? [];
+  const stop = waiting.findIndex(({ message }) => !joins(message, turn));
+  const taken = waiting.slice(
+    0,
+    Math.min(
+      stop === -1 ? waiting.length : stop,
+      Math.max(0, env.limits.maxAbsorbed - before.length),
+    ),
+  );
+  if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
+  const absorbed = taken.map(({ seq, message }) => ({
+    seq,
+    runId: turnIdOf(message.session, seq),
+    person: personMessageOf(message),
+  }));
+  return {
+    turn: { ...turn, absorbed: [...before, ...absorbed.map(({ runId }) => runId)] },
+    history: taken.map(({ message }) => userMessageOf(message)),
+    events: taken.flatMap(({ message }) => slashCommandIn(message) ?? []),
+    next: { do: "model" },
+    absorbed,
+  };
+}
+
+/** The end of the run of a message that has become part of another one. */
+export function joinedEvent(takenBy: string, agent: string): EventOf<"done"> {
+  const reason = "joined";
+  return {
+    type: "done",
+    totalInputTokens: 0,
+    totalOutputTokens: 0,
+    totalCacheReadTokens: 0,
+    totalCacheCreationTokens: 0,
+    totalCostUsd: 0,
+    turnCount: 0,
+    reason,
+    final: "",
+    agent,
+    takenBy,
+  };
+}
+
+/**
+ * Whether the message may join the turn: tools act for the person who began it, the answer goes to
+ * one place, and what a message refers to must have been fetched before a model sees it.
+ */
+function joins(waiting: InboundMessage, { message }: TurnState): boolean {
+  const { agent, command, references, reply, sender, session } = waiting;
+  return (
+    command === undefined &&
+    references === undefined &&
+    !hasOptions(waiting) &&
+    !hasOptions(message) &&
+    waiting.previousResponseId === undefined &&
+    agent === message.agent &&
+    session === message.session &&
+    sender.id === message.sender.id &&
+    reply.channel === message.reply.channel
+  );
+}
+
+/** Its answer has a form of its own, or its requests have options that other messages do not ask for. */
+function hasOptions({ output, model }: InboundMessage): boolean {
+  return output !== undefined || model !== undefined;
+}
+
+// A model step has ended: with calls, an answer, or a failure.
+
+/**
+ * A model step has ended, with an answer or a final failure: decides between tool calls, the answer and an error.
+ * Do not call it for an aborted step: its stream has no end.
+ */
+export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
+  const { failure } = step;
+  if (failure?.retryInMs !== undefined) {
+    return putOffStep(turn, step, { failure, waitMs: failure.retryInMs, nowMs: env.nowMs });
+  }
+  if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
+  const numbers = measured(step, turn, env);
+  const { turn: said, events: told } = withLeftOutNote(turn, step, env);
+  const pauses = (turn.pauses ?? 0) + (step.pauses ?? 0);
+  const made = { ...counted(said, numbers), ...(pauses === 0 ? {} : { pauses }) };
+  const { turn: next, events: warned } = warnFullWindow(withThinking(made, step), step, env);
+  const events = [...told, ...warned];
+  const decided = hasCompleteCalls(step)
+    ? openRound(
+        {
+          ...withText(next, shownTextOf(step.text, env.abilities, env.known)),
+          openStep: numbers,
+        },
+        withoutCutCalls(step),
+        env,
+      )
+    : finalAnswer(next, step, { env, numbers });
+  return ofNextAgent({ ...decided, events: [...events, ...decided.events] }, env);
+}
+
+/** Notes for the person, once, what a vendor has refused and the step was made without. */
+function withLeftOutNote(
+  turn: TurnState,
+  { leftOut }: StepResult,
+  { texts }: TurnEnvironment,
+): { turn: TurnState; events: EngineEvent[] } {
+  if (leftOut === undefined) return { turn, events: [] };
+  const note = leftOutNote(leftOut, languageOfMessage(turn.message, texts));
+  const message = `The vendor refused the request; it was made without: ${kindsOf(leftOut).join(", ")}.`;
+  const events: EngineEvent[] = [
+    { type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") },
+  ];
+  return { turn: { ...turn, notes: [...new Set([...(turn.notes ?? []), note])] }, events };
+}
+
+/** Kinds of the pieces that were left out, each once. */
+function kindsOf(leftOut: readonly LeftOut[]): PieceKind[] {
+  return [...new Set(leftOut.flatMap(({ kinds }) => kinds))];
+}
+
+/** What people read about pieces that were left out. */
+function leftOutNote(leftOut: readonly LeftOut[], language: ReplyLanguage): string {
+  const { pieces, comma } = textsOf(language);
+  const names = kindsOf(leftOut).map((kind) => pieces[kind]);
+  return noticeText("leftOut", language, { pieces: names.join(comma) });
+}
+
+/** Whether calls of a step run: those that are complete do, whatever the vendor says of its end. */
+function hasCompleteCalls({ stopReason, toolCalls }: StepResult): boolean {
+  if (stopReason === "tool_use") return toolCalls.length > 0;
+  return toolCalls.some((call) => !isCutCall(call, stopReason));
+}
+
+/** The step whose calls that were cut off are answered with an error: no arguments at all would be taken for `{}`. */
+function withoutCutCalls(step: StepResult): StepResult {
+  const { stopReason, toolCalls } = step;
+  if (!toolCalls.some((call) => isCutCall(call, stopReason))) return step;
+  const marked = toolCalls.map((call) =>
+    isCutCall(call, stopReason) ? { ...call, arguments: call.arguments || "{" } : call,
+  );
+  return { ...step, toolCalls: marked };
+}
+
+/** At the length limit the last call may have been cut off before its arguments. */
+function isCutCall(
+  { name, arguments: text }: ToolCall,
+  stopReason: StepResult["stopReason"],
+): boolean {
+  if (stopReason === "tool_use") return false;
+  return (
+    name === "" || !parseArguments(text).ok || (stopReason === "max_tokens" && text.trim() === "")
+  );
+}
+
+/** A request that takes this share of the model's window is warned of. */
+const highShare = 0.8;
+
+/** Warns, once in a turn, of a window that is nearly full. */
+function warnFullWindow(
+  turn: TurnState,
+  { usage }: StepResult,
+  { model: { info } }: TurnEnvironment,
+): { turn: TurnState; events: EngineEvent[] } {
+  const tokens = requestTokens(usage) ?? 0;
+  if (turn.tokensWarned === true || tokens < info.contextWindow * highShare) {
+    return { turn, events: [] };
+  }
+  const percent = Math.round((tokens / info.contextWindow) * 100);
+  const message = `The request took ${percent} % of the model's window.`;
+  const detail = `${tokens}/${info.contextWindow}`;
+  return {
+    turn: { ...turn, tokensWarned: true },
+    events: [{ type: "warning", code: "token_usage_high", message, detail }],
+  };
+}
+
+/**
+ * No model has answered, but a later try may succeed: the turn waits without a slot. The checkpoint holds the time of
+ * the next try, so that any worker can continue the turn.
+ */
+function putOffStep(
+  turn: TurnState,
+  { warnings, use = noUse, model = "" }: StepResult,
+  { failure, waitMs, nowMs }: { failure: ModelFailure; waitMs: number; nowMs: number },
+): Transition {
+  const { needs: _needs, ...rest } = turn;
+  const before = turn.putOff;
+  const putOff: PutOffStep = {
+    atMs: nowMs + Math.round(waitMs),
+    sinceMs: before?.sinceMs ?? nowMs,
+    rounds: (before?.rounds ?? 0) + 1,
+    askedWaitMs: Math.round(failure.askedWaitMs ?? 0),
+    model,
+    code: failure.code,
+    used: addUse(before?.used ?? noUse, use),
+  };
+  return {
+    turn: { needs: needsOf(turn, "put-off-step"), ...rest, putOff },
+    history: [],
+    events: warnings.map(warningEvent),
+    next: { do: "wait" },
+  };
+}
 
 /** What the model is offered now: tools, and calls of abilities, whose names no tool can have. */
 export function offeredSpecs(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
@@ -151,4 +530,115 @@ export function abandonTurn(
     reply,
     error: errorOf("internal_error", reason),
   });
+}
+
+// A turn is cancelled: calls that stop first, then its end, with a report of what was done.
+
+/** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
+export function isCancelOf(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
+  if (entry.type !== "cancel") return false;
+  return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
+}
+
+/** Ends a cancelled turn, once the calls that stop first have ended: so nothing of it runs any more when it says so. */
+function stopTurn(turn: TurnState, reason: string, env: TurnEnvironment): Transition {
+  const calls = stoppedFirst(turn, env.abilities);
+  if (calls.length === 0) return cancelTurn(turn, reason, env);
+  return {
+    turn: { ...turn, stopping: reason },
+    history: [],
+    events: [],
+    next: { do: "stop", calls },
+  };
+}
+
+/** What the model reads as the result of a call that was broken off. */
+const reasonsForModel: Readonly<Record<CancelReason, string>> = {
+  stopped: "the user stopped this turn",
+  recalled: "the user took the message back",
+  superseded: "the user wrote a newer message",
+  cancelled: "this turn was cancelled",
+};
+
+/**
+ * Ends the turn because it was cancelled. The text of the aborted step stays, in the reply and in history. The reply
+ * lists the calls that were stopped and those that had finished.
+ */
+function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Transition {
+  const reason = knownReason(wanted);
+  const cancelled = `cancelled: ${reasonsForModel[reason]}.`;
+  const words = {
+    maybeRun: `${cancelled} If the call had started, it may have taken effect.`,
+    notRun: `${cancelled} The call was not run.`,
+  };
+  const { stopping: _stopping, ...rest } = turn;
+  const closed = closeRound(rest, words, env);
+  const reply = cancelReport(turn, reason, languageOfMessage(turn.message, env.texts));
+  const live = turn.calls.length === 0 ? env.live : undefined;
+  const said = live?.text ?? "";
+  const used =
+    turn.calls.length > 0
+      ? { turn: closed.turn, events: [] }
+      : withUnanswered(
+          closed.turn,
+          { text: said, use: live?.broken?.use, step: live?.broken ?? {} },
+          env,
+        );
+  const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
+  const shown = shownTextOf(said, env.abilities, env.known);
+  return endDone(withText(withThinking(used.turn, { parts }), shown), {
+    history: answering(turn, [...closed.history, assistantText(joinedTexts(said, reply))]),
+    events: [...closed.events, ...used.events],
+    reply,
+    reason: "cancelled",
+    final: live === undefined ? (turn.openStep?.text ?? "") : said,
+  });
+}
+
+function knownReason(reason: string): CancelReason {
+  return cancelReasons.find((known) => known === reason) ?? "stopped";
+}
+
+/**
+ * The report of a cancelled turn: why it ended, which calls had finished, and which were aborted, split by whether
+ * they may have taken effect. `turn` still has its open calls.
+ */
+function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLanguage): string {
+  const { cancelled, comma } = textsOf(language);
+  const { done, failed, maybe, harmless, helpers, notRun, earlier } = cancelled;
+  const { tools, earlierTools } = shownOf(turn);
+  const open = turn.calls.filter(isOpen);
+  const handedOut = open.filter(({ state }) => state !== "waiting_approval");
+  const lists: [string, string[]][] = [
+    [
+      done,
+      [
+        ...(earlierTools > 0 ? [earlier(earlierTools)] : []),
+        ...namesOf(tools.filter(({ state }) => state === "done")),
+      ],
+    ],
+    [failed, namesOf(tools.filter(({ state }) => state === "failed"))],
+    [maybe, namesOf(handedOut.filter(({ effect }) => effect !== "pure"))],
+    [helpers, namesOf(tools.filter(({ state }) => state === "stopped"))],
+    [harmless, namesOf(handedOut.filter(({ effect }) => effect === "pure"))],
+    [notRun, namesOf(open.filter(({ state }) => state === "waiting_approval"))],
+  ];
+  const lines = lists
+    .filter(([, names]) => names.length > 0)
+    .map(([label, names]) => `- ${label}${names.join(comma)}`);
+  return [noticeText(reason, language), ...lines].join("\n");
+}
+
+function namesOf(items: readonly (CallState | ShownTool)[]): string[] {
+  return withCounts(items.map(({ name }) => name));
+}
+
+const maxNameChars = 64;
+
+/** Names with how often each occurs, in order of appearance. */
+function withCounts(names: readonly string[]): string[] {
+  const counts = Map.groupBy(names, (name) => name);
+  return [...counts].map(
+    ([name, all]) => `${inlineCode(name, maxNameChars)}${all.length > 1 ? ` ×${all.length}` : ""}`,
+  );
 }

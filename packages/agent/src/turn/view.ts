@@ -20,7 +20,7 @@ import {
 import { noticeText, textHead, textTail, exhaustedText } from "../texts/index.ts";
 import type { LiveStep, StepResult } from "./facts.ts";
 import { joinedTexts } from "./messages.ts";
-import { plainResultText } from "./results.ts";
+import { plainResultText } from "./tool-call.ts";
 
 // What people see of a turn: the view of a running one, that of its end, and what finished steps have added.
 

@@ -28,9 +28,7 @@ import {
   testQuestion,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { absorb } from "../../turn/absorb.ts";
-import { abandonTurn, afterControl, resumeTurn } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
+import { absorb, abandonTurn, afterControl, resumeTurn, afterStep } from "../../turn/turn.ts";
 import { finalView, runningView } from "../../turn/view.ts";
 import { approvalText } from "./texts.ts";
 

@@ -13,8 +13,7 @@ import {
   startRun,
   step,
 } from "../../turn/turn.fixture.ts";
-import { afterControl } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
+import { afterControl, afterStep } from "../../turn/turn.ts";
 import { finalView } from "../../turn/view.ts";
 import { endOverBudget, usageText, warnNearBudget } from "./budget-turn.ts";
 import { budgetUse, type BudgetAccount, type BudgetUse } from "./budgets.ts";

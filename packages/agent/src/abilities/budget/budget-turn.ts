@@ -2,7 +2,7 @@ import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
 import { textsOf } from "../../texts/index.ts";
 import type { Transition } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
-import { answering, endError, errorOf, assistantText } from "../../turn/transition.ts";
+import { answering, endError, errorOf, assistantText } from "../../turn/step.ts";
 import {
   percentText,
   type BudgetUse,

@@ -2,7 +2,7 @@ import type { ReplyLanguage, TurnState } from "@larkline/protocol";
 import { noticeText } from "../../texts/index.ts";
 import type { Transition } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
-import { answering, assistantText, endError, errorOf } from "../../turn/transition.ts";
+import { answering, assistantText, endError, errorOf } from "../../turn/step.ts";
 
 /**
  * An operator has paused the agent that answers: no model is asked, before the first step or between two. All calls

@@ -11,8 +11,7 @@ import {
   step,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { afterControl, resumeTurn } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
+import { afterControl, resumeTurn, afterStep } from "../../turn/turn.ts";
 
 const plain = environment();
 const env = askingEnvironment(plain, ["leads"]);

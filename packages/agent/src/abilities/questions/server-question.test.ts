@@ -19,8 +19,7 @@ import {
   step,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { afterControl, resumeTurn } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
+import { afterControl, resumeTurn, afterStep } from "../../turn/turn.ts";
 import { answerToStore, callInputOf, formOf, readFormAnswer } from "./server-question.ts";
 
 function asking(properties: Record<string, unknown>, required: string[] = []): InputRequired {

@@ -1,7 +1,7 @@
 import { textOf, type OutputForm } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { exhaustedText, noticeText } from "../../texts/index.ts";
-import { isWhole } from "../../turn/held-step.ts";
+import { isWhole } from "../../turn/tool-round.ts";
 import {
   call,
   cancel,
@@ -13,9 +13,7 @@ import {
   step,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { absorb } from "../../turn/absorb.ts";
-import { afterControl } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
+import { absorb, afterControl, afterStep } from "../../turn/turn.ts";
 import { runningView, type ViewOptions } from "../../turn/view.ts";
 
 const schema = {

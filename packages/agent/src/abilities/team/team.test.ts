@@ -24,13 +24,11 @@ import {
   teamOf,
   testModel,
 } from "../../turn/turn.fixture.ts";
-import { startTurn } from "../../turn/start.ts";
-import { afterControl, offeredSpecs, resumeTurn } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
+import { startTurn, afterControl, offeredSpecs, resumeTurn, afterStep } from "../../turn/turn.ts";
 import { finalView, runningView, type ViewOptions } from "../../turn/view.ts";
 import { othersHaveSpoken } from "../memory/memory.ts";
 import { withOtherUse } from "../../turn/step.ts";
-import { handedOverBy } from "../handover/transfer.ts";
+import { handedOverBy } from "../handover/handover.ts";
 import { allAbilities } from "../index.ts";
 import { readChoice, selectionRequest, speakerChosen, says, type TeamFacts } from "./team.ts";
 

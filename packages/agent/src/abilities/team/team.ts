@@ -22,8 +22,9 @@ import {
 import { withState, type Ability, type TurnEnvironment } from "../../turn/ability.ts";
 import type { DoneEnding, Records, Transition, TurnModel } from "../../turn/facts.ts";
 import { isCorrection, languageOfMessage, joinedTexts } from "../../turn/messages.ts";
-import { stepStart, warningEvent } from "../../turn/step.ts";
 import {
+  stepStart,
+  warningEvent,
   after,
   answering,
   assistantText,
@@ -31,7 +32,7 @@ import {
   endError,
   errorOf,
   withNeeds,
-} from "../../turn/transition.ts";
+} from "../../turn/step.ts";
 
 /*
  * A team answers one message in turns. A contribution is what a member does until it ends: its steps, its tools, one

@@ -17,9 +17,8 @@ import {
   transfersOf,
   type Run,
 } from "../../turn/turn.fixture.ts";
-import { afterControl, offeredSpecs, resumeTurn } from "../../turn/turn.ts";
-import { afterStep } from "../../turn/after-step.ts";
-import { transferTool } from "./transfer.ts";
+import { afterControl, offeredSpecs, resumeTurn, afterStep } from "../../turn/turn.ts";
+import { transferTool } from "./handover.ts";
 
 const toExpert = call("t1", "transfer_to_expert", '{"reason":"knows wine"}');
 

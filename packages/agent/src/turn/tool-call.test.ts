@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { coercedArguments, parseArguments } from "./arguments.ts";
+import { coercedArguments, parseArguments } from "./tool-call.ts";
 
 describe("arguments of a call", () => {
   it("may be encoded twice", () => {

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { modelFailure } from "@larkline/model";
-import { askWithoutRefused } from "./refusal.ts";
-import { startRun, step } from "./turn.fixture.ts";
+import { askWithoutRefused } from "./model-steps.ts";
+import { startRun, step } from "./turn/turn.fixture.ts";
 
 const { history } = startRun();
 
