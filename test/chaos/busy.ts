@@ -19,6 +19,8 @@ export interface BusyOptions {
   /** Whether Redis is away once, for a second. */
   isRedisAway: boolean;
   patienceMs: number;
+  /** A folder for what the processes say; if absent one that is removed. */
+  logDirectory?: string;
 }
 
 /** Nothing has died: nothing may be lost or repeated, but what Redis has cut off. */
@@ -41,7 +43,7 @@ export interface BusyReport {
 const requestsOfMessage = 2;
 
 export async function runBusy(options: BusyOptions): Promise<BusyReport> {
-  const logDirectory = await mkdtemp(join(tmpdir(), "larkline-busy-"));
+  const logDirectory = options.logDirectory ?? (await mkdtemp(join(tmpdir(), "larkline-busy-")));
   let asked = 0;
   const script: ModelScript = async (request) => {
     asked += 1;
@@ -55,7 +57,11 @@ export async function runBusy(options: BusyOptions): Promise<BusyReport> {
     script,
   });
   const loops = Array.from({ length: options.loops }, () =>
-    spawn(process.execPath, ["-e", "for (;;);"], { detached: true, stdio: "ignore" }),
+    // They end with this process, however it ends.
+    spawn(process.execPath, ["-e", "for (const of = process.ppid; of === process.ppid; );"], {
+      detached: true,
+      stdio: "ignore",
+    }),
   );
   const startedMs = performance.now();
   try {
@@ -91,7 +97,7 @@ export async function runBusy(options: BusyOptions): Promise<BusyReport> {
   } finally {
     for (const { pid } of loops) if (pid !== undefined) process.kill(pid, "SIGKILL");
     await system.close();
-    await rm(logDirectory, { recursive: true });
+    if (options.logDirectory === undefined) await rm(logDirectory, { recursive: true });
   }
 }
 

@@ -128,6 +128,7 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       loops: Number(values.loops),
       stopsMs: values["redis-away"] ? [] : [1_000, 3_000, 8_000],
       isRedisAway: values["redis-away"],
+      ...(values.logs === undefined ? {} : { logDirectory: values.logs }),
       patienceMs: 600_000,
     });
     console.log(report);

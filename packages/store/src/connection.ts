@@ -33,10 +33,7 @@ function retryDelayMs(attempt: number): number {
 
 const silencesMs = { request: 10_000, worker: 6_000 };
 
-function optionsFor({
-  role = "request",
-  silenceMs = silencesMs[role],
-}: ConnectOptions): RedisOptions {
+function optionsFor({ role = "request" }: ConnectOptions): RedisOptions {
   return {
     retryStrategy: retryDelayMs,
     // A command that was on the wire when the connection broke may have run. Sending it again could
@@ -45,9 +42,6 @@ function optionsFor({
     maxRetriesPerRequest: role === "worker" ? null : 3,
     enableReadyCheck: true,
     connectTimeout: 5_000,
-    // A machine that loses its power ends no connection. The kernel alone would wait for it for a
-    // quarter of an hour, and no process would find the server that has taken over.
-    socketTimeout: silenceMs,
   };
 }
 
@@ -161,6 +155,31 @@ function writeTogether(redis: Redis): void {
   };
 }
 
+/** So many looks in a row without a word, and a server counts as silent. */
+const silentLooks = 8;
+
+/**
+ * Ends a connection whose commands have had no answer for `silenceMs`. A machine that loses its power ends no connection:
+ * the kernel alone would wait for it for a quarter of an hour, and no process would find the server that has taken over.
+ *
+ * Looks are counted, not time: a process that has stood still looks once, and then reads what has come meanwhile. The
+ * `socketTimeout` of ioredis would end its connection before.
+ */
+function endWhenSilent(redis: Redis, silenceMs: number, machine: Clock = systemClock): void {
+  redis.on("connect", () => {
+    const { stream } = redis;
+    let looks = 0;
+    // Not the clock of the process, which a simulation may move: the network keeps to the machine's.
+    const stop = machine.every(silenceMs / silentLooks, () => {
+      looks = isWaiting(redis) ? looks + 1 : 0;
+      if (looks <= silentLooks) return;
+      stream.destroy(new Error(`Redis has said nothing for ${silenceMs} ms`));
+    });
+    stream.on("data", () => (looks = 0));
+    stream.once("close", stop);
+  });
+}
+
 /** Longer than a blocking command waits, and short enough for `/ready` to tell within 10 s. */
 const longestSilenceMs = 7_000;
 /** How long a failed wait is remembered. */
@@ -250,16 +269,22 @@ function isWaiting({ commandQueue, status }: Redis): boolean {
 const watches = new WeakMap<RedisConnection, Set<AnswerWatch>>();
 
 /** Watches the answers to a connection, and to those that others (BullMQ, for its blocking commands) make of it. */
-function watchAnswers(connection: RedisConnection, watched: Set<AnswerWatch>, clock: Clock): void {
+function watchAnswers(
+  connection: RedisConnection,
+  watched: Set<AnswerWatch>,
+  { silenceMs, clock }: { silenceMs: number; clock: Clock },
+): void {
   // Never removed: BullMQ closes its blocking connection and opens the same one again.
   watched.add(new AnswerWatch(connection, clock));
+  if (connection instanceof Redis) endWhenSilent(connection, silenceMs);
+  else connection.on("+node", (node: Redis) => endWhenSilent(node, silenceMs));
   // The signatures of both kinds differ; what is passed is passed on.
   const duplicate = connection.duplicate.bind(connection) as (
     ...options: unknown[]
   ) => RedisConnection;
   const watchedDuplicate = (...options: unknown[]): RedisConnection => {
     const copy = duplicate(...options);
-    watchAnswers(copy, watched, clock);
+    watchAnswers(copy, watched, { silenceMs, clock });
     return copy;
   };
   Object.assign(connection, { duplicate: watchedDuplicate });
@@ -352,7 +377,8 @@ export function connectRedis(url: string, settings: ConnectOptions = {}): RedisC
   else connection.on("+node", prepare);
   const watched = new Set<AnswerWatch>();
   watches.set(connection, watched);
-  watchAnswers(connection, watched, settings.clock ?? systemClock);
+  const { silenceMs = silencesMs[settings.role ?? "request"], clock = systemClock } = settings;
+  watchAnswers(connection, watched, { silenceMs, clock });
   connection.on("error", (error: Error) => settings.onError?.(error));
   return connection;
 }

@@ -493,6 +493,8 @@ class PresenceLine {
         lazyConnect: true,
         retryStrategy: () => null,
         maxRetriesPerRequest: 0,
+        // Nothing else looks after a copy of a Cluster's node.
+        commandTimeout: silenceMs,
       });
       connection.on("error", () => undefined); // the beats notice that a connection has ended
       try {
