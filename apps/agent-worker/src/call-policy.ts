@@ -3,10 +3,12 @@ import {
   decideCall,
   hasAccess,
   holdsInForce,
+  isAllowedBy,
   unknownOutcomeOf,
   type Person,
   type PolicyCall,
   type Question,
+  type StandingApprovals,
 } from "@larkline/agent/permissions";
 import {
   builtInRunner,
@@ -14,12 +16,14 @@ import {
   denial,
   peopleOf,
   type Actor,
+  type CallAuthority,
   type CallState,
   type InboundMessage,
   type PermissionRule,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
+import { isStandingId, standingApprovalsOf } from "@larkline/agent/schedules";
 import type { Agent } from "./agent.ts";
 import { DecidersUnknownError, groupsOf, isApproved, keepRule } from "./approvals.ts";
 import type { Services } from "./services.ts";
@@ -49,12 +53,15 @@ export class TurnPolicy implements CallPolicy {
   readonly #asker: Pick<PolicyCall, "person" | "chatId" | "chatType">;
   #groups: { state: "unknown" | "failed" } | { state: "known"; groups: readonly string[] };
   #rules: PermissionRule[] | undefined;
-  #missed = { groups: false, rules: false };
+  /** What the run of a schedule may do without asking; `read`: it is known. */
+  #standing: { read: boolean; approvals?: StandingApprovals | undefined };
+  #missed = { groups: false, rules: false, standing: false };
 
   constructor(services: Services, run: SpeakingTurn, message: InboundMessage) {
     this.#services = services;
     this.#run = run;
     this.#message = message;
+    this.#standing = { read: message.schedule === undefined };
     // People who come over HTTP are in no group of the platform.
     this.#groups =
       peopleOf(message).reply.channel === "none"
@@ -88,6 +95,10 @@ export class TurnPolicy implements CallPolicy {
       chatId,
       chatType,
       rules: this.#rules ?? [],
+      standing:
+        call.allowed === undefined
+          ? this.#standing.approvals
+          : { id: "asked", allowed: call.allowed },
       egress: config.egress,
       nowMs: this.#services.clock.now(),
     };
@@ -98,7 +109,18 @@ export class TurnPolicy implements CallPolicy {
       );
     }
     if (verdict.do === "ask" && this.#rules === undefined) this.#missed.rules = true;
+    if (verdict.do === "ask" && !this.#standing.read) this.#missed.standing = true;
     return verdict;
+  }
+
+  allowedAhead(call: Call): CallAuthority | undefined {
+    const { read, approvals } = this.#standing;
+    if (!read) this.#missed.standing = true;
+    const tool = this.#services.toolCatalog.ofTurn(this.#run).get(call.name)?.announcement;
+    if (approvals === undefined || tool === undefined) return undefined;
+    const nowMs = this.#services.clock.now();
+    const isAllowed = isAllowedBy(approvals.allowed, { tool, arguments: call.arguments, nowMs });
+    return isAllowed ? { by: "rule", id: approvals.id } : undefined;
   }
 
   unknownOutcome(call: Call): Question | undefined {
@@ -135,13 +157,18 @@ export class TurnPolicy implements CallPolicy {
 
   /** Fetches the facts that decisions have missed since the last call; false when there were none. */
   async supply(): Promise<boolean> {
-    const { groups, rules } = this.#missed;
-    this.#missed = { groups: false, rules: false };
+    const { groups, rules, standing } = this.#missed;
+    this.#missed = { groups: false, rules: false, standing: false };
     await Promise.all([
       groups ? this.#lookUpGroups() : undefined,
       rules ? this.#readRules() : undefined,
+      standing ? this.#readStanding() : undefined,
     ]);
-    return groups || rules;
+    return groups || rules || standing;
+  }
+
+  async #readStanding(): Promise<void> {
+    this.#standing = { read: true, approvals: await standingNow(this.#services, this.#message) };
   }
 
   async #lookUpGroups(): Promise<void> {
@@ -164,6 +191,7 @@ export class TurnPolicy implements CallPolicy {
   /** A new step begins: rules may have changed, and a failed look-up may work now. */
   renew(): void {
     this.#rules = undefined;
+    this.#standing = { read: this.#message.schedule === undefined };
     if (this.#groups.state === "failed") this.#groups = { state: "unknown" };
   }
 }
@@ -224,17 +252,41 @@ function pausedText(tool: string): string {
 }
 
 async function isRuled(
-  { rules }: Services,
+  services: Services,
   { message }: TurnState,
   call: CallState,
   ruleId: string,
 ): Promise<boolean> {
+  if (isStandingId(ruleId)) return await isAllowedAhead(services, message, call, ruleId);
   const chatId = chatOf(message);
-  const inForce = await rules.inForce(message.app, chatId);
+  const inForce = await services.rules.inForce(message.app, chatId);
   const rule = inForce.find(({ id }) => id === ruleId);
   return (
     rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId })
   );
+}
+
+async function isAllowedAhead(
+  services: Services,
+  message: InboundMessage,
+  { name, arguments: given }: CallState,
+  ruleId: string,
+): Promise<boolean> {
+  const tool = services.toolCatalog.announced(name)?.announcement;
+  const standing = await standingNow(services, message);
+  if (tool === undefined || standing?.id !== ruleId) return false;
+  const nowMs = services.clock.now();
+  return isAllowedBy(standing.allowed, { tool, arguments: given, nowMs });
+}
+
+/** What the schedule whose run a message is may do without asking, as it is now. */
+async function standingNow(
+  { schedules }: Services,
+  message: InboundMessage,
+): Promise<StandingApprovals | undefined> {
+  const { schedule: run } = message;
+  if (run === undefined) return undefined;
+  return standingApprovalsOf(message, await schedules.read(run.id));
 }
 
 /** Person and place that the calls of a turn act for. */

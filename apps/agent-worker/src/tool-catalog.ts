@@ -135,6 +135,11 @@ export class ToolCatalog {
     return [...this.#tools.keys(), ...ownNames];
   }
 
+  /** The tool of a runner, whichever agent may use it. */
+  announced(name: string): AvailableTool | undefined {
+    return ownNames.has(name) ? undefined : this.#tools.get(name);
+  }
+
   /** How the author of a tool calls it. */
   titleOf(name: string): LocalText | undefined {
     return this.#tools.get(name)?.announcement.title;

@@ -1,5 +1,7 @@
 import { replaced } from "@larkline/store/testing";
-import type { PermissionRule } from "@larkline/protocol";
+import { definitionOf } from "@larkline/agent/permissions";
+import { scheduleMessage } from "@larkline/agent/schedules";
+import type { PermissionRule, Schedule, StandingApproval } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
 import {
@@ -9,6 +11,7 @@ import {
   policyOf,
   session,
   settle,
+  tools,
   type World,
 } from "./turn-world.fixture.ts";
 
@@ -75,6 +78,53 @@ describe("remembered rules", () => {
       "paid",
       "User rejected this action.",
     ]);
+  });
+});
+
+describe("the run of a schedule", () => {
+  const dueMs = 1_000;
+  const schedule: Schedule = {
+    id: "00000000000000aa",
+    app: "cli_app",
+    owner: { id: "ou_1" },
+    chatId: "oc_1",
+    chatType: "p2p",
+    title: "Pay",
+    task: "pay the rent",
+    timing: { kind: "once", atMs: dueMs },
+    zone: "UTC",
+    missed: "late",
+    language: "en",
+    createdAtMs: 1,
+  };
+
+  async function runOf(world: World, more: Partial<Schedule>, stored = more): Promise<void> {
+    await world.schedules.add({ ...schedule, ...stored }, { dueMs, alarmMs: dueMs });
+    const run = scheduleMessage({ ...schedule, ...more }, { session, dueMs, nowMs: dueMs });
+    await append(world, { ...run, reply: inbound("om_1", "x").reply });
+    await settle(world, { backend: calling(["pay"]).backend });
+  }
+
+  function allowed(): StandingApproval[] {
+    const { announcement } = tools.get("pay") ?? expect.fail();
+    const definition = definitionOf(announcement);
+    return [{ tool: "pay", arguments: {}, definition, expiresAtMs: Date.now() + 60_000 }];
+  }
+
+  it("does unasked what its person has allowed it", async () => {
+    const world = newWorld();
+    await runOf(world, { allowed: allowed() });
+    expect(world.carded).toEqual([]);
+    expect(world.ran.size).toBe(1);
+  });
+
+  it("asks where its task is another one by now", async () => {
+    const world = newWorld();
+    world.word = () => "reject";
+    const now = { allowed: allowed(), task: "pay twice" };
+    await runOf(world, { allowed: now.allowed }, now);
+    expect(world.ran.size).toBe(0);
+    expect((await resultsIn(world)).map(([text]) => text)).toEqual(["User rejected this action."]);
   });
 });
 

@@ -120,7 +120,7 @@ export function offer(runners: RunnerDirectory, tools: Map<string, AvailableTool
 }
 
 /** The tools of the runner of this world: `pay` needs an approval, `tasks` and `book` act as a person. */
-const tools: ReadonlyMap<string, AvailableTool> = new Map([
+export const tools: ReadonlyMap<string, AvailableTool> = new Map([
   announced("echo"),
   announced("pay", { requiresApproval: true }),
   announced("look", { effect: "pure" }),

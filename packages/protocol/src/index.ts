@@ -212,6 +212,7 @@ export {
   Schedule,
   ScheduleLogEntry,
   ScheduleTiming,
+  type StandingApproval,
   type ScheduleRun,
 } from "./schedule.ts";
 export {

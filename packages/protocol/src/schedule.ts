@@ -1,4 +1,5 @@
 import { Type, type Static } from "./type.ts";
+import { LocalText } from "./reply-view.ts";
 import { Sender } from "./session.ts";
 
 /** When a schedule is due: once, in equal steps, or as five cron fields say in the schedule's zone. */
@@ -19,6 +20,19 @@ export type ScheduleTiming = Static<typeof ScheduleTiming>;
  */
 const missedPolicies = ["skip", "late", "all"] as const;
 
+/** Calls that the runs of a schedule make without asking its person, who has agreed to them on a card. */
+export const StandingApproval = Type.Object({
+  tool: Type.String({ minLength: 1, maxLength: 64 }),
+  /** How people have read the tool's name. */
+  title: Type.Optional(LocalText),
+  /** The call's own; the text `*` stands for any value, and within a text for other words of one line. */
+  arguments: Type.Record(Type.String(), Type.Unknown()),
+  /** Stands for the tool as it was then: a changed one is asked about again. */
+  definition: Type.String({ minLength: 1, maxLength: 64 }),
+  expiresAtMs: Type.Integer(),
+});
+export type StandingApproval = Static<typeof StandingApproval>;
+
 /** Something that an agent does for a person at its time, in a chat that was fixed when the person confirmed it. */
 export const Schedule = Type.Object({
   id: Type.String({ pattern: "^[0-9a-f]{16}$" }),
@@ -38,6 +52,7 @@ export const Schedule = Type.Object({
   /** IANA name. */
   zone: Type.String({ minLength: 1, maxLength: 64 }),
   missed: Type.Enum([...missedPolicies]),
+  allowed: Type.Optional(Type.Array(StandingApproval, { maxItems: 5 })),
   /** Absent: the default agent. */
   agent: Type.Optional(Type.String()),
   language: Type.Enum(["zh", "en"]),

@@ -19,6 +19,7 @@ import {
   touchesSubject,
   matchesName,
 } from "./rules.ts";
+import { isAllowedBy } from "./standing.ts";
 
 /**
  * Decides whether a call runs, needs an approval or is refused. The first policy entry that fits decides; without
@@ -152,9 +153,19 @@ function ask(
     ? call.rules.filter((one) => isSeenByOther(one, call))
     : call.rules;
   const rule = ruled ? ruleFor(rules, { ...call, person: call.person.id }) : undefined;
-  return rule === undefined
+  const id = rule?.id ?? (ruled && !risky ? standingId(asking, call) : undefined);
+  return id === undefined
     ? { do: "ask", question: questionOf(asking, call, risky), findings }
-    : { do: "run", authority: { by: "rule", id: rule.id }, findings };
+    : { do: "run", authority: { by: "rule", id }, findings };
+}
+
+/** A person has allowed only what they decide alone: where others have to agree, they are asked at each run. */
+function standingId({ deciders }: Asking, call: PolicyCall): string | undefined {
+  const { standing } = call;
+  const isTheirs = requesterApproves(deciders) && deciders.count === 1;
+  return isTheirs && standing !== undefined && isAllowedBy(standing.allowed, call)
+    ? standing.id
+    : undefined;
 }
 
 /** How a person is asked: by an entry of the policy, or by its defaults. */

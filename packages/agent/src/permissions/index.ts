@@ -7,6 +7,7 @@ export {
   type Question,
   type RiskFinding,
   type RoleMembers,
+  type StandingApprovals,
   type Verdict,
   decidersText,
   isDecider,
@@ -41,3 +42,4 @@ export {
   matchesSubject,
   matchesName,
 } from "./rules.ts";
+export { definitionOf, isAllowedBy } from "./standing.ts";

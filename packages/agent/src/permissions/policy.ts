@@ -5,6 +5,7 @@ import type {
   PermissionRule,
   RiskLevel,
   RuleProposal,
+  StandingApproval,
   ToolAnnouncement,
   Approval,
   DecisionWord,
@@ -75,11 +76,19 @@ export interface PolicyCall {
   readonly chatType: "p2p" | "group" | "api";
   /** Rules of the chat that are in force. */
   readonly rules: readonly PermissionRule[];
+  /** What the schedule whose run this is may do without asking. */
+  readonly standing?: StandingApprovals | undefined;
   readonly nowMs: number;
   /** What the conversation says about addresses; absent: it is not known to hold anything but people's words. */
   readonly addressContext?: AddressContext | undefined;
   /** Hosts that the agent's calls may reach unasked: `docs.example.com`, `*.example.com`, `*`. */
   readonly egress?: readonly string[];
+}
+
+/** What of a run's schedule is allowed; `id` names it where rules are named. */
+export interface StandingApprovals {
+  readonly id: string;
+  readonly allowed: readonly StandingApproval[];
 }
 
 /** A person, as far as policies ask: `groups` are the user groups they belong to. */

@@ -1,12 +1,14 @@
 import type { ModelInfo } from "@larkline/model";
 import type {
   Approval,
+  CallAuthority,
   CallState,
   EngineEvent,
   Message,
   OutputForm,
   ModelFailure,
   PersonMessage,
+  StandingApproval,
   StepUse,
   StopReason,
   TextPart,
@@ -112,6 +114,8 @@ export interface TurnLimits {
 export interface CallPolicy {
   /** Whether a call runs, needs an approval or is refused. `name` is one of the offered tools. */
   verdict(call: WantedCall): Verdict;
+  /** What lets a call run where an ability wants its person's permission: the schedule whose run this is may make it. */
+  allowedAhead?(call: WantedCall): CallAuthority | undefined;
   /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */
   unknownOutcome(call: WantedCall): Question | undefined;
 }
@@ -122,6 +126,8 @@ export interface WantedCall {
   readonly arguments: Readonly<Record<string, unknown>>;
   /** Addresses that people named, and whether text from outside was read. */
   readonly addressContext?: AddressContext;
+  /** Decides as if the turn were the run of a schedule that may do this without asking. */
+  readonly allowed?: readonly StandingApproval[];
 }
 
 /** The model of a turn: facts, and the price of what it used. */

@@ -1,5 +1,6 @@
 import {
   argumentsHashOf,
+  asksRequesterAlone,
   type Approval,
   type CallState,
   type CallWords,
@@ -148,6 +149,12 @@ export function startUnlessObjected(call: CallState, facts: CallFacts): StartedC
   const { askedBy: _askedBy, ...start } = call;
   if (found === undefined) return { start };
   const { by, objection } = found;
+  if ("permission" in objection && asksRequesterAlone({ kind: "call", ...objection.permission })) {
+    const authority = facts.env.callPolicy.allowedAhead?.(call);
+    if (authority !== undefined) {
+      return startUnlessObjected({ ...call, askedBy: by.name, authority }, facts);
+    }
+  }
   const made =
     "permission" in objection
       ? permissionAsked(call, { question: objection.permission, findings: [], by: by.name }, facts)

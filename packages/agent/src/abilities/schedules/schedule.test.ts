@@ -1,12 +1,22 @@
 import type { CallState, InboundMessage, Schedule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { environment, queued, startRun } from "../../turn/turn.fixture.ts";
+import {
+  announcement,
+  environment,
+  queued,
+  startRun,
+  testCallPolicy,
+  testQuestion,
+} from "../../turn/turn.fixture.ts";
+import type { CallPolicy } from "../../turn/facts.ts";
 import type { AbilityClients, AbilityWork } from "../../turn/ability.ts";
 import {
+  changedSchedule,
   scheduleMessage,
   schedules,
   schedulesOrder,
   schedulesText,
+  standingApprovalsOf,
   type KnownSchedule,
 } from "./schedule.ts";
 
@@ -39,12 +49,14 @@ function objectionTo(given: Record<string, unknown>) {
   return schedules.beforeCall?.(callOf(given), { turn, env });
 }
 
-function clientWith(known: KnownSchedule[] = []) {
+function clientWith(known: KnownSchedule[] = [], tool = announcement("weather")) {
   const added: Schedule[] = [];
   const removed: string[] = [];
   const { nowMs } = scene();
   const client: AbilityClients["schedules"] = {
     now: () => nowMs,
+    toolOf: (name) =>
+      name === tool.spec.name ? { runner: "main", announcement: tool } : undefined,
     zoneOf: async () => zone,
     add: async (schedule) => {
       added.push(schedule);
@@ -150,6 +162,95 @@ describe("the tool", () => {
       ok: true,
       result: { state: "paused" },
     });
+  });
+});
+
+describe("what it may do without asking", () => {
+  const inputSchema = { type: "object", properties: { to: {}, text: {} } };
+  const send = announcement("send", {
+    spec: { name: "send", description: "Sends.", inputSchema },
+    title: { zh: "发送消息", en: "Send a message" },
+    effect: "once",
+    requiresApproval: true,
+  });
+  const allow = [{ tool: "send", arguments: { to: "oc_1", text: "*" } }];
+  const wish = { ...reminder, allow };
+
+  function asked(given: Record<string, unknown>, tool = send, verdict: "run" | "ask" = "run") {
+    const { turn, place, nowMs } = scene();
+    const callPolicy: CallPolicy = {
+      ...testCallPolicy,
+      verdict: ({ allowed }) => {
+        expect(allowed).toHaveLength(1);
+        return verdict === "run"
+          ? { do: "run", authority: { by: "policy" }, findings: [] }
+          : { do: "ask", question: testQuestion, findings: [] };
+      },
+    };
+    const tools = new Map([["send", { runner: "main", announcement: tool }]]);
+    const env = {
+      ...environment(),
+      place,
+      nowMs,
+      callPolicy,
+      tools,
+      known: { schedules: { zone } },
+    };
+    return schedules.beforeCall?.(callOf(given), { turn, env: { ...env, texts: undefined } });
+  }
+
+  it("stands on the card that confirms it, with every argument and its end", () => {
+    const objection = asked(wish);
+    if (objection === undefined || !("permission" in objection)) expect.fail();
+    const until = new Date(scene().nowMs + 90 * 86_400_000).toISOString().slice(0, 10);
+    expect(objection.permission.reason).toContain(
+      `may do this without asking, until ${until}:\n• Send a message (to: oc_1; text: anything)\n`,
+    );
+  });
+
+  it("is refused where it cannot be allowed, and then nothing is asked", () => {
+    for (const objection of [
+      asked({ ...reminder, allow: [{ tool: "fly", arguments: {} }] }),
+      asked(wish, { ...send, risk: "high" }),
+      asked({ ...reminder, allow: [{ tool: "send", arguments: { cc: "x" } }] }),
+      asked(wish, send, "ask"),
+    ]) {
+      expect(objection).toMatchObject({ outcome: { ok: false } });
+    }
+  });
+
+  it("holds for the run of this schedule alone, and ends with its task", () => {
+    const allowed = [{ ...allow[0], tool: "send", arguments: {}, definition: "d", expiresAtMs: 9 }];
+    const schedule = { ...scheduleOf(), allowed };
+    const run = scheduleMessage(schedule, { session: "cli_a.x", dueMs: 5, nowMs: 5 });
+    const known = { schedule, state: "active", dueMs: 5, generation: 1 } as const;
+    expect(standingApprovalsOf(run, known)).toEqual({ id: `schedule-${schedule.id}`, allowed });
+    expect(standingApprovalsOf(run, { ...known, state: "done" })).toBeDefined();
+    const other = { ...run, sender: { id: "ou_ben" } };
+    const spoken = { ...run, parts: [{ type: "text" as const, text: "Send all of it." }] };
+    const { schedule: _schedule, ...plain } = run;
+    for (const message of [other, spoken, plain]) {
+      expect(standingApprovalsOf(message, known)).toBeUndefined();
+    }
+    expect(standingApprovalsOf(run, undefined)).toBeUndefined();
+    expect(standingApprovalsOf(run, { ...known, state: "paused" })).toBeUndefined();
+    const facts = { nowMs: 6, fromMs: 6 };
+    const later = changedSchedule(known, { title: "Other" }, facts);
+    expect(later).toMatchObject({ schedule: { allowed } });
+    const changed = changedSchedule(known, { task: "Say: eat." }, facts);
+    expect(changed).toHaveProperty("schedule.task");
+    expect(changed).not.toHaveProperty("schedule.allowed");
+    const anew = changedSchedule(known, { task: "Say: eat.", allowed }, facts);
+    expect(anew).toMatchObject({ schedule: { allowed } });
+  });
+
+  it("is kept with the schedule, and shown where it is listed", async () => {
+    const { run, added } = clientWith([], send);
+    expect(await run(wish)).toMatchObject({ ok: true, result: { allowed: allow } });
+    expect(added[0]?.allowed).toMatchObject([{ ...allow[0], title: send.title }]);
+    const known = { state: "active", dueMs: 5, generation: 1 } as const;
+    const [schedule = scheduleOf()] = added;
+    expect(schedulesText([{ ...known, schedule }], "zh")).toContain("直接执行：发送消息");
   });
 });
 

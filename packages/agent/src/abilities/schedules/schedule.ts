@@ -8,12 +8,13 @@ import {
   type ReplyLanguage,
   type Schedule,
   type ScheduleTiming,
+  type StandingApproval,
   type ToolAnnouncement,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import type { Question } from "../../permissions/policy.ts";
+import type { Question, StandingApprovals } from "../../permissions/policy.ts";
 import { inlineCode, oneLine, textsOf } from "../../texts/index.ts";
 import type {
   Ability,
@@ -22,7 +23,16 @@ import type {
   Objection,
   CallFacts,
 } from "../../turn/ability.ts";
+import type { CallPolicy } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";
+import {
+  allowedNames,
+  allowedText,
+  allowField,
+  standingOfRun,
+  wantedAllowed,
+  type ToolOf,
+} from "./allow.ts";
 import { localTime, nextTimes, offsetText } from "./timing.ts";
 import {
   changedSchedule,
@@ -36,9 +46,11 @@ import {
   type WishedSchedule,
 } from "./wish.ts";
 
+export { isStandingId } from "./allow.ts";
 export {
   alarmOf,
   dueWork,
+  isHeld,
   localTime,
   nextDue,
   nextTimes,
@@ -77,6 +89,8 @@ export function scheduleRunId(id: string, dueMs: number): string {
 /** The schedules of a deployment. */
 export interface SchedulesClient {
   now(): number;
+  /** The tool of this name that a runner announces. */
+  readonly toolOf: ToolOf;
   /** The time zone of the person. */
   zoneOf(message: InboundMessage): Promise<string>;
   add(
@@ -197,6 +211,7 @@ const Input = Type.Object(
     }),
     id: Type.Optional(Id),
     ...wishFields,
+    allow: allowField,
   },
   { additionalProperties: false },
 );
@@ -246,10 +261,14 @@ function beforeCall(call: CallState, { turn, env }: CallFacts): Objection | unde
   if (wanted !== undefined && "problem" in wanted) {
     return { outcome: failure(`Nothing was done: ${wanted.problem}.`) };
   }
+  const wished = wantedAllowed(input.allow ?? [], (name) => env.tools.get(name), nowMs);
+  if ("problem" in wished) return { outcome: failure(`Nothing was done: ${wished.problem}.`) };
+  const refused = wished.allowed.find((one) => !isOfUse(one, env.callPolicy));
+  if (refused !== undefined) return { outcome: failure(askedAnyway(refused.tool)) };
   const language = languageOfMessage(turn.message, texts);
   const permission: Question = {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
-    reason: reasonTexts[language],
+    reason: reasonOf(wished.allowed, language),
     risk: "low",
     summary: summaryOf(input, wanted, nowMs),
     expiresAtMs: nowMs + place.people.answerMs,
@@ -259,8 +278,32 @@ function beforeCall(call: CallState, { turn, env }: CallFacts): Objection | unde
 
 function isConfirmed(input: Input): boolean {
   return (
-    input.do === "make" || (input.do === "change" && (hasTiming(input) || input.task !== undefined))
+    input.do === "make" ||
+    (input.do === "change" &&
+      (hasTiming(input) || input.task !== undefined || input.allow !== undefined))
   );
+}
+
+/** Whether the policy would let such calls run: others may have to agree, or the deployment wants each one asked about. */
+function isOfUse(one: StandingApproval, policy: CallPolicy): boolean {
+  const { tool: name, arguments: given } = one;
+  return policy.verdict({ name, arguments: given, allowed: [one] }).do === "run";
+}
+
+function askedAnyway(tool: string): string {
+  return (
+    `Nothing was done: allow: calls of '${tool}' cannot be allowed ahead here, because they are refused, others have to ` +
+    "agree, or each one is asked about. Leave it out: people are asked when it runs."
+  );
+}
+
+function reasonOf(allowed: readonly StandingApproval[], language: ReplyLanguage): string {
+  const [first] = allowed;
+  if (first === undefined) return reasonTexts[language];
+  const { text: until } = localTime("UTC", first.expiresAtMs);
+  return allowedReasons[language]
+    .replace("{until}", until.slice(0, 10))
+    .replace("{allowed}", () => allowedText(allowed, language));
 }
 
 const reasonTexts: Readonly<Record<ReplyLanguage, string>> = {
@@ -268,6 +311,16 @@ const reasonTexts: Readonly<Record<ReplyLanguage, string>> = {
   en:
     "It runs as you, and answers in this chat. It may do nothing more without asking than you may now: what needs an " +
     "approval is asked about then, too.",
+};
+
+const allowedReasons: Readonly<Record<ReplyLanguage, string>> = {
+  zh:
+    "到时以你的身份运行，回答发到当前聊天。批准后，到 {until} 为止，运行时不再询问就会执行：\n{allowed}\n" +
+    "其余需要确认的操作仍会询问你。修改任务内容、删除任务或工具变更后，以上放行即失效。",
+  en:
+    "It runs as you, and answers in this chat. If you approve, its runs may do this without asking, until {until}:\n" +
+    "{allowed}\nAll else that needs an approval is asked about then. This ends when its task changes, when it is " +
+    "deleted, and when the tool changes.",
 };
 
 function summaryOf(input: Input, wanted: Wanted | undefined, nowMs: number): LocalText {
@@ -324,6 +377,9 @@ async function make(
   if (message.reply.channel !== "feishu") return failure("Schedules are not made here.");
   const { chatId, messageId, inThread } = message.reply;
   const nowMs = client.now();
+  const wished = wantedAllowed(input.allow ?? [], client.toolOf, nowMs);
+  if ("problem" in wished) return failure(`Nothing was made: ${wished.problem}.`);
+  const { allowed } = wished;
   const of = {
     id: hash("sha256", JSON.stringify([turn.turnId, call.id]), "hex").slice(0, 16),
     app: message.app,
@@ -335,6 +391,7 @@ async function make(
     ...(message.agent === undefined ? {} : { agent: message.agent }),
     language: languageOfMessage(message),
     createdAtMs: nowMs,
+    ...(allowed.length === 0 ? {} : { allowed }),
   } as const;
   const zone = await client.zoneOf(message);
   const made = newSchedule(input, of, { zone, nowMs, fromMs: turn.startedAtMs });
@@ -366,10 +423,15 @@ async function changed(
     await client.runNow(schedule);
     return { ok: true, result: "It runs now; its answer comes to its chat." };
   }
-  const next = changedSchedule(known, wishOf(input), {
-    nowMs: client.now(),
-    fromMs: turn.startedAtMs,
-  });
+  const nowMs = client.now();
+  const { allow } = input;
+  const wished = allow === undefined ? {} : wantedAllowed(allow, client.toolOf, nowMs);
+  if ("problem" in wished) return failure(`Nothing was changed: ${wished.problem}.`);
+  const next = changedSchedule(
+    known,
+    { ...wishOf(input), ...wished },
+    { nowMs, fromMs: turn.startedAtMs },
+  );
   if ("problem" in next) return failure(`Nothing was changed: ${next.problem}.`);
   if (!(await client.change({ schedule: next.schedule, generation }, next))) {
     return failure("It has changed meanwhile. List the schedules and look again.");
@@ -377,7 +439,11 @@ async function changed(
   return { ok: true, result: shownSchedule(next) };
 }
 
-function wishOf({ do: order, ...input }: Input): Parameters<typeof changedSchedule>[1] {
+function wishOf({
+  do: order,
+  allow: _allow,
+  ...input
+}: Input): Parameters<typeof changedSchedule>[1] {
   if (order === "pause") return { state: "paused" };
   return order === "resume" ? { state: "active" } : input;
 }
@@ -393,6 +459,8 @@ interface ShownSchedule {
   next?: string;
   why?: string;
   missed: string;
+  /** What it may do without asking. */
+  allowed?: { tool: string; arguments: Record<string, unknown> }[];
 }
 
 function shownSchedule({
@@ -401,7 +469,7 @@ function shownSchedule({
   dueMs,
   ...rest
 }: KnownSchedule | WishedSchedule): ShownSchedule {
-  const { id, title, task, timing, zone, missed } = schedule;
+  const { id, title, task, timing, zone, missed, allowed } = schedule;
   return {
     id,
     title,
@@ -413,6 +481,9 @@ function shownSchedule({
       : {}),
     ...("why" in rest && rest.why !== undefined ? { why: rest.why } : {}),
     missed,
+    ...(allowed === undefined
+      ? {}
+      : { allowed: allowed.map(({ tool, arguments: bounds }) => ({ tool, arguments: bounds })) }),
   };
 }
 
@@ -487,9 +558,11 @@ export function schedulesList(
 }
 
 function nextText({ schedule, state, dueMs }: KnownSchedule, language: ReplyLanguage): string {
-  return state === "active"
-    ? `${localTime(schedule.zone, dueMs).text} (${schedule.zone})`
-    : textsOf(language).schedules.paused;
+  if (state !== "active") return textsOf(language).schedules.paused;
+  const { zone, allowed = [] } = schedule;
+  const next = `${localTime(zone, dueMs).text} (${zone})`;
+  if (allowed.length === 0) return next;
+  return `${next} · ${textsOf(language).schedules.unasked(allowedNames(allowed, language))}`;
 }
 
 /** What `/schedules pause`, `resume` and `delete` have done. */
@@ -505,22 +578,7 @@ export function scheduleMessage(
   schedule: Schedule,
   { session, dueMs, nowMs }: { session: string; dueMs: number; nowMs: number },
 ): InboundMessage {
-  const {
-    id,
-    app,
-    tenant,
-    owner,
-    chatId,
-    chatType,
-    threadMessageId,
-    title,
-    task,
-    zone,
-    agent,
-    language,
-  } = schedule;
-  const { text, weekday } = localTime(zone, dueMs);
-  const opening = `[Schedule “${title}”, due ${weekday} ${text} (${offsetText(zone, dueMs)}, ${zone}). Do this now, and answer with its result alone:]`;
+  const { id, app, tenant, owner, chatId, chatType, threadMessageId, agent, language } = schedule;
   return {
     v: 1,
     session,
@@ -529,7 +587,7 @@ export function scheduleMessage(
     ...(tenant === undefined ? {} : { tenant }),
     sender: owner,
     chatType,
-    parts: [{ type: "text", text: `${opening}\n${task}` }],
+    parts: partsOf(schedule, dueMs),
     createdAtMs: nowMs,
     reply:
       chatType === "api"
@@ -545,4 +603,34 @@ export function scheduleMessage(
     ...(agent === undefined ? {} : { agent }),
     schedule: { id, dueMs },
   };
+}
+
+/** The message by which several run as one: those that quiet hours have held; the first lends it its session. */
+export function digestMessage(
+  held: readonly [Schedule, ...Schedule[]],
+  given: Parameters<typeof scheduleMessage>[1],
+): InboundMessage {
+  const [first] = held;
+  const { dueMs } = given;
+  const { text, weekday } = localTime(first.zone, dueMs);
+  const opening = `[${held.length} schedules that were held in the quiet hours, due ${weekday} ${text} (${offsetText(first.zone, dueMs)}, ${first.zone}). Do all of this now, and answer with one digest: a short part for each, under its title.]`;
+  const tasks = held.map(({ title, task }, at) => `${at + 1}. “${title}”: ${task}`);
+  const parts = [{ type: "text", text: [opening, ...tasks].join("\n") }] as const;
+  return { ...scheduleMessage(first, given), parts: [...parts] };
+}
+
+function partsOf({ title, task, zone }: Schedule, dueMs: number): InboundMessage["parts"] {
+  const { text, weekday } = localTime(zone, dueMs);
+  const opening = `[Schedule “${title}”, due ${weekday} ${text} (${offsetText(zone, dueMs)}, ${zone}). Do this now, and answer with its result alone:]`;
+  return [{ type: "text", text: `${opening}\n${task}` }];
+}
+
+/** What the run of a schedule may do without asking; `known`: its schedule as it is now. */
+export function standingApprovalsOf(
+  message: InboundMessage,
+  known: Pick<KnownSchedule, "schedule" | "state"> | undefined,
+): StandingApprovals | undefined {
+  const { schedule: its } = message;
+  if (its === undefined || known === undefined) return undefined;
+  return standingOfRun(message, known, partsOf(known.schedule, its.dueMs));
 }

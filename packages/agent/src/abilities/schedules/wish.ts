@@ -1,4 +1,4 @@
-import { type Schedule, type ScheduleTiming } from "@larkline/protocol";
+import { type Schedule, type ScheduleTiming, type StandingApproval } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { oneLine } from "../../texts/index.ts";
 import { isTimeZone } from "../budget/budgets.ts";
@@ -157,18 +157,26 @@ export function newSchedule(
   return { schedule, state: "active", dueMs, alarmMs: alarmOf(schedule, dueMs) };
 }
 
-/** Changes what the wish names. One that begins again is due at its next time from now on. */
+/**
+ * Changes what the wish names. One that begins again is due at its next time from now on. What it may do without asking
+ * was allowed for its task: it ends with that, unless `allowed` says anew what it may.
+ */
 export function changedSchedule(
   { schedule, state: before, dueMs: dueBefore }: Omit<KnownSchedule, "generation">,
   {
     state = before === "paused" ? "paused" : "active",
+    allowed,
     ...wish
-  }: Wish & { state?: "active" | "paused" },
+  }: Wish & { state?: "active" | "paused"; allowed?: StandingApproval[] | undefined },
   facts: Omit<WishFacts, "zone">,
 ): WishedSchedule | { problem: string } {
   const { title, task, missed } = wish;
+  const { allowed: allowedBefore, ...plain } = schedule;
+  const isOther = task !== undefined && task !== schedule.task;
+  const kept = allowed ?? (isOther ? undefined : allowedBefore);
   const retold = {
-    ...schedule,
+    ...plain,
+    ...(kept === undefined || kept.length === 0 ? {} : { allowed: kept }),
     ...(title === undefined ? {} : { title: oneLine(title, 100) }),
     ...(task === undefined ? {} : { task }),
     ...(missed === undefined ? {} : { missed }),
@@ -186,17 +194,18 @@ export function changedSchedule(
   return { schedule: retold, state, dueMs, alarmMs: alarmOf(retold, dueMs) };
 }
 
-/** Of these, the one that does the same at the same times in the same chat. */
+/** Of these, the one that does the same at the same times in the same chat, and may do as much without asking. */
 export function equalOf(
   known: readonly KnownSchedule[],
-  { task, timing, zone, chatId }: Schedule,
+  wanted: Schedule,
 ): KnownSchedule | undefined {
-  const wanted = JSON.stringify([task, whenOf(timing), zone, chatId]);
-  return known.find(
-    ({ schedule: one, state }) =>
-      state === "active" &&
-      JSON.stringify([one.task, whenOf(one.timing), one.zone, one.chatId]) === wanted,
-  );
+  const same = whatOf(wanted);
+  return known.find(({ schedule, state }) => state === "active" && whatOf(schedule) === same);
+}
+
+function whatOf({ task, timing, zone, chatId, allowed = [] }: Schedule): string {
+  const calls = allowed.map(({ tool, arguments: bounds }) => [tool, bounds]);
+  return JSON.stringify([task, whenOf(timing), zone, chatId, calls]);
 }
 
 /** Without the instant that steps are counted from. */
