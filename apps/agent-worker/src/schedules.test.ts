@@ -3,12 +3,19 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { nextDue } from "@larkline/agent/schedules";
-import type { InboundMessage, Schedule, ScheduleTiming } from "@larkline/protocol";
+import type {
+  Approval,
+  ControlEntry,
+  InboundMessage,
+  Schedule,
+  ScheduleTiming,
+} from "@larkline/protocol";
 import { stopScriptClock } from "@larkline/protocol/lua";
+import type { ApprovalStatus } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { startRedis } from "@larkline/testkit";
-import { expect, it, onTestFinished } from "vitest";
-import { sweepSchedules } from "./schedules.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { noteUnanswered, sweepSchedules } from "./schedules.ts";
 import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const hourMs = 3_600_000;
@@ -52,14 +59,17 @@ class Crash extends Error {}
 function scene(crashes: () => boolean = () => false, redisUrl?: string) {
   const world = newWorld(openTestStores({}, redisUrl));
   const runs = new Map<string, number>();
+  const messages: InboundMessage[] = [];
   let writes = 0;
   const dies = <T>(value: T): T => {
     if (crashes()) throw new Crash();
     return value;
   };
-  const append = async ({ id }: InboundMessage) => {
+  const append = async (message: InboundMessage) => {
+    const { id } = message;
     dies(undefined);
     const isNew = !runs.has(id);
+    if (isNew) messages.push(message);
     runs.set(id, (runs.get(id) ?? 0) + (isNew ? 1 : 0));
     writes += 1;
     return dies({
@@ -87,6 +97,8 @@ function scene(crashes: () => boolean = () => false, redisUrl?: string) {
   });
   return {
     world,
+    services,
+    messages,
     runs,
     written: () => writes,
     add: async (schedule: Schedule) => {
@@ -236,6 +248,111 @@ it(
     expect(logged.flat().some(({ state }) => state === "skipped")).toBe(true);
   },
 );
+
+describe("what quiet hours have held", () => {
+  const morning = Date.parse("2026-01-02T00:00Z"); // 08:00 in Shanghai
+  const every = (number: number, everyMs = hourMs, more: Partial<Schedule> = {}): Schedule => ({
+    ...scheduleWith(
+      number,
+      { kind: "every", everyMs, fromMs: morning - 10 * hourMs },
+      "Asia/Shanghai",
+    ),
+    missed: "late",
+    title: `number ${number}`,
+    ...more,
+  });
+  const addAtNight = async ({ world }: ReturnType<typeof scene>, schedule: Schedule) => {
+    const dueMs = morning - 9 * hourMs;
+    expect(await world.schedules.add(schedule, { dueMs, alarmMs: dueMs })).toBe("made");
+  };
+  const night = async ({ at }: ReturnType<typeof scene>) => {
+    await at(morning - 9 * hourMs);
+    for (let second = 0; second <= 30; second += 1) await at(morning + second * 1_000);
+  };
+
+  it("runs as one for each person and chat, and each schedule's log says so", async () => {
+    const place = scene();
+    const allowed = [{ tool: "a", arguments: {}, definition: "d", expiresAtMs: morning * 2 }];
+    await addAtNight(place, every(1));
+    await addAtNight(place, every(2, 3 * hourMs));
+    await addAtNight(place, every(3, hourMs, { chatId: "oc_else" }));
+    await addAtNight(place, every(4, hourMs, { allowed }));
+    await night(place);
+    expect(place.runs.size).toBe(3);
+    const digest = place.messages.find(({ parts }) => JSON.stringify(parts).includes("one digest"));
+    expect(JSON.stringify(digest?.parts)).toMatch(/2 schedules .*number [12].*number [12]/);
+    for (const number of [1, 2, 3, 4]) {
+      const lines = await place.world.schedules.log(every(number).id);
+      expect(lines.map(({ state }) => state)).toEqual(["started", "quiet"]);
+    }
+  });
+
+  it("is written once where its worker dies at any step", async () => {
+    for (let fatal = 1; fatal <= 6; fatal += 1) {
+      let steps = 0;
+      const place = scene(() => (steps += 1) === fatal);
+      for (const number of [1, 2]) {
+        const dueMs = morning;
+        await place.world.schedules.add(every(number), { dueMs, alarmMs: dueMs });
+      }
+      for (let second = 0; second <= 62; second += 31) await place.at(morning + second * 1_000);
+      expect([fatal, place.messages.length]).toEqual([fatal, 1]);
+      for (const number of [1, 2]) {
+        const lines = await place.world.schedules.log(every(number).id);
+        expect(lines.map(({ state }) => state)).toEqual(["started"]);
+      }
+    }
+  });
+});
+
+describe("a schedule that asks and gets no answer", () => {
+  const daily = scheduleWith(1, { kind: "cron", cron: "0 1 * * *" }, "UTC");
+  const run = { ...messageOf, schedule: { id: daily.id, dueMs: 1 } };
+  const expired: ControlEntry = {
+    type: "decision",
+    approvalId: "a",
+    argumentsHash: "h",
+    state: "expired",
+    decisions: [],
+  };
+
+  it("pauses after three runs, and says so once to its owner alone", async () => {
+    const { world, services, add } = scene();
+    await add(daily);
+    for (const id of ["om_1", "om_1", "om_2", "om_3", "om_4"]) {
+      expect((await world.schedules.read(daily.id))?.state).toBe(
+        id === "om_4" ? "paused" : "active",
+      );
+      await noteUnanswered(services, { ...run, id }, [expired]);
+    }
+    expect(await world.schedules.read(daily.id)).toMatchObject({
+      state: "paused",
+      why: "scheduleUnanswered",
+    });
+    expect(world.sent.map(({ target, text }) => [target.chatId, text])).toEqual([
+      ["ou_0", expect.stringContaining("asked at three times and got no answer")],
+    ]);
+  });
+
+  it("pauses at the third due time behind a question that has been open for half a day", async () => {
+    const { world, services, add, at } = scene();
+    await add(daily);
+    const approval = { kind: "consent", createdAtMs: start } as Approval; // as much as is looked at
+    services.approvals.pending = async () => [{ approval } as ApprovalStatus];
+    const { store } = services;
+    services.store = replaced(store, {
+      append: async (message) => ({ ...(await store.append(message)), ahead: 1 }),
+    });
+    const states: (string | undefined)[] = [];
+    for (let day = 0; day < 4; day += 1) {
+      await at(start + hourMs + day * dayMs + 30_000);
+      states.push((await world.schedules.read(daily.id))?.state);
+    }
+    // On the first day the question is an hour old.
+    expect(states).toEqual(["active", "active", "active", "paused"]);
+    expect(world.sent).toHaveLength(1);
+  });
+});
 
 it("runs 500 schedules of nine o'clock within half a minute, 200 in a sweep", async () => {
   const { runs, add, at } = scene();

@@ -2,7 +2,9 @@ import { noticeText, sessionKeyOf } from "@larkline/agent";
 import { isTimeZone } from "@larkline/agent/budgets";
 import {
   alarmOf,
+  digestMessage,
   dueWork,
+  isHeld,
   localTime,
   offsetText,
   scheduleMessage,
@@ -13,6 +15,7 @@ import {
 } from "@larkline/agent/schedules";
 import {
   personZoneKey,
+  type ControlEntry,
   type InboundMessage,
   type Schedule,
   type ScheduleLogEntry,
@@ -43,7 +46,10 @@ export async function sweepSchedules(services: Services): Promise<void> {
   const { nowMs, due, unreadable } = await services.schedules.claimDue(portion, leaseMs);
   for (const id of unreadable) await setAside(services, id, "its row is no schedule");
   const ended = await Promise.allSettled(
-    due.map(async (one) => await runDue(services, one, nowMs)),
+    byDigest(due, nowMs).map(async ([first, ...others]) => {
+      if (others.length === 0 && !mayBeHeld(first, nowMs)) await runDue(services, first, nowMs);
+      else await runHeld(services, [first, ...others], nowMs);
+    }),
   );
   for (const end of ended) {
     if (end.status === "rejected") services.log.warn({ error: end.reason }, "schedule not run");
@@ -57,8 +63,83 @@ async function setAside(services: Services, id: string, error: unknown): Promise
   }
 }
 
+type DueSchedules = [DueSchedule, ...DueSchedule[]];
+
+/** Those that quiet hours have held together for one person, chat and agent; all others alone. */
+function byDigest(due: readonly DueSchedule[], nowMs: number): DueSchedules[] {
+  const groups = new Map<string, DueSchedules>();
+  for (const one of due) {
+    const { app, id, owner, chatId, threadMessageId = "", agent = "", zone } = one.schedule;
+    const together = [app, owner.id, chatId, threadMessageId, agent, zone, one.dueMs];
+    const key = JSON.stringify(mayBeHeld(one, nowMs) ? together : [id]);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [one]);
+    else group.push(one);
+  }
+  return [...groups.values()];
+}
+
+/** What may be done without asking is allowed for a schedule alone; a client of the HTTP API reads each run by itself. */
+function mayBeHeld({ schedule, dueMs, claimedMs }: DueSchedule, nowMs: number): boolean {
+  const { chatType, allowed } = schedule;
+  const isAlone = chatType === "api" || allowed !== undefined;
+  if (isAlone || nowMs - claimedMs >= rememberedMs) return false;
+  try {
+    return isHeld(schedule, dueMs);
+  } catch {
+    return false; // a time zone that this version of Node does not know: it is set aside by itself
+  }
+}
+
+/**
+ * Runs as one what quiet hours have held. Who runs together is written down before the run, so that a worker that
+ * follows a dead one writes the same message again, which the session takes once.
+ */
+async function runHeld(services: Services, due: DueSchedules, nowMs: number): Promise<void> {
+  const { lookups, schedules } = services;
+  const marks = due.map(({ schedule, dueMs }) => `digest:${schedule.id}:${dueMs}`);
+  const known = await Promise.all(marks.map(async (mark) => await lookups.get(mark)));
+  const fresh = due.flatMap(({ schedule }, at) => (known[at] === undefined ? [schedule.id] : []));
+  const together = fresh.length > 1 ? fresh.join(" ") : "";
+  const written = marks.map(async (mark, at) => {
+    if (together === "" || known[at] !== undefined) return;
+    await lookups.set(mark, together, rememberedMs);
+  });
+  await Promise.all(written);
+  for (const [ids, members] of Map.groupBy(due, (_, at) => known[at] ?? together)) {
+    const read = await Promise.all(
+      ids.split(" ").map(async (id) => (id === "" ? undefined : await schedules.read(id))),
+    );
+    const [first, ...others] = read.flatMap((one) => (one === undefined ? [] : [one.schedule]));
+    if (first === undefined) for (const one of members) await runDue(services, one, nowMs);
+    else await runTogether(services, members, { all: [first, ...others], nowMs });
+  }
+}
+
+/** Writes the one run of `all`, and settles those of them that are `due`. */
+async function runTogether(
+  services: Services,
+  due: readonly DueSchedule[],
+  { all, nowMs }: { all: [Schedule, ...Schedule[]]; nowMs: number },
+): Promise<void> {
+  const [first] = all;
+  const dueMs = due[0]?.dueMs ?? nowMs;
+  const decided = due.map((one) => ({
+    one,
+    work: dueWork(one.schedule, one.dueMs, one.claimedMs),
+  }));
+  const isRun = decided.some(({ work }) => work.runs.includes(dueMs));
+  const session = sessionKeyOf(first.app, scheduleSessionId(first.id));
+  const message = digestMessage(all, { session, dueMs, nowMs });
+  const isTaken = !isRun || (await appendMessage(services, first, { message, dueMs, nowMs }));
+  await Promise.all(
+    decided.map(
+      async ({ one, work }) => await settleDue(services, one, work, isTaken ? [] : work.runs),
+    ),
+  );
+}
+
 async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
-  const { schedules } = services;
   const { schedule } = due;
   let first: DueWork;
   try {
@@ -73,17 +154,27 @@ async function runDue(services: Services, due: DueSchedule, nowMs: number): Prom
   const written = isOld ? await waitingRuns(services, schedule) : new Set<string>();
   const isWritten = (dueMs: number): boolean => written.has(scheduleRunId(schedule.id, dueMs));
   const work = isOld && !first.runs.some(isWritten) ? dueWork(schedule, due.dueMs, nowMs) : first;
-  const busy = new Set<number>();
+  const busy: number[] = [];
   for (const dueMs of work.runs) {
     if (isWritten(dueMs)) continue;
-    if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.add(dueMs);
+    if (!(await appendRun(services, schedule, { dueMs, nowMs }))) busy.push(dueMs);
   }
+  await settleDue(services, due, work, busy);
+}
+
+/** `busy`: instants whose run was not written, because too many wait. */
+async function settleDue(
+  { schedules }: Services,
+  due: DueSchedule,
+  work: DueWork,
+  busy: readonly number[],
+): Promise<void> {
   const log = work.log.map((line): ScheduleLogEntry =>
-    busy.has(line.dueMs) ? { ...line, state: "busy" } : line,
+    busy.includes(line.dueMs) ? { ...line, state: "busy" } : line,
   );
   const { nextMs } = work;
   const next =
-    nextMs === undefined ? undefined : { dueMs: nextMs, alarmMs: alarmOf(schedule, nextMs) };
+    nextMs === undefined ? undefined : { dueMs: nextMs, alarmMs: alarmOf(due.schedule, nextMs) };
   await schedules.settle(due, next, log);
 }
 
@@ -95,15 +186,25 @@ async function waitingRuns({ store }: Services, { app, id }: Schedule): Promise<
 
 /** False where too many runs of the schedule wait already. */
 async function appendRun(
-  { store, turns }: Services,
+  services: Services,
   schedule: Schedule,
   { dueMs, nowMs }: { dueMs: number; nowMs: number },
 ): Promise<boolean> {
   const session = sessionKeyOf(schedule.app, scheduleSessionId(schedule.id));
   const message = scheduleMessage(schedule, { session, dueMs, nowMs });
-  const appended = await store.append(message, { maxWaiting });
-  if (appended.wakeGen !== undefined) await turns.wake(session, appended.wakeGen);
-  return appended.result !== "full";
+  return await appendMessage(services, schedule, { message, dueMs, nowMs });
+}
+
+async function appendMessage(
+  services: Services,
+  schedule: Schedule,
+  { message, ...times }: { message: InboundMessage; dueMs: number; nowMs: number },
+): Promise<boolean> {
+  const { store, turns } = services;
+  const { result, ahead, wakeGen } = await store.append(message, { maxWaiting });
+  if (wakeGen !== undefined) await turns.wake(message.session, wakeGen);
+  if (result === "full" || ahead > 0) await noteWaiting(services, schedule, times);
+  return result !== "full";
 }
 
 /** The schedules of this deployment, for the ability. */
@@ -111,6 +212,7 @@ export function schedulesClient(services: Services): SchedulesClient {
   const { clock, schedules } = services;
   return {
     now: () => clock.now(),
+    toolOf: (name) => services.toolCatalog.announced(name),
     zoneOf: async (message) => (await zoneOf(services, message)).name,
     add: async (schedule, next) => await schedules.add(schedule, next),
     ofPerson: async (app, person) => await schedules.ofPerson(app, person),
@@ -159,17 +261,60 @@ export function timeNote({ name, isKnown }: PersonZone, nowMs: number): string {
 /** A turn has ended. A schedule whose runs fail again and again is paused. Never throws, and waits for nothing. */
 export function noteScheduleEnd(
   services: Services,
-  { schedule }: InboundMessage,
+  { schedule, id }: InboundMessage,
   { committed, failed }: { committed: boolean; failed: boolean },
 ): void {
   if (schedule === undefined || !committed) return;
   const note = async (): Promise<void> => {
-    const failures = await services.schedules.ended(schedule.id, failed);
+    const failures = await services.schedules.ended(schedule.id, id, failed);
     if (failures >= maxFailures) await pauseSchedule(services, schedule.id, "scheduleFailed");
   };
   note().catch((error: unknown) =>
     services.log.warn({ error }, "the end of a schedule's run was not noted"),
   );
+}
+
+/** Runs, one after the other, in which people did not answer, before a schedule is paused. */
+const maxMissed = 3;
+
+/**
+ * What people were asked by a turn is settled. A schedule whose questions are not answered run after run is paused: an
+ * approval that expires, or a consent that is not given. Rejects when the store does.
+ */
+export async function noteUnanswered(
+  services: Services,
+  { schedule, id }: InboundMessage,
+  entries: readonly ControlEntry[],
+): Promise<void> {
+  const isUnanswered = entries.some(
+    (entry) =>
+      entry.type === "decision" && (entry.state === "expired" || entry.state === "undeliverable"),
+  );
+  if (schedule !== undefined && isUnanswered) await noteMissed(services, schedule.id, id);
+}
+
+async function noteMissed(services: Services, id: string, run: string): Promise<void> {
+  const missed = await services.schedules.missed(id, run);
+  if (missed >= maxMissed) await pauseSchedule(services, id, "scheduleUnanswered");
+}
+
+/** A question of an earlier run that is open for so long has been missed at a further due time, ms. */
+const unansweredMs = 12 * 3_600_000;
+
+/** A run waits behind another one: perhaps for people who do not answer. */
+async function noteWaiting(
+  services: Services,
+  schedule: Schedule,
+  { dueMs, nowMs }: { dueMs: number; nowMs: number },
+): Promise<void> {
+  const session = sessionKeyOf(schedule.app, scheduleSessionId(schedule.id));
+  const asked = await services.approvals.pending(session);
+  const isUnanswered = asked.some(
+    ({ approval: { kind, createdAtMs } }) => kind !== "rule" && nowMs - createdAtMs >= unansweredMs,
+  );
+  if (isUnanswered) {
+    await noteMissed(services, schedule.id, `behind-${scheduleRunId(schedule.id, dueMs)}`);
+  }
 }
 
 /**
@@ -199,7 +344,7 @@ export function watchSchedules(
 async function pauseSchedule(
   services: Services,
   id: string,
-  why: "scheduleFailed" | "scheduleUnreachable",
+  why: "scheduleFailed" | "scheduleUnreachable" | "scheduleUnanswered",
 ): Promise<void> {
   const { schedules } = services;
   const found = await schedules.read(id);

@@ -48,7 +48,7 @@ import { TurnMemories } from "./memories.ts";
 import { FilesUnreadableError, WorkerSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
 import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
-import { zoneOf } from "./schedules.ts";
+import { noteUnanswered, zoneOf } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
 import { TurnBudget } from "./turn-budget.ts";
@@ -467,6 +467,7 @@ export class TurnRun implements TurnHost {
   async readEntries(control: readonly ControlEntry[]): Promise<ReadEntries> {
     const { turn } = this.#stored;
     const checked = await checkEntries(this.#services, turn, control); // before they count as read: it may reject
+    await noteUnanswered(this.#services, turn.message, control);
     this.#stored.consume(control);
     this.#settled = new Set(
       control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)),

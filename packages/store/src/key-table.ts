@@ -769,7 +769,7 @@ export const keyTable = {
       key: "{<ns>}:schedule:<id>",
       type: "hash",
       content:
-        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`",
+        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`, `missed` and `missedRun`",
       retention: "until it is removed; 30 days after it is done",
       rights: {
         ingress: "del exists hdel hgetall hmget hset",

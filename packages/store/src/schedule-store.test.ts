@@ -171,12 +171,33 @@ describe("the schedule store", () => {
     expect(await schedules.setAside("0000000000000009")).toBe(false);
   });
 
+  it("counts each run once in which people did not answer, until one ends in which they did", async () => {
+    const { schedules, elsewhere, add } = scene();
+    const { id } = scheduleWith(1);
+    await add(scheduleWith(1));
+    const missed = async (run: string) => await schedules.missed(id, run);
+    expect([await missed("a"), await elsewhere.missed(id, "a"), await missed("b")]).toEqual([
+      1, 1, 2,
+    ]);
+    await schedules.ended(id, "b", false);
+    expect(await missed("c")).toBe(3);
+    await schedules.ended(id, "d", false);
+    expect(await missed("e")).toBe(1);
+    expect(await schedules.missed("0000000000000009", "a")).toBe(0);
+  });
+
   it("counts runs that fail one after the other", async () => {
     const { schedules, add } = scene();
     const { id } = scheduleWith(1);
-    expect(await schedules.ended(id, true)).toBe(0);
+    expect(await schedules.ended(id, "run-1", true)).toBe(0);
     await add(scheduleWith(1));
-    expect([await schedules.ended(id, true), await schedules.ended(id, true)]).toEqual([1, 2]);
-    expect([await schedules.ended(id, false), await schedules.ended(id, true)]).toEqual([0, 1]);
+    expect([
+      await schedules.ended(id, "run-2", true),
+      await schedules.ended(id, "run-3", true),
+    ]).toEqual([1, 2]);
+    expect([
+      await schedules.ended(id, "run-4", false),
+      await schedules.ended(id, "run-5", true),
+    ]).toEqual([0, 1]);
   });
 });

@@ -40,6 +40,7 @@ const changeSchedule = script("change-schedule");
 const setScheduleAside = script("set-schedule-aside");
 const removeSchedule = script("remove-schedule");
 const countScheduleFailure = script("count-schedule-failure");
+const countScheduleMiss = script("count-schedule-miss");
 
 /** Of one person, and of one chat. */
 export const maxSchedules = 20;
@@ -200,16 +201,16 @@ export class ScheduleStore {
   }
 
   /** A run has ended. Returns how many have failed one after the other. */
-  async ended(id: string, hasFailed: boolean): Promise<number> {
-    const values = { failed: hasFailed ? 1 : 0 };
-    return Number(
-      await runScript(
-        this.#redis,
-        countScheduleFailure,
-        { row: this.#keys.scheduleOf(id) },
-        values,
-      ),
-    );
+  async ended(id: string, run: string, hasFailed: boolean): Promise<number> {
+    const keys = { row: this.#keys.scheduleOf(id) };
+    const values = { run, failed: hasFailed ? 1 : 0 };
+    return Number(await runScript(this.#redis, countScheduleFailure, keys, values));
+  }
+
+  /** People did not answer what a run has asked. Returns in how many runs that was so, one after the other. */
+  async missed(id: string, run: string): Promise<number> {
+    const keys = { row: this.#keys.scheduleOf(id) };
+    return Number(await runScript(this.#redis, countScheduleMiss, keys, { run }));
   }
 
   async #readAll(ids: readonly string[]): Promise<StoredSchedule[]> {

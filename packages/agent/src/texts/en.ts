@@ -70,6 +70,8 @@ export const en = {
       "On {date} it is a year since you let me act as you, and Feishu ends that then. Your schedules that need it: up to {count}. The next one that runs after that day asks you again. See what you have granted with /permissions.",
     scheduleFailed:
       "Your schedule “{title}” has failed five times in a row. It is paused; see /schedules.",
+    scheduleUnanswered:
+      "Your schedule “{title}” has asked at three times and got no answer. It is paused; see /schedules.",
     scheduleUnreachable:
       "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
     consentTaken:
@@ -224,6 +226,7 @@ export const en = {
     title: "Your schedules:",
     hint: "Change one with `/schedules pause`, `resume` or `delete` and its number.",
     paused: "paused",
+    unasked: (tools: string) => `does without asking: ${tools}`,
     done: {
       pause: "It is paused. Begin again with /schedules resume and its number.",
       resume: "It runs again.",

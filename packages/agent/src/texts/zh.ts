@@ -54,6 +54,8 @@ export const zh: Texts = {
     grantEnds:
       "到 {date}，你允许我以你的身份操作就满一年了，飞书会在那天结束授权。可能受影响的定时任务：{count} 个。此后第一个需要授权的任务会重新询问你。用 /权限 查看你的授权。",
     scheduleFailed: "你的定时任务「{title}」已连续失败五次，现已暂停。用 /定时 查看。",
+    scheduleUnanswered:
+      "你的定时任务「{title}」连续三次提问都没有人回答，现已暂停。用 /定时 查看。",
     scheduleUnreachable: "你的定时任务「{title}」无法把消息发到它的聊天，现已暂停。用 /定时 查看。",
     consentTaken: "谢谢。后续请看飞书里与机器人的会话；可以关闭此页。",
     consentRefused: "没有授予任何权限，可以关闭此页。",
@@ -175,6 +177,7 @@ export const zh: Texts = {
     title: "你的定时任务：",
     hint: "用 `/定时 暂停`、`恢复` 或 `删除` 加编号来修改。",
     paused: "已暂停",
+    unasked: (tools) => `直接执行：${tools}`,
     done: {
       pause: "已暂停。用 /定时 恢复 加编号重新开始。",
       resume: "已恢复运行。",

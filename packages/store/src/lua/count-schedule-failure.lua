@@ -1,10 +1,13 @@
--- Counts runs of a schedule that failed, one after the other; a good one begins anew. -> how many there are now
+-- Counts runs of a schedule that failed, one after the other; a good one begins anew. One in which people have answered
+-- what they were asked, or were asked nothing, ends the row of those that they missed. -> how many have failed now
 --
 -- KEYS row
 -- ARGV
 --   failed  1 | 0
+--   run     names it
 
 if redis.call('EXISTS', row) == 0 then return 0 end
+if redis.call('HGET', row, 'missedRun') ~= run then redis.call('HDEL', row, 'missed', 'missedRun') end
 if failed == '1' then return redis.call('HINCRBY', row, 'failures', 1) end
 redis.call('HSET', row, 'failures', 0)
 return 0

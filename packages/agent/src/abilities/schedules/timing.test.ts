@@ -13,6 +13,7 @@ import {
 
 const newYork = "America/New_York";
 const shanghai = "Asia/Shanghai";
+const anns = { zone: shanghai, owner: { id: "ou_ann" }, chatId: "oc_1" };
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
 
@@ -206,13 +207,24 @@ describe("what is done with instants that have passed", () => {
         .toString(16)
         .padStart(8, "0")
         .padEnd(16, "0");
-      return alarmOf({ id, timing: hourly.timing }, due) - due;
+      return alarmOf({ ...anns, id, timing: hourly.timing }, due) - due;
     });
     expect(Math.max(...alarms)).toBeLessThan(30_000);
     expect(new Set(alarms.map((ms) => Math.floor(ms / 1_000))).size).toBe(30);
-    expect(alarmOf({ id: "f".repeat(16), timing: { kind: "once", atMs: due } }, due)).toBe(due);
-    expect(alarmOf({ id: "f".repeat(16), timing: hourly.timing }, due + minuteMs)).toBe(
+    expect(alarmOf({ ...anns, id: "f".repeat(16), timing: { kind: "once", atMs: due } }, due)).toBe(
+      due,
+    );
+    expect(alarmOf({ ...anns, id: "f".repeat(16), timing: hourly.timing }, due + minuteMs)).toBe(
       due + minuteMs,
     );
+  });
+
+  it("rings at one moment for all that quiet hours have held for a person and chat", () => {
+    const morning = at("2026-12-01T00:00Z");
+    const held = { kind: "every", everyMs: hourMs, fromMs: 0 } as const;
+    const alarm = (id: string, chatId = "oc_1") =>
+      alarmOf({ ...anns, chatId, id: id.repeat(16), timing: held }, morning);
+    expect(alarm("1")).toBe(alarm("f"));
+    expect(alarm("1", "oc_2")).not.toBe(alarm("1"));
   });
 });

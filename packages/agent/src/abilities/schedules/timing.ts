@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import type { Schedule, ScheduleLogEntry, ScheduleTiming } from "@larkline/protocol";
 import { CronExpressionParser } from "cron-parser";
 
@@ -193,10 +194,28 @@ export function quietEnd(zone: string, atMs: number): number | undefined {
 /** Longest spread of what is due at a whole or half hour, ms: many schedules are due at nine. */
 const jitterMs = 30_000;
 
-/** When the alarm of an instant rings: reminders at once, repeated work some seconds later where many are due together. */
-export function alarmOf({ id, timing }: Pick<Schedule, "id" | "timing">, dueMs: number): number {
+/**
+ * When the alarm of an instant rings: reminders at once, repeated work some seconds later where many are due together.
+ * What quiet hours have held rings at one moment for a person and chat, so that it can come as one.
+ */
+export function alarmOf(
+  schedule: Pick<Schedule, "id" | "timing" | "zone" | "owner" | "chatId">,
+  dueMs: number,
+): number {
+  const { id, timing, owner, chatId } = schedule;
   if (timing.kind === "once" || dueMs % (30 * minuteMs) !== 0) return dueMs;
-  return dueMs + (Number.parseInt(id.slice(0, 8), 16) % jitterMs);
+  const spread = isHeld(schedule, dueMs)
+    ? hash("sha256", JSON.stringify([owner.id, chatId]), "hex")
+    : id;
+  return dueMs + (Number.parseInt(spread.slice(0, 8), 16) % jitterMs);
+}
+
+/** Whether an instant is the end of quiet hours, to which runs in steps are held. */
+export function isHeld(
+  { timing, zone }: Pick<Schedule, "timing" | "zone">,
+  dueMs: number,
+): boolean {
+  return timing.kind === "every" && quietEnd(zone, dueMs - 1) === dueMs;
 }
 
 /** So late an instant is still in time, ms. */
