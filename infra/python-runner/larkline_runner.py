@@ -248,7 +248,12 @@ class Runner:
 
     def serve(self) -> None:
         redis = Redis(self.url)
-        self.announce(redis)  # fails loudly when the tools are refused or Redis is not there
+        try:
+            self.announce(redis)
+        except (OSError, EOFError, ValueError, RedisError) as error:
+            if str(error).startswith(("WRONGPASS", "NOAUTH")):
+                raise SystemExit("Redis refuses the user or password in REDIS_URL, or wants one: correct it.") from None
+            raise SystemExit(f"Cannot start, is Redis at REDIS_URL running? {error}") from None
         print(f"runner {self.name} offers {', '.join(self.tools)}", flush=True)
         threads = [threading.Thread(target=self.work, daemon=True) for _ in range(self.concurrency)]
         for thread in threads:

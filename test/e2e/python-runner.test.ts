@@ -31,7 +31,10 @@ afterEach(() => {
 afterAll(async () => await system.close());
 
 /** Starts the runner as its Dockerfile does, and waits until it has announced its tools. */
-async function startPython(file = tools): Promise<ChildProcess> {
+async function startPython(
+  file = tools,
+  redisUrl = system.env["REDIS_URL"],
+): Promise<ChildProcess> {
   const child = spawn("python3", ["-u", file], {
     env: {
       ...system.env,
@@ -40,6 +43,7 @@ async function startPython(file = tools): Promise<ChildProcess> {
       PYTHONPATH: folder,
       PYTHONDONTWRITEBYTECODE: "1",
       RUNNER_NAME: runner,
+      REDIS_URL: redisUrl,
     },
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -65,6 +69,18 @@ describe("a runner that knows the protocol document alone", () => {
     expect(shown).toContain("python_tools.py");
     expect(shown).not.toContain(keysFor("tool-runner", runner)["RUNNER_KEY"]);
     expect(shown).not.toContain(system.env["REDIS_URL"]);
+  });
+
+  it("says in one sentence that Redis refuses it, or is not there", async () => {
+    const url = new URL(system.env["REDIS_URL"] ?? "");
+    url.username = "nobody";
+    url.password = "geheim";
+    await expect(startPython(tools, url.href)).rejects.toThrow(
+      "it exited with 1: Redis refuses the user or password in REDIS_URL, or wants one: correct it.\n",
+    );
+    await expect(startPython(tools, "redis://:geheim@127.0.0.1:1")).rejects.toThrow(
+      /^it exited with 1: Cannot start, is Redis at REDIS_URL running\? .*refused\n$/,
+    );
   });
 
   it("offers its tools, runs calls and answers them at once", async () => {

@@ -22,9 +22,11 @@ export interface RunnerKeyOptions extends CommonOptions {
 
 export interface RunnerOptions extends CommonOptions {
   command: "runner";
-  action: "remove";
+  action: "add" | "remove";
   /** The runner. */
   name: string;
+  /** With `add`: the module with its tools, or a program in another language. */
+  tools: string;
 }
 
 export interface RecordsOptions extends CommonOptions {
@@ -149,12 +151,16 @@ function readRunner(
   common: CommonOptions,
   words: readonly string[],
 ): ParseResult<RunnerOptions> {
-  const [action, name = ""] = words;
-  if (action !== "remove") {
-    return { ok: false, error: "Say what to do, and with which runner: remove <name>." };
+  const [action, name = "", tools = `${name}.ts`, ...rest] = words;
+  const isKnown = action === "add" || (action === "remove" && words.length === 2);
+  if (!isKnown || rest.length > 0) {
+    return {
+      ok: false,
+      error: "Say what to do, and with which runner: add <name> [file] or remove <name>.",
+    };
   }
   if (!parseRunnerName(name).ok) return { ok: false, error: badRunnerName };
-  return { ok: true, value: { command: "runner", ...common, action, name } };
+  return { ok: true, value: { command: "runner", ...common, action, name, tools } };
 }
 
 /** A date, or date and time, as in ISO 8601; without a zone it is UTC. */
@@ -212,7 +218,7 @@ const commands: Readonly<Record<string, { words: number; read: Reader }>> = {
   setup: { words: 0, read: readSetup },
   doctor: { words: 0, read: readDoctor },
   "runner-key": { words: 1, read: readRunnerKey },
-  runner: { words: 2, read: readRunner },
+  runner: { words: 3, read: readRunner },
   audit: { words: 0, read: (values, common) => readRecords("audit", values, common) },
   ratings: { words: 0, read: (values, common) => readRecords("ratings", values, common) },
   people: { words: 2, read: readPeople },
@@ -261,6 +267,9 @@ npm run doctor -- [--json] [--webhook-url <url>]
 npm run -s runner-key -- <name>
   Prints the RUNNER_KEY of the runner of that name, made from CALL_SIGNING_KEY or from the key of npm start.
 
+npm run -s runner -- add <name> [file]
+  Prints the line that starts a further runner beside npm start, with its keys. file: the module of its tools
+  (default <name>.ts), a name as in RUNNER_TOOLS, or a program in Python.
 npm run runner -- remove <name>
   Forgets a runner that has stopped for good. Without this its tools are offered for 10 minutes, and calls wait for it.
 
@@ -294,6 +303,9 @@ npm run doctor -- [--json] [--webhook-url <地址>]
 npm run -s runner-key -- <名称>
   输出该名称的 tool-runner 的 RUNNER_KEY，由 CALL_SIGNING_KEY 或 npm start 的密钥派生。
 
+npm run -s runner -- add <名称> [文件]
+  输出在 npm start 之外再启动一个 tool-runner 的命令，含它的密钥。文件：它的工具模块
+  （默认 <名称>.ts）、与 RUNNER_TOOLS 相同的名称，或一个 Python 程序。
 npm run runner -- remove <名称>
   忘掉已永久停止的 tool-runner。否则它的工具还会提供 10 分钟，调用会等它回来。
 

@@ -1,7 +1,9 @@
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import type { Writable } from "node:stream";
+import { fileURLToPath } from "node:url";
 import { runnerKeyOf, systemClock, withDeadline } from "@larkline/protocol";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import {
@@ -84,17 +86,31 @@ async function deploymentOf(envFile: string): Promise<Deployment> {
 
 /** Prints the key and nothing else, for a shell to put it into a variable. */
 async function runRunnerKey({ envFile, language, name }: RunnerKeyOptions): Promise<number> {
-  const { signingKey } = await deploymentOf(envFile);
-  const key = signingKey ?? (await readStoredKey(readDataDirectory(process.env)))?.key ?? "";
-  if (key.length < shortestKey) throw new Error(noSigningKey[language]);
-  console.log(runnerKeyOf(key, name));
+  console.log(await keyOfRunner(name, await deploymentOf(envFile), language));
   return 0;
 }
 
-async function runRunner({ envFile, language, name }: RunnerOptions): Promise<number> {
-  const { redisUrl, namespace } = await deploymentOf(envFile);
+async function keyOfRunner(
+  name: string,
+  { signingKey }: Deployment,
+  language: Language,
+): Promise<string> {
+  const key = signingKey ?? (await readStoredKey(readDataDirectory(process.env)))?.key ?? "";
+  if (key.length < shortestKey) throw new Error(noSigningKey[language]);
+  return runnerKeyOf(key, name);
+}
+
+async function runRunner(options: RunnerOptions): Promise<number> {
+  const { action, envFile, language, name } = options;
+  const deployment = await deploymentOf(envFile);
+  const { redisUrl, namespace } = deployment;
   const url = redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
   if (url === undefined) throw new Error(noRedis[language]);
+  if (action === "add") {
+    const key = await keyOfRunner(name, deployment, language);
+    console.log(lineOfRunner(options, { redisUrl: url, namespace, key }));
+    return 0;
+  }
   const { done, line } = await removeRunner(name, { redisUrl: url, namespace, language });
   if (done) console.log(line);
   else console.error(line);
@@ -227,6 +243,45 @@ const lines: Record<"removed" | "lives" | "unknown", (name: string) => Bilingual
     zh: `没有名为 ${name} 的 tool-runner：从未有过，或已被忘掉。`,
   }),
 };
+
+/**
+ * The command of a shell that starts a further runner on this machine. Throws where its file is not there. A Python
+ * program takes the name from the same variables.
+ */
+function lineOfRunner(
+  { name, tools, language }: RunnerOptions,
+  { redisUrl, namespace, key }: { redisUrl: string; namespace: string; key: string },
+): string {
+  const isFile = /\.(?:py|[cm]?[jt]s)$/.test(tools);
+  const path = isFile ? resolve(process.env.INIT_CWD ?? ".", tools) : tools;
+  if (isFile && !existsSync(path)) throw new Error(noTools(path)[language]);
+  const isPython = path.endsWith(".py");
+  const variables = {
+    REDIS_URL: redisUrl,
+    ...(namespace === "larkline" ? {} : { REDIS_NAMESPACE: namespace }),
+    RUNNER_NAME: name,
+    RUNNER_KEY: key,
+    ...(isPython ? {} : { RUNNER_TOOLS: path, PORT: "0" }),
+  };
+  const root = fileURLToPath(new URL("../../..", import.meta.url));
+  const program = isPython
+    ? ["python3", path]
+    : ["node", join(root, "infra/dev/run.mjs"), join(root, "apps/tool-runner/src/main.ts")];
+  const set = Object.entries(variables).map(([variable, value]) => `${variable}=${quoted(value)}`);
+  return [...set, ...program.map(quoted)].join(" ");
+}
+
+/** As one word of a POSIX shell. */
+function quoted(word: string): string {
+  return /^[\w@%+:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function noTools(path: string): Bilingual {
+  return {
+    en: `${path} is not there: save a tool in it (the README has one), or name another file behind the name.`,
+    zh: `没有文件 ${path}：请先在其中保存一个工具（README 里有示例），或在名称之后写另一个文件。`,
+  };
+}
 
 /** Forgets a runner that is away. `line` says what became of it; not done where it lives, or is not known. */
 async function removeRunner(

@@ -1,7 +1,12 @@
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { chmod, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { closeRedis, connectRedis } from "@larkline/store/redis";
+import { RunnerDirectory } from "@larkline/store/runners";
+import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 import { grantKeyFindings, keyFindings, readStoredKey } from "./local-checks.ts";
 
@@ -51,6 +56,77 @@ describe("npm run runner-key", () => {
     expect(printed.code).toBe(code);
     expect(printed.output).toContain(words);
     expect(printed.output).not.toContain("s3cret");
+  });
+});
+
+describe("npm run runner -- add", () => {
+  const dice = `import { defineTool } from "@larkline/tool-kit";
+export default defineTool({
+  name: "roll_dice", description: "Rolls a die.", input: { type: "object" }, effect: "pure", run: () => 4,
+});
+`;
+
+  it(
+    "prints a line that starts that runner, with its file and its key",
+    { timeout: 60_000 },
+    async () => {
+      await writeFile(join(workplace.folder, "it's dice.ts"), dice);
+      const namespace = `test-${randomUUID()}`;
+      const given = {
+        CALL_SIGNING_KEY: key,
+        REDIS_URL: inject("redisUrl"),
+        REDIS_NAMESPACE: namespace,
+      };
+      const printed = workplace.run(["runner", "add", "games", "it's dice.ts"], given);
+      expect(await printed.exitCode()).toBe(0);
+      expect(printed.output()).toContain(`RUNNER_KEY=${runnerKeyOf(key, "games")} `);
+      const redis = connectRedis(inject("redisUrl"));
+      const directory = new RunnerDirectory({ redis, namespace });
+      const runner = spawn("sh", ["-c", `exec env ${printed.output()}`], {
+        cwd: workplace.folder,
+        env: { PATH: process.env["PATH"] },
+        stdio: "ignore",
+      });
+      try {
+        await vi.waitFor(
+          async () =>
+            expect(await directory.runners()).toMatchObject([
+              { runner: "games", tools: [{ spec: { name: "roll_dice" } }] },
+            ]),
+          { timeout: 50_000 },
+        );
+      } finally {
+        const ended = once(runner, "exit");
+        runner.kill("SIGTERM");
+        await ended;
+        await closeRedis(redis);
+      }
+    },
+  );
+
+  it.each([
+    [
+      ["add", "games"],
+      [1, "games.ts is not there: save a tool in it"],
+    ],
+    [["add"], [2, "Name the runner"]],
+    [
+      ["add", "a b"],
+      [2, "Name the runner"],
+    ],
+    [
+      ["remove", "games", "dice.ts"],
+      [2, "add <name> [file] or remove <name>"],
+    ],
+    [
+      ["start", "games"],
+      [2, "add <name> [file] or remove <name>"],
+    ],
+  ] as const)("with %j it says what to do", async (args, [code, words]) => {
+    const env = { CALL_SIGNING_KEY: key, REDIS_URL: inject("redisUrl") };
+    const printed = workplace.run(["runner", ...args], env);
+    expect(await printed.exitCode()).toBe(code);
+    expect(printed.output()).toContain(words);
   });
 });
 

@@ -399,6 +399,17 @@ describe.runIf(isLongRun)(
       expect((await bed.directory.runners()).map(({ runner }) => runner)).toEqual(["probe"]);
     });
 
+    it("says what to do when Redis refuses its user or password", async () => {
+      const url = new URL(inject("redisUrl"));
+      url.username = "nobody";
+      url.password = "geheim";
+      const runner = start({ REDIS_URL: url.href });
+      expect(await runner.exited).toBe(1);
+      expect(runner.output()).toBe(
+        "Redis refuses the user or password in REDIS_URL, or wants one: correct it.\n",
+      );
+    });
+
     it("says what to do when Redis is not there", async () => {
       const runner = start({ REDIS_URL: "redis://:geheim@127.0.0.1:1" });
       expect(await runner.exited).toBe(1);

@@ -137,7 +137,11 @@ function problemOf(error: unknown): string {
   if (error instanceof AnnouncementRefusedError) {
     return `The tools are refused: ${error.message}. Stop the other runner, or give the tool another name.`;
   }
-  return `Cannot start, is Redis at REDIS_URL running? ${error instanceof Error ? error.message : String(error)}`;
+  const said = error instanceof Error ? error.message : String(error);
+  if (/^(?:WRONGPASS|NOAUTH)\b/.test(said)) {
+    return "Redis refuses the user or password in REDIS_URL, or wants one: correct it.";
+  }
+  return `Cannot start, is Redis at REDIS_URL running? ${said}`;
 }
 
 function fail(problem: string): never {
