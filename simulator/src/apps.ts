@@ -1,22 +1,16 @@
-import { createHash, timingSafeEqual } from "node:crypto";
+import { timingSafeEqual, createHash } from "node:crypto";
 import { gunzipSync } from "node:zlib";
 import { type Clock, systemRandom } from "@larkline/protocol";
-import { panelScopes } from "./command-panel.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isAppId,
-  isJsonObject,
-  type JsonObject,
   newId,
+  isAppId,
   type OpenRoute,
-  parseJsonObject,
-  type Platform,
-  PlatformError,
-  stringField,
-  success,
+  type JsonObject,
   randomHex,
-} from "./platform.ts";
+  isJsonObject,
+  parseJsonObject,
+  PlatformError,
+} from "./open-api.ts";
 
 export type Transport = "webhook" | "websocket" | "auto";
 /**
@@ -93,7 +87,7 @@ export function simulatedApp(app: AppOptions, tenantKey: string): SimApp {
 }
 
 /** What the developer console holds about an app besides its credentials. */
-interface ConsoleEntry {
+export interface ConsoleEntry {
   scopes: ReadonlySet<string>;
   events: readonly string[];
   callbacks: readonly string[];
@@ -412,209 +406,4 @@ function issued(token: string, leftMs: number): IssuedToken {
 
 function sha256(value: string): Buffer {
   return createHash("sha256").update(value).digest();
-}
-
-const path = "/open-apis/application/v6/applications/:app_id";
-const rights = ["application:application:self_manage", "admin:app.info:readonly"];
-
-/** An app's own configuration: granted scopes, subscriptions ("Get app information", "Get app version"). */
-export function applicationRoutes(platform: Platform): ApiRoute[] {
-  return [
-    {
-      method: "GET",
-      path: "/open-apis/application/v6/scopes",
-      handle: ({ app }) => {
-        const byType = {
-          tenant: [...platform.console.entry(app.appId).scopes],
-          user: platform.grants.userScopesOf(app.appId),
-        };
-        const scopes = Object.entries(byType).flatMap(([type, own]) =>
-          own.map((name) => ({ scope_name: name, scope_type: type, grant_status: 1 })),
-        );
-        return success({ scopes });
-      },
-    },
-    {
-      method: "GET",
-      path,
-      handle: (call) => {
-        const { callbacks } = ownEntry(platform, call);
-        const { appId, name } = call.app;
-        const callbackInfo = { callback_type: "websocket", subscribed_callbacks: callbacks };
-        return success({
-          app: {
-            app_id: appId,
-            app_name: name,
-            status: 1,
-            online_version_id: versionOf(call.app),
-            callback_info: callbackInfo,
-          },
-        });
-      },
-    },
-    {
-      method: "GET",
-      path: `${path}/app_versions/:version_id`,
-      handle: (call) => {
-        const { events } = ownEntry(platform, call);
-        if (call.params.version_id !== versionOf(call.app)) {
-          throw new PlatformError(210511, "no such version");
-        }
-        const infos = events.map((type) => ({
-          event_type: type,
-          event_name: type,
-          event_description: "",
-        }));
-        return success({
-          app_version: { app_id: call.app.appId, status: 1, events, event_infos: infos },
-        });
-      },
-    },
-  ];
-}
-
-function versionOf(app: SimApp): string {
-  return `oav_${app.appId.slice(4)}`;
-}
-
-function ownEntry(platform: Platform, call: ApiCallContext): ConsoleEntry {
-  const entry = platform.console.entry(call.app.appId);
-  if (!rights.some((name) => entry.scopes.has(name))) {
-    const wanted = rights.join(", ");
-    throw new PlatformError(
-      99991672,
-      `Access denied. One of the following scopes is required: [${wanted}].`,
-    );
-  }
-  if (call.query.get("lang") === null) {
-    throw new PlatformError(99992402, "field validation failed: lang is required");
-  }
-  const { app_id: appId } = call.params;
-  if (appId !== "me" && appId !== call.app.appId) {
-    throw new PlatformError(210508, "insufficient permission level");
-  }
-  return entry;
-}
-
-/** Token endpoints of a custom app; their fields stand at the top level of the answer. */
-export function authRoutes(platform: Platform): OpenRoute[] {
-  const issue = (body: JsonObject): JsonObject => {
-    const app = platform.apps.get(stringField(body, "app_id"));
-    if (app === undefined) throw new PlatformError(10003, "invalid param", { status: 200 });
-    if (!sameSecret(body.app_secret, app.appSecret)) {
-      throw new PlatformError(10015, "app secret invalid", { status: 200 });
-    }
-    const { token, expireSeconds } = platform.tokens.issue(app);
-    return { code: 0, msg: "ok", tenant_access_token: token, expire: expireSeconds };
-  };
-  return [
-    {
-      method: "POST",
-      path: "/open-apis/auth/v3/tenant_access_token/internal",
-      handle: ({ body }) => issue(body),
-    },
-    {
-      method: "POST",
-      path: "/open-apis/auth/v3/app_access_token/internal",
-      handle({ body }) {
-        const token = issue(body);
-        return { ...token, app_access_token: token.tenant_access_token };
-      },
-    },
-  ];
-}
-
-/** `GET /open-apis/bot/v3/info`: the caller's own identity, at the top level of the answer. */
-export function botRoutes(): ApiRoute[] {
-  return [
-    {
-      method: "GET",
-      path: "/open-apis/bot/v3/info",
-      handle: ({ app }) => ({
-        code: 0,
-        msg: "ok",
-        bot: {
-          activate_status: 2,
-          app_name: app.name,
-          avatar_url: "",
-          ip_white_list: [],
-          open_id: app.openId,
-        },
-      }),
-    },
-  ];
-}
-
-const im = "/open-apis/im/v1";
-const message = `${im}/messages/:message_id`;
-const reading = ["im:message", "im:message:readonly"];
-const sending = ["im:message", "im:message:send_as_bot"];
-const chat = ["im:chat", "im:chat:readonly"];
-
-/** Any one of the scopes allows the call (each API's page); APIs that are not listed need none here. */
-const scopes: ReadonlyMap<string, readonly string[]> = new Map([
-  [`POST ${im}/messages`, sending],
-  [`POST ${message}/reply`, sending],
-  [`PUT ${message}`, sending],
-  [`PATCH ${message}`, sending],
-  [`DELETE ${message}`, sending],
-  [`GET ${message}`, reading],
-  [`GET ${im}/messages`, reading],
-  [`GET ${message}/resources/:file_key`, reading],
-  [`POST ${message}/reactions`, ["im:message", "im:message.reactions:write_only"]],
-  [`DELETE ${message}/reactions/:reaction_id`, ["im:message", "im:message.reactions:write_only"]],
-  [`POST ${im}/images`, ["im:resource"]],
-  [`POST ${im}/files`, ["im:resource"]],
-  [`GET ${im}/chats/:chat_id`, chat],
-  [`GET ${im}/chats/:chat_id/members`, chat],
-  [`GET ${im}/chats/:chat_id/members/is_in_chat`, chat],
-  ...panelScopes,
-  ["GET /open-apis/contact/v3/group/member_belong", ["contact:group:readonly"]],
-  ["GET /open-apis/contact/v3/users/:user_id", ["contact:user.base:readonly"]],
-  ["POST /open-apis/contact/v3/users/basic_batch", ["contact:user.basic_profile:readonly"]],
-]);
-
-/** Scopes of a person for the operations of chats and people that take their token, too; any one of each list will do. */
-export const personTalkScopes = {
-  send: { personScopes: ["im:message"], alsoPersonScopes: ["im:message.send_as_user"] },
-  history: {
-    personScopes: ["im:message:readonly", "im:message"],
-    alsoPersonScopes: ["im:message.group_msg:get_as_user", "im:message.p2p_msg:get_as_user"],
-  },
-  chat: { personScopes: ["im:chat:read", "im:chat:readonly", "im:chat"] },
-  names: { personScopes: ["contact:user.basic_profile:readonly", "contact:user.base:readonly"] },
-} as const satisfies Record<string, Pick<ApiRoute, "personScopes" | "alsoPersonScopes">>;
-
-/** Refuses with 99991672 when the app has none of the scopes that allow the call. */
-export function checkScopes(route: ApiRoute, granted: ReadonlySet<string>): void {
-  const needed = route.path.startsWith("/open-apis/cardkit/")
-    ? ["cardkit:card:write"]
-    : (scopes.get(`${route.method} ${route.path}`) ?? []);
-  if (needed.length > 0 && !needed.some((scope) => granted.has(scope))) throw missingScopes(needed);
-}
-
-/** Refuses a call with a person's token: 99991663 where the operation takes none, 99991679 where no scope allows it. */
-export function checkPersonScopes(
-  { personScopes, alsoPersonScopes = [] }: ApiRoute,
-  granted: ReadonlySet<string>,
-): void {
-  if (personScopes === undefined) {
-    throw new PlatformError(99991663, "This API does not support the access token type.");
-  }
-  for (const needed of [personScopes, alsoPersonScopes]) {
-    if (needed.length === 0 || needed.some((scope) => granted.has(scope))) continue;
-    const reason = `Unauthorized. The user has not granted one of the scopes [${needed.join(", ")}].`;
-    throw new PlatformError(99991679, reason, violations(needed));
-  }
-}
-
-/** The refusal names the scopes, any of which would do. */
-export function missingScopes(needed: readonly string[]): PlatformError {
-  const reason = `Access denied. One of the following scopes is required: [${needed.join(", ")}].`;
-  return new PlatformError(99991672, reason, violations(needed));
-}
-
-function violations(needed: readonly string[]) {
-  const list = needed.map((subject) => ({ type: "action_scope_required", subject }));
-  return { fields: { error: { permission_violations: list } } };
 }

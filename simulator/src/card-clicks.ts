@@ -1,31 +1,28 @@
-import type { Clock } from "@larkline/protocol";
 import { LRUCache } from "lru-cache";
 import type { SimApp } from "./apps.ts";
 import {
-  cardBytes,
   type CardClick,
   type CardClickResult,
   type CardEntity,
-  type CardToast,
+  type CardToken,
   isDowngrade,
-  isShared,
+  type CardToast,
   isTooLarge,
+  cardBytes,
+  isShared,
 } from "./card-store.ts";
 import { tagRules } from "./card-tags.ts";
-import { type CardNode, cardNodes, CardProblem, checkCard } from "./card-validator.ts";
-import type { DeliveryAttempt, DeliveryService, OutgoingEvent } from "./delivery.ts";
-import type { SimUser } from "./directory.ts";
-import { envelope } from "./events.ts";
+import { type CardNode, cardNodes, checkCard, CardProblem } from "./card-validator.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isJsonObject,
-  type JsonObject,
-  newId,
-  type Platform,
-  PlatformError,
-  success,
-} from "./platform.ts";
+  type OutgoingEvent,
+  type DeliveryService,
+  envelope,
+  type DeliveryAttempt,
+} from "./delivery.ts";
+import type { SimUser } from "./directory.ts";
+import type { Platform } from "./platform.ts";
+import type { ApiRoute, ApiCallContext } from "./api-route.ts";
+import { type JsonObject, isJsonObject, PlatformError, success } from "./open-api.ts";
 
 const callbackType = "card.action.trigger";
 /** How long cards can be used, in milliseconds: 14 days, 30 for JSON 1.0 (card callback guide). */
@@ -344,46 +341,4 @@ function checkUpdate(
   } catch (error) {
     throw error instanceof CardProblem ? new PlatformError(11311, error.message) : error;
   }
-}
-
-const lifetimeMs = 30 * 60_000;
-const maximumUses = 2;
-
-/** The right to update a card that a person has used (delayed update page). */
-interface CardToken {
-  readonly messageId: string;
-  readonly createdAt: number;
-  /** Whether the callback has had its answer; updates before that fail. */
-  answered: boolean;
-  uses: number;
-}
-
-export interface CardTokens {
-  issue(messageId: string): { value: string; token: CardToken };
-  /** The token when it can be used: 300020 unknown or not answered yet, 300030 older than 30 min, 300040 used up. */
-  usable(value: string): CardToken;
-}
-
-export function createCardTokens(clock: Clock): CardTokens {
-  const tokens = new Map<string, CardToken>();
-  return {
-    issue(messageId) {
-      const value = newId("c-");
-      const token = { messageId, createdAt: clock.now(), answered: false, uses: 0 };
-      tokens.set(value, token);
-      return { value, token };
-    },
-    usable(value) {
-      const token = tokens.get(value);
-      if (token === undefined) throw new PlatformError(300020, "the token is invalid");
-      if (!token.answered) {
-        throw new PlatformError(300020, "the callback of the token is not answered yet");
-      }
-      if (clock.now() - token.createdAt > lifetimeMs) {
-        throw new PlatformError(300030, "the token is expired");
-      }
-      if (token.uses >= maximumUses) throw new PlatformError(300040, "the token is used up");
-      return token;
-    },
-  };
 }

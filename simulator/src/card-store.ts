@@ -1,21 +1,7 @@
-import { systemRandom } from "@larkline/protocol";
-import type { Clock } from "@larkline/protocol";
-import type { SimApp } from "./apps.ts";
-import {
-  type CardFacts,
-  checkCard,
-  contentRefusal,
-  refusedOnSend,
-  refusing,
-} from "./card-validator.ts";
-import {
-  cardContent,
-  type MessageStore,
-  type NewMessage,
-  type RenderedContent,
-  type SimMessage,
-} from "./message-store.ts";
-import { isJsonObject, type JsonObject, type Platform, PlatformError } from "./platform.ts";
+import { type Clock, systemRandom } from "@larkline/protocol";
+import type { CardFacts } from "./card-validator.ts";
+import type { SimCardView, MessageStore, SimMessage } from "./message-store.ts";
+import { type JsonObject, isJsonObject, newId, PlatformError } from "./open-api.ts";
 
 /** Streaming ends by itself this long after it was last enabled (streaming update guide). */
 const streamingLifetimeMs = 600_000;
@@ -228,97 +214,14 @@ function described(entity: CardEntity, streaming: boolean): SimCard {
   };
 }
 
-/** The card of a message to send: its fields, and the entity that the message will show. */
-interface SendableCard {
-  fields: RenderedContent & Pick<NewMessage, "card">;
-  entity: CardEntity;
-}
-
-/** Reads card content to send: a reference to an entity of this app, sent once, or the card itself. */
-export function sendableCard(platform: Platform, app: SimApp, content: string): SendableCard {
-  const parsed = cardContent(content);
-  const entity =
-    parsed.type === "card"
-      ? referencedEntity(platform, app, parsed)
-      : platform.cards.create({
-          appId: app.appId,
-          json: inlineCard(platform, parsed),
-          named: false,
-        });
-  const card = platform.cards.view(entity);
-  return { fields: { content, text: cardText(entity.json), mentions: [], card }, entity };
-}
-
-/** Puts the entity on the message. */
-export function attachCard(platform: Platform, { entity }: SendableCard, messageId: string): void {
-  platform.cards.attach(entity, messageId);
-  if (entity.named) entity.operations.push({ op: "send", code: 0, at: platform.clock.now() });
-}
-
-/** What PATCH puts on a message: a card in full, shared before and after. */
-export function patchedCard(
-  platform: Platform,
-  message: SimMessage,
-  content: string,
-): { entity: CardEntity; json: JsonObject; content: string } {
-  const json = inlineCard(platform, cardContent(content));
-  const entity = platform.cards.ofMessage(message.messageId);
-  if (entity === undefined || !isShared(entity.json) || !isShared(json)) {
-    throw new PlatformError(230001, "Only a card with update_multi true can be updated.");
-  }
-  if (isDowngrade(entity.json, json)) {
-    throw contentRefusal(200830, "card schema V2 can not change to V1");
-  }
-  return { entity, json, content };
-}
-
 /** A 2.0 card never becomes a 1.0 card again. */
 export function isDowngrade(from: JsonObject, to: JsonObject): boolean {
   return from.schema === "2.0" && to.schema !== "2.0";
 }
 
-/** A card in full, checked. */
-function inlineCard(platform: Platform, parsed: JsonObject): JsonObject {
-  if (parsed.type === "template") throw contentRefusal(200380, "template is not existed");
-  if (parsed.card_id !== undefined || isJsonObject(parsed.data)) {
-    throw contentRefusal(
-      200621,
-      "parse card json err, please check whether the card json is correct",
-    );
-  }
-  refusing(refusedOnSend, () => checkCard(parsed, platform.cards.facts));
-  return parsed;
-}
-
 /** Whether everybody sees the same card, which PATCH asks for: JSON 2.0, or 1.0 with `update_multi`. */
 export function isShared(card: JsonObject): boolean {
   return card.schema === "2.0" || (isJsonObject(card.config) && card.config.update_multi === true);
-}
-
-function referencedEntity(platform: Platform, app: SimApp, { data }: JsonObject): CardEntity {
-  const cardId = isJsonObject(data) ? data.card_id : undefined;
-  const entity = typeof cardId === "string" ? platform.cards.get(cardId) : undefined;
-  if (
-    entity === undefined ||
-    entity.appId !== app.appId ||
-    !entity.named ||
-    platform.cards.isExpired(entity)
-  ) {
-    throw contentRefusal(11310, "cardid is invalid");
-  }
-  if (platform.cards.invalidOnce && entity.refusedSends === 0) {
-    entity.refusedSends += 1;
-    return refuseSend(platform, entity, "cardid is invalid");
-  }
-  if (entity.messageId !== undefined) {
-    return refuseSend(platform, entity, "card entity can only be sent once");
-  }
-  return entity;
-}
-
-function refuseSend(platform: Platform, entity: CardEntity, reason: string): never {
-  entity.operations.push({ op: "send", code: 230099, at: platform.clock.now() });
-  throw contentRefusal(11310, reason);
 }
 
 /** The texts that streamed elements have shown, in order. */
@@ -364,7 +267,7 @@ function createCardFrames(): CardFrames {
 }
 
 /** What a person reads on a card: titles and texts, one a line. Buttons and folded content are left out. */
-function cardText(card: JsonObject): string {
+export function cardText(card: JsonObject): string {
   const header = isJsonObject(card.header) ? card.header : {};
   const body = isJsonObject(card.body) ? card.body.elements : card.elements;
   const lines = [contentOf(header.title), contentOf(header.subtitle), ...linesOf(body)];
@@ -423,18 +326,6 @@ function objects(value: unknown): JsonObject[] {
 
 function contentOf(text: unknown): string {
   return isJsonObject(text) && typeof text.content === "string" ? text.content : "";
-}
-
-/** A card as people see it now. */
-export interface SimCardView {
-  /** Id of the card entity; absent for a card that was sent as plain JSON. */
-  cardId?: string;
-  /** The current card, streamed text included. */
-  json: JsonObject;
-  /** Whether the card still types. */
-  streaming: boolean;
-  /** Grows by one with every visible change. */
-  version: number;
 }
 
 /** How people see a streamed text arrive: the old one is continued, or the whole is swapped. */
@@ -523,3 +414,45 @@ export interface CardClickResult {
 
 /** The answer to a repeated `uuid`: success, 200770, or 300317. */
 export type DuplicateCardUuid = "success" | "conflict" | "behind";
+
+const tokenLifetimeMs = 30 * 60_000;
+const maximumUses = 2;
+
+/** The right to update a card that a person has used (delayed update page). */
+export interface CardToken {
+  readonly messageId: string;
+  readonly createdAt: number;
+  /** Whether the callback has had its answer; updates before that fail. */
+  answered: boolean;
+  uses: number;
+}
+
+export interface CardTokens {
+  issue(messageId: string): { value: string; token: CardToken };
+  /** The token when it can be used: 300020 unknown or not answered yet, 300030 older than 30 min, 300040 used up. */
+  usable(value: string): CardToken;
+}
+
+export function createCardTokens(clock: Clock): CardTokens {
+  const tokens = new Map<string, CardToken>();
+  return {
+    issue(messageId) {
+      const value = newId("c-");
+      const token = { messageId, createdAt: clock.now(), answered: false, uses: 0 };
+      tokens.set(value, token);
+      return { value, token };
+    },
+    usable(value) {
+      const token = tokens.get(value);
+      if (token === undefined) throw new PlatformError(300020, "the token is invalid");
+      if (!token.answered) {
+        throw new PlatformError(300020, "the callback of the token is not answered yet");
+      }
+      if (clock.now() - token.createdAt > tokenLifetimeMs) {
+        throw new PlatformError(300030, "the token is expired");
+      }
+      if (token.uses >= maximumUses) throw new PlatformError(300040, "the token is used up");
+      return token;
+    },
+  };
+}

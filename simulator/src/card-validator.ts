@@ -1,11 +1,11 @@
 import {
-  cardShape,
-  type PropertyRule,
-  type Shape,
-  sharedProperties,
   tagRules,
+  cardShape,
+  type Shape,
+  type PropertyRule,
+  sharedProperties,
 } from "./card-tags.ts";
-import { isJsonObject, type JsonObject, PlatformError } from "./platform.ts";
+import { type JsonObject, isJsonObject, PlatformError } from "./open-api.ts";
 
 const maximumElements = 200;
 const maximumDepth = 5;

@@ -1,30 +1,28 @@
 import { hash } from "node:crypto";
-import { cardBytes, type CardEntity, type CardOperationName, isTooLarge } from "./card-store.ts";
+import { type CardEntity, cardBytes, isTooLarge, type CardOperationName } from "./card-store.ts";
 import {
-  type CardNode,
-  type CardPath,
   CardProblem,
   checkCard,
+  refusing,
+  refusedByCardKit,
+  findElement,
+  withValueAt,
   checkCardTexts,
   configProblem,
-  findElement,
-  refusedByCardKit,
-  refusing,
-  valueAt,
   withSplicedList,
-  withValueAt,
+  type CardNode,
+  type CardPath,
+  valueAt,
 } from "./card-validator.ts";
-import { liveMessage } from "./message-store.ts";
+import { type Platform, liveMessage } from "./platform.ts";
+import type { ApiRoute, ApiCallContext } from "./api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isJsonObject,
   type JsonObject,
-  parseJsonObject,
-  type Platform,
   PlatformError,
+  isJsonObject,
   success,
-} from "./platform.ts";
+  parseJsonObject,
+} from "./open-api.ts";
 
 const cards = "/open-apis/cardkit/v1/cards";
 const cardPath = `${cards}/:card_id`;

@@ -1,28 +1,11 @@
 import type { SimApp } from "./apps.ts";
-import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
-import type { ChatChange, SimChat, SimUser } from "./directory.ts";
-import {
-  botsOf,
-  envelope,
-  firstMember,
-  knownApp,
-  knownChat,
-  knownUser,
-  legacyEnvelope,
-  membershipEvent,
-  pushAll,
-  tellBots,
-  userIds,
-} from "./events.ts";
+import { type EventPush, envelope, type OutgoingEvent, legacyEnvelope } from "./delivery.ts";
+import type { ChatChange, NameScope, SimChat, SimUser } from "./directory.ts";
+import { tellBots, membershipEvent, pushAll, userIds } from "./events.ts";
 import type { SimMessage } from "./message-store.ts";
-import { type JsonObject, newId, type Platform } from "./platform.ts";
+import { type Platform, knownChat, firstMember, knownUser, knownApp, botsOf } from "./platform.ts";
 import { reactionEvent } from "./reactions.ts";
-
-/** Events on their way to the bots that they concern. */
-export interface EventPush {
-  /** Settles when each event was acknowledged or given up; one report per bot. */
-  readonly reports: Promise<readonly DeliveryReport[]>;
-}
+import { type JsonObject, newId } from "./open-api.ts";
 
 /** What people do besides writing, and what happens to chats. Wrong ids throw. */
 export interface ChatControls {
@@ -61,9 +44,6 @@ export interface ChatControls {
   /** Which names the contact API shows to the app. */
   setNameScope(appId: string, scope: NameScope): void;
 }
-
-/** `refused` answers 99991672; `hidden` leaves names out, as for people outside the app's contact range. */
-export type NameScope = "granted" | "hidden" | "refused";
 
 /** A reaction of a person. */
 export interface PersonReaction {

@@ -1,27 +1,16 @@
 import type { SimApp } from "./apps.ts";
+import { type ApiRoute, type ApiCallContext, panelPath } from "./api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  fieldError,
-  isJsonObject,
   type JsonObject,
-  newId,
   PlatformError,
-  stringField,
   success,
-} from "./platform.ts";
+  stringField,
+  fieldError,
+  newId,
+  isJsonObject,
+} from "./open-api.ts";
 
-const panelPath = "/open-apis/application/v7/app_slash_commands";
 const maxPanelCommands = 100;
-const writing = ["application:app_slash_command:write"];
-
-/** The scopes of each operation. */
-export const panelScopes: readonly [operation: string, scopes: readonly string[]][] = [
-  [`GET ${panelPath}`, ["application:app_slash_command:read"]],
-  [`POST ${panelPath}`, writing],
-  [`PATCH ${panelPath}/:command_id`, writing],
-  [`DELETE ${panelPath}/:command_id`, writing],
-];
 
 /** A command of an app's panel ("Agent supports slash commands"). */
 interface PanelCommand {

@@ -1,14 +1,14 @@
-import { createCipheriv, createHash } from "node:crypto";
+import { createHash, createCipheriv } from "node:crypto";
 import {
   Agent as HttpAgent,
   type ClientRequest,
-  type IncomingMessage,
   request as httpRequest,
+  type IncomingMessage,
 } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { type Clock, pause } from "@larkline/protocol";
 import type { SimApp, Transport } from "./apps.ts";
-import { isJsonObject, randomHex, randomFraction } from "./platform.ts";
+import { randomFraction, randomHex, isJsonObject, type JsonObject, newId } from "./open-api.ts";
 
 /** An event on its way to an app. The ids and the payload stay the same on every attempt. */
 export interface OutgoingEvent {
@@ -418,4 +418,56 @@ export function signEvent({ timestamp, nonce, encryptKey, body }: SignedParts): 
     .update(timestamp + nonce + encryptKey, "utf8")
     .update(body, "utf8")
     .digest("hex");
+}
+
+/** Events on their way to the bots that they concern. */
+export interface EventPush {
+  /** Settles when each event was acknowledged or given up; one report per bot. */
+  readonly reports: Promise<readonly DeliveryReport[]>;
+}
+
+/** An event to wrap in the 2.0 envelope. */
+interface EventBody {
+  eventType: string;
+  event: JsonObject;
+  messageId?: string;
+  createdAt: number;
+}
+
+/** Wraps an event in the 2.0 envelope (event overview). */
+export function envelope(app: SimApp, body: EventBody): OutgoingEvent {
+  const eventId = newId("");
+  const header = {
+    event_id: eventId,
+    event_type: body.eventType,
+    create_time: String(body.createdAt),
+    token: app.verificationToken,
+    app_id: app.appId,
+    tenant_key: app.tenantKey,
+  };
+  return {
+    app,
+    eventId,
+    eventType: body.eventType,
+    ...(body.messageId === undefined ? {} : { messageId: body.messageId }),
+    payload: JSON.stringify({ schema: "2.0", header, event: body.event }),
+  };
+}
+
+/** Wraps an event in the 1.0 envelope, which has no header (event overview). */
+export function legacyEnvelope(
+  app: SimApp,
+  { eventType, event, createdAt }: EventBody,
+): OutgoingEvent {
+  const eventId = newId("");
+  const body = { type: eventType, app_id: app.appId, tenant_key: app.tenantKey, ...event };
+  const ts = `${(createdAt / 1000).toFixed(3)}0000`;
+  const payload = JSON.stringify({
+    ts,
+    uuid: eventId,
+    token: app.verificationToken,
+    type: "event_callback",
+    event: body,
+  });
+  return { app, eventId, eventType, payload };
 }

@@ -1,55 +1,9 @@
 import type { SimApp } from "./apps.ts";
-import type { EventPush } from "./chats.ts";
-import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
-import type { EventLinks, SimChat, SimUser } from "./directory.ts";
-import { shownParent, type SimMention, type SimMessage } from "./message-store.ts";
-import { type JsonObject, newId, type Platform } from "./platform.ts";
-
-/** An event to wrap in the 2.0 envelope. */
-interface EventBody {
-  eventType: string;
-  event: JsonObject;
-  messageId?: string;
-  createdAt: number;
-}
-
-/** Wraps an event in the 2.0 envelope (event overview). */
-export function envelope(app: SimApp, body: EventBody): OutgoingEvent {
-  const eventId = newId("");
-  const header = {
-    event_id: eventId,
-    event_type: body.eventType,
-    create_time: String(body.createdAt),
-    token: app.verificationToken,
-    app_id: app.appId,
-    tenant_key: app.tenantKey,
-  };
-  return {
-    app,
-    eventId,
-    eventType: body.eventType,
-    ...(body.messageId === undefined ? {} : { messageId: body.messageId }),
-    payload: JSON.stringify({ schema: "2.0", header, event: body.event }),
-  };
-}
-
-/** Wraps an event in the 1.0 envelope, which has no header (event overview). */
-export function legacyEnvelope(
-  app: SimApp,
-  { eventType, event, createdAt }: EventBody,
-): OutgoingEvent {
-  const eventId = newId("");
-  const body = { type: eventType, app_id: app.appId, tenant_key: app.tenantKey, ...event };
-  const ts = `${(createdAt / 1000).toFixed(3)}0000`;
-  const payload = JSON.stringify({
-    ts,
-    uuid: eventId,
-    token: app.verificationToken,
-    type: "event_callback",
-    event: body,
-  });
-  return { app, eventId, eventType, payload };
-}
+import { type OutgoingEvent, envelope, type EventPush, type DeliveryReport } from "./delivery.ts";
+import type { SimChat, SimUser, EventLinks } from "./directory.ts";
+import { type SimMessage, shownParent, type SimMention } from "./message-store.ts";
+import { type Platform, botsOf } from "./platform.ts";
+import type { JsonObject } from "./open-api.ts";
 
 interface ReceivedMessage {
   app: SimApp;
@@ -155,10 +109,6 @@ export function pushAll(
   return { reports: Promise.all(reports) };
 }
 
-export function botsOf(platform: Platform, chat: SimChat): SimApp[] {
-  return [...chat.bots].flatMap((appId) => platform.apps.get(appId) ?? []);
-}
-
 /** The fields that all events of chat membership share (group member event pages). */
 export function membershipEvent(
   platform: Platform,
@@ -175,28 +125,4 @@ export function membershipEvent(
     name: chat.name,
     i18n_names: { zh_cn: chat.name, en_us: chat.name, ja_jp: chat.name },
   };
-}
-
-export function knownChat(platform: Platform, chatId: string): SimChat {
-  const chat = platform.directory.chats.get(chatId);
-  if (chat === undefined) throw new Error(`No chat ${chatId}`);
-  return chat;
-}
-
-export function knownUser(platform: Platform, openId: string): SimUser {
-  const user = platform.directory.users.get(openId);
-  if (user === undefined) throw new Error(`No user ${openId}`);
-  return user;
-}
-
-export function knownApp(platform: Platform, appId: string): SimApp {
-  const app = platform.apps.get(appId);
-  if (app === undefined) throw new Error(`No app ${appId}`);
-  return app;
-}
-
-/** Who acts when the test does not care. */
-export function firstMember(platform: Platform, chat: SimChat): SimUser | undefined {
-  const [openId] = chat.members;
-  return openId === undefined ? undefined : platform.directory.users.get(openId);
 }

@@ -1,17 +1,9 @@
 import { createHash } from "node:crypto";
 import { type Clock, systemRandom } from "@larkline/protocol";
-import { sameSecret, type SimApp } from "./apps.ts";
-import type { DeliveryReport } from "./delivery.ts";
-import type { SimUser } from "./directory.ts";
-import { envelope } from "./events.ts";
-import {
-  type JsonObject,
-  type OpenRoute,
-  type Platform,
-  PlatformError,
-  randomHex,
-  success,
-} from "./platform.ts";
+import { type SimApp, sameSecret } from "./apps.ts";
+import { type DeliveryReport, type OutgoingEvent, envelope } from "./delivery.ts";
+import type { SimUser, Directory } from "./directory.ts";
+import { type OpenRoute, PlatformError, type JsonObject, randomHex, success } from "./open-api.ts";
 
 // Consent of people: device flow and code flow, the tokens of people, and how they end.
 
@@ -122,7 +114,12 @@ interface RefreshToken extends Token {
   state: "good" | "used" | "revoked";
 }
 
-type Parts = Pick<Platform, "apps" | "directory" | "publish"> & { clock: Clock };
+interface Parts {
+  apps: ReadonlyMap<string, SimApp>;
+  directory: Directory;
+  publish: (event: OutgoingEvent) => Promise<DeliveryReport>;
+  clock: Clock;
+}
 
 /** A refusal in the form of OAuth. */
 function refusal(code: number, error: string, description: string, status = 400): PlatformError {

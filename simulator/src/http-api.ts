@@ -1,28 +1,28 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { pause, type Clock } from "@larkline/protocol";
-import findMyWay, { type HTTPMethod } from "find-my-way";
+import { type Clock, pause } from "@larkline/protocol";
+import findMyWay from "find-my-way";
+import type { HTTPMethod } from "find-my-way";
 import {
+  type FaultSource,
+  type FaultAction,
+  sendBody,
   type AnswerBody,
+  FileAnswer,
   type BodyFault,
   bodySize,
-  type FaultAction,
-  type FaultSource,
-  FileAnswer,
-  sendBody,
 } from "./faults.ts";
-import { checkPersonScopes, checkScopes } from "./apps.ts";
 import type { TokenOwner } from "./grants.ts";
-import {
-  type ApiRoute,
-  isJsonObject,
-  type JsonObject,
-  type OpenRoute,
-  parseJsonObject,
-  type Platform,
-  PlatformError,
-  randomHex,
-} from "./platform.ts";
+import type { Platform } from "./platform.ts";
 import { type FormParts, parseMultipart } from "./media.ts";
+import { checkScopes, checkPersonScopes, type ApiRoute } from "./api-route.ts";
+import {
+  PlatformError,
+  type JsonObject,
+  parseJsonObject,
+  randomHex,
+  isJsonObject,
+  type OpenRoute,
+} from "./open-api.ts";
 
 /** What the HTTP surface of the open platform is made of. */
 interface HttpApiParts {

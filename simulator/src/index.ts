@@ -19,9 +19,11 @@ export type {
   SimCard,
   SimCardFrame,
   SimCardOperation,
-  SimCardView,
 } from "./card-store.ts";
-export type { ChatControls, EventPush, NameScope, PersonReaction } from "./chats.ts";
+export type { SimCardView } from "./message-store.ts";
+export type { ChatControls, PersonReaction } from "./chats.ts";
+export type { EventPush } from "./delivery.ts";
+export type { NameScope } from "./directory.ts";
 export type {
   DeliveryAttempt,
   DeliveryNoise,

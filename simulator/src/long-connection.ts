@@ -1,11 +1,11 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { type Clock, systemRandom } from "@larkline/protocol";
-import protobuf from "protobufjs"; // version 7, as the platform's SDK needs: one is enough
-import { type RawData, type WebSocket, WebSocketServer } from "ws";
-import { sameSecret, type SimApp } from "./apps.ts";
-import type { DeliveryAttempt, OutgoingEvent, Push } from "./delivery.ts";
-import { type JsonObject, parseJsonObject, randomHex, randomFraction } from "./platform.ts";
+import protobuf from "protobufjs";
+import { type WebSocket, WebSocketServer, type RawData } from "ws";
+import { type SimApp, sameSecret } from "./apps.ts";
+import type { Push, OutgoingEvent, DeliveryAttempt } from "./delivery.ts";
+import { type JsonObject, randomHex, parseJsonObject, randomFraction } from "./open-api.ts";
 
 const serviceId = 33;
 const frameLimitBytes = 1024 * 1024;

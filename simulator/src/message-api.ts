@@ -1,38 +1,42 @@
-import { personTalkScopes, type SimApp } from "./apps.ts";
-import { attachCard, patchedCard, sendableCard } from "./card-store.ts";
-import { messageEvent, pushAll } from "./events.ts";
-import { opensThreads, type SimChat } from "./directory.ts";
+import type { SimApp } from "./apps.ts";
+import { type CardEntity, cardText, isShared, isDowngrade } from "./card-store.ts";
+import { pushAll, messageEvent } from "./events.ts";
+import { type SimChat, opensThreads } from "./directory.ts";
 import type { MediaKind, StoredMedia } from "./media.ts";
 import {
-  forwardedMessages,
-  liveMessage,
-  memberChat,
-  type MessageChange,
   messageView,
-  type NewMessage,
-  openThread,
-  pathMessage,
   renderContent,
   type SimMessage,
+  type MessageChange,
+  type NewMessage,
+  type RenderedContent,
+  cardContent,
 } from "./message-store.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  booleanField,
-  fieldError,
-  isJsonObject,
-  type JsonObject,
-  mentionLookup,
-  newId,
-  optionalStringField,
-  pageOf,
-  parseJsonObject,
   type Platform,
-  PlatformError,
-  stringField,
-  success,
+  pathMessage,
+  forwardedMessages,
+  liveMessage,
+  mentionLookup,
+  memberChat,
+  openThread,
 } from "./platform.ts";
-import { historyOfPerson, messageOfPerson, replyAsPerson, sendAsPerson } from "./work/talk.ts";
+import { historyOfPerson, messageOfPerson, sendAsPerson, replyAsPerson } from "./work/talk.ts";
+import { type ApiRoute, personTalkScopes, type ApiCallContext } from "./api-route.ts";
+import { contentRefusal, refusing, refusedOnSend, checkCard } from "./card-validator.ts";
+import {
+  type JsonObject,
+  success,
+  stringField,
+  PlatformError,
+  pageOf,
+  fieldError,
+  optionalStringField,
+  newId,
+  booleanField,
+  parseJsonObject,
+  isJsonObject,
+} from "./open-api.ts";
 
 const maximumEdits = 20;
 const patchLifetimeMs = 14 * 86_400_000;
@@ -497,4 +501,87 @@ function tellMentionedBots(
       sent.message.mentions.some(({ openId }) => openId === app.openId),
   );
   pushAll(platform, mentioned, (app) => messageEvent({ ...sent, app, chat, users }));
+}
+
+/** The card of a message to send: its fields, and the entity that the message will show. */
+interface SendableCard {
+  fields: RenderedContent & Pick<NewMessage, "card">;
+  entity: CardEntity;
+}
+
+/** Reads card content to send: a reference to an entity of this app, sent once, or the card itself. */
+function sendableCard(platform: Platform, app: SimApp, content: string): SendableCard {
+  const parsed = cardContent(content);
+  const entity =
+    parsed.type === "card"
+      ? referencedEntity(platform, app, parsed)
+      : platform.cards.create({
+          appId: app.appId,
+          json: inlineCard(platform, parsed),
+          named: false,
+        });
+  const card = platform.cards.view(entity);
+  return { fields: { content, text: cardText(entity.json), mentions: [], card }, entity };
+}
+
+/** Puts the entity on the message. */
+function attachCard(platform: Platform, { entity }: SendableCard, messageId: string): void {
+  platform.cards.attach(entity, messageId);
+  if (entity.named) entity.operations.push({ op: "send", code: 0, at: platform.clock.now() });
+}
+
+/** What PATCH puts on a message: a card in full, shared before and after. */
+function patchedCard(
+  platform: Platform,
+  message: SimMessage,
+  content: string,
+): { entity: CardEntity; json: JsonObject; content: string } {
+  const json = inlineCard(platform, cardContent(content));
+  const entity = platform.cards.ofMessage(message.messageId);
+  if (entity === undefined || !isShared(entity.json) || !isShared(json)) {
+    throw new PlatformError(230001, "Only a card with update_multi true can be updated.");
+  }
+  if (isDowngrade(entity.json, json)) {
+    throw contentRefusal(200830, "card schema V2 can not change to V1");
+  }
+  return { entity, json, content };
+}
+
+/** A card in full, checked. */
+function inlineCard(platform: Platform, parsed: JsonObject): JsonObject {
+  if (parsed.type === "template") throw contentRefusal(200380, "template is not existed");
+  if (parsed.card_id !== undefined || isJsonObject(parsed.data)) {
+    throw contentRefusal(
+      200621,
+      "parse card json err, please check whether the card json is correct",
+    );
+  }
+  refusing(refusedOnSend, () => checkCard(parsed, platform.cards.facts));
+  return parsed;
+}
+
+function referencedEntity(platform: Platform, app: SimApp, { data }: JsonObject): CardEntity {
+  const cardId = isJsonObject(data) ? data.card_id : undefined;
+  const entity = typeof cardId === "string" ? platform.cards.get(cardId) : undefined;
+  if (
+    entity === undefined ||
+    entity.appId !== app.appId ||
+    !entity.named ||
+    platform.cards.isExpired(entity)
+  ) {
+    throw contentRefusal(11310, "cardid is invalid");
+  }
+  if (platform.cards.invalidOnce && entity.refusedSends === 0) {
+    entity.refusedSends += 1;
+    return refuseSend(platform, entity, "cardid is invalid");
+  }
+  if (entity.messageId !== undefined) {
+    return refuseSend(platform, entity, "card entity can only be sent once");
+  }
+  return entity;
+}
+
+function refuseSend(platform: Platform, entity: CardEntity, reason: string): never {
+  entity.operations.push({ op: "send", code: 230099, at: platform.clock.now() });
+  throw contentRefusal(11310, reason);
 }

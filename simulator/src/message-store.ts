@@ -1,16 +1,12 @@
 import type { SimApp } from "./apps.ts";
-import { type CardNode, cardNodes } from "./card-validator.ts";
-import type { SimCardView } from "./card-store.ts";
-import type { SimChat } from "./directory.ts";
+import { cardNodes, type CardNode } from "./card-validator.ts";
 import {
-  type ApiCallContext,
-  isJsonObject,
-  type JsonObject,
   newId,
   parseJsonObject,
-  type Platform,
   PlatformError,
-} from "./platform.ts";
+  type JsonObject,
+  isJsonObject,
+} from "./open-api.ts";
 
 /** A mention as the API shows it; `key` is the placeholder in the content. */
 export interface SimMention {
@@ -370,93 +366,6 @@ function mentionViews(message: SimMessage, app: SimApp): JsonObject[] {
   }));
 }
 
-/** The chat of this id, when the bot is a member; else 230034, 232009 (dissolved) or 230002. */
-export function memberChat(platform: Platform, app: SimApp, chatId: string): SimChat {
-  const chat = platform.directory.chats.get(chatId);
-  if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
-  if (chat.status !== "normal") {
-    throw new PlatformError(
-      232009,
-      "Your request specifies a chat which has already been dissolved.",
-    );
-  }
-  if (!chat.bots.has(app.appId)) {
-    throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
-  }
-  return chat;
-}
-
-/** What each API family calls a hidden message, by its code for a missing one. */
-const invisibleCodes: Readonly<Record<number, number>> = { 230110: 230050, 231003: 231018 };
-
-/**
- * The message that `:message_id` names, in a chat of the bot; else 99992354, the given code, 230002, or the family's
- * code for a hidden message.
- */
-export function pathMessage(
-  platform: Platform,
-  call: ApiCallContext,
-  missing = 230110,
-): { message: SimMessage; chat: SimChat } {
-  const messageId = call.params.message_id ?? "";
-  if (!/^om_[\w-]+$/.test(messageId)) {
-    throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
-  }
-  const message = platform.messages.get(messageId);
-  if (message === undefined) {
-    throw new PlatformError(missing, "The message does not exist or is deleted.");
-  }
-  const chat = memberChat(platform, call.app, message.chatId);
-  if (message.hidden === true) {
-    throw new PlatformError(
-      invisibleCodes[missing] ?? 230050,
-      "The message is invisible to the operator.",
-    );
-  }
-  return { message, chat };
-}
-
-/** The same, refusing recalled messages with 230011. */
-export function liveMessage(
-  platform: Platform,
-  call: ApiCallContext,
-): { message: SimMessage; chat: SimChat } {
-  const found = pathMessage(platform, call);
-  if (found.message.recalled) throw new PlatformError(230011, "The message was recalled.");
-  return found;
-}
-
-/** The message that a first answer in a thread is given to belongs to the thread from then on. */
-export function openThread(platform: Platform, { parentId, threadId }: SimMessage): void {
-  const parent = parentId === undefined ? undefined : platform.messages.get(parentId);
-  if (parent === undefined || threadId === undefined || parent.threadId !== undefined) return;
-  const changed = platform.messages.change(parent.messageId, { threadId });
-  if (changed !== undefined) platform.announce(changed);
-}
-
-/** Copies messages into a merged-forward message, with what those hold themselves. */
-export function copyForwarded(
-  platform: Platform,
-  upperMessageId: string,
-  messageIds: readonly string[],
-): void {
-  for (const messageId of messageIds) {
-    const original = platform.messages.get(messageId);
-    if (original === undefined) throw new Error(`No message ${messageId} to forward`);
-    const { rootId: _root, parentId: _parent, threadId: _thread, uuid: _uuid, ...facts } = original;
-    const copy = platform.messages.add({ ...facts, upperMessageId });
-    const held = platform.messages.forwardedIn(messageId).map((message) => message.messageId);
-    copyForwarded(platform, copy.messageId, held);
-  }
-}
-
-/** Everything that a merged-forward message holds, each after the message that holds it. */
-export function forwardedMessages(platform: Platform, messageId: string): SimMessage[] {
-  return platform.messages
-    .forwardedIn(messageId)
-    .flatMap((message) => [message, ...forwardedMessages(platform, message.messageId)]);
-}
-
 /** What the platform shows of a card of the second form to those who do not ask for what was sent. */
 const tooNewForReaders = "请升级至最新版本客户端，以查看内容";
 
@@ -484,4 +393,16 @@ function row({ node, tag, parents }: CardNode): JsonObject | undefined {
 
 function textOf(text: unknown): string {
   return isJsonObject(text) && typeof text.content === "string" ? text.content : "";
+}
+
+/** A card as people see it now. */
+export interface SimCardView {
+  /** Id of the card entity; absent for a card that was sent as plain JSON. */
+  cardId?: string;
+  /** The current card, streamed text included. */
+  json: JsonObject;
+  /** Whether the card still types. */
+  streaming: boolean;
+  /** Grows by one with every visible change. */
+  version: number;
 }

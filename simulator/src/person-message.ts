@@ -5,20 +5,20 @@ import {
   type DeliveryService,
   type OutgoingEvent,
   unsubscribed,
+  envelope,
 } from "./delivery.ts";
-import { type EventLinks, opensThreads, type SimChat, type SimUser } from "./directory.ts";
-import { envelope, knownChat, messageEvent, tellBots } from "./events.ts";
-import type { NewMedia, SimFile } from "./media.ts";
+import { type EventLinks, type SimChat, type SimUser, opensThreads } from "./directory.ts";
+import { messageEvent, tellBots } from "./events.ts";
+import type { SimFile, NewMedia } from "./media.ts";
 import {
-  copyForwarded,
-  type NewMessage,
-  openThread,
   renderContent,
+  type SimMessage,
+  type NewMessage,
   type RenderedContent,
   type SimMention,
-  type SimMessage,
 } from "./message-store.ts";
-import { type JsonObject, mentionLookup, newId, type Platform } from "./platform.ts";
+import { type Platform, mentionLookup, knownChat, openThread } from "./platform.ts";
+import { type JsonObject, newId } from "./open-api.ts";
 
 const keptEvents = 20_000;
 
@@ -463,4 +463,20 @@ function withoutBytes(messageType: string): JsonObject {
     throw new Error(`A message of type ${messageType} needs its own field or content`);
   }
   return {};
+}
+
+/** Copies messages into a merged-forward message, with what those hold themselves. */
+export function copyForwarded(
+  platform: Platform,
+  upperMessageId: string,
+  messageIds: readonly string[],
+): void {
+  for (const messageId of messageIds) {
+    const original = platform.messages.get(messageId);
+    if (original === undefined) throw new Error(`No message ${messageId} to forward`);
+    const { rootId: _root, parentId: _parent, threadId: _thread, uuid: _uuid, ...facts } = original;
+    const copy = platform.messages.add({ ...facts, upperMessageId });
+    const held = platform.messages.forwardedIn(messageId).map((message) => message.messageId);
+    copyForwarded(platform, copy.messageId, held);
+  }
 }

@@ -1,16 +1,15 @@
-import { type Clock, systemRandom } from "@larkline/protocol";
-import type { AppConsole, Registrations, SimApp, TokenStore } from "./apps.ts";
-import type { CardStore } from "./card-store.ts";
-import type { CardTokens } from "./card-clicks.ts";
-import type { NameScope } from "./chats.ts";
-import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
-import type { Directory, SimChat, SimUser } from "./directory.ts";
-import type { FileAnswer } from "./faults.ts";
+import type { Clock } from "@larkline/protocol";
+import type { SimApp, AppConsole, Registrations, TokenStore } from "./apps.ts";
+import type { CardStore, CardTokens } from "./card-store.ts";
+import type { OutgoingEvent, DeliveryReport } from "./delivery.ts";
+import type { Directory, NameScope, SimChat, SimUser } from "./directory.ts";
 import type { Grants } from "./grants.ts";
-import type { FormParts, MediaStore } from "./media.ts";
-import type { MentionLookup, MessageStore, SimMessage } from "./message-store.ts";
-import type { ApiLimits, MonthlyQuota, RateLimiter } from "./rate-limiter.ts";
-import type { Work } from "./work/index.ts";
+import type { MediaStore } from "./media.ts";
+import type { MessageStore, SimMessage, MentionLookup } from "./message-store.ts";
+import type { RateLimiter, MonthlyQuota } from "./rate-limiter.ts";
+import type { WorkWorld } from "./work/world.ts";
+import type { ApiCallContext } from "./api-route.ts";
+import { PlatformError } from "./open-api.ts";
 
 /** The state that the API families work on. */
 export interface Platform {
@@ -24,7 +23,8 @@ export interface Platform {
   readonly media: MediaStore;
   readonly tokens: TokenStore;
   readonly grants: Grants;
-  readonly work: Work;
+  /** The rights, keys and changes of documents, tables, calendars and tasks. */
+  readonly world: WorkWorld;
   readonly limiter: RateLimiter;
   readonly uuids: UuidTable;
   readonly quota: MonthlyQuota;
@@ -39,46 +39,6 @@ export interface Platform {
   readonly publish: (event: OutgoingEvent) => Promise<DeliveryReport>;
 }
 
-/** An authenticated call of the open API. */
-export interface ApiCallContext {
-  app: SimApp;
-  /** Whose token the call carries; absent: the app's. */
-  person?: SimUser;
-  params: Readonly<Record<string, string>>;
-  query: URLSearchParams;
-  body: JsonObject;
-  /** The fields of a form with files. */
-  form?: FormParts;
-}
-
-/** One operation of the open API. A family of operations is one module that lists its routes. */
-export interface ApiRoute {
-  method: string;
-  /** Path with `:name` segments. */
-  path: string;
-  /** Scopes of which a person must have granted one, for a call with their token; absent: it takes the app's token alone. */
-  personScopes?: readonly string[];
-  /** Of these, too, the person must have granted one. */
-  alsoPersonScopes?: readonly string[];
-  /** Default: 50 a second and 1,000 a minute. */
-  limits?: ApiLimits;
-  /** The answer's body; refusals are thrown as PlatformError. */
-  handle(call: ApiCallContext): JsonObject | FileAnswer;
-}
-
-/** An operation that takes no token and answers with its own body. */
-export interface OpenRoute {
-  method: string;
-  path: string;
-  /** `host` is the address the caller used, `authorization` its header. */
-  handle(call: { body: JsonObject; host: string; authorization: string | undefined }): JsonObject;
-}
-
-/** The usual success body. */
-export function success(data: JsonObject): JsonObject {
-  return { code: 0, msg: "success", data };
-}
-
 /** Resolves mention tags to people of the tenant and bots of the chat. */
 export function mentionLookup(platform: Platform, chat: SimChat): MentionLookup {
   return (openId) => {
@@ -89,118 +49,6 @@ export function mentionLookup(platform: Platform, chat: SimChat): MentionLookup 
     }
     return undefined;
   };
-}
-
-/** What the platform answers when it refuses a call: `{code, msg, error}` under an HTTP status. */
-export class PlatformError extends Error {
-  readonly code: number;
-  readonly status: number | undefined;
-  readonly headers: Record<string, string>;
-  /** Further fields of the body; an object `error` is added to what it says anyway. */
-  readonly fields: JsonObject;
-  /** In place of a JSON body. */
-  readonly text: string | undefined;
-
-  constructor(code: number, message: string, answer: RefusalForm = {}) {
-    super(message);
-    this.name = "PlatformError";
-    this.code = code;
-    this.status = answer.status;
-    this.headers = answer.headers ?? {};
-    this.fields = answer.fields ?? {};
-    this.text = answer.text;
-  }
-}
-
-interface RefusalForm {
-  status?: number;
-  headers?: Record<string, string>;
-  fields?: JsonObject;
-  text?: string;
-}
-
-/** A request field is missing or has the wrong form. */
-export function fieldError(field: string, reason: string): PlatformError {
-  return new PlatformError(99992402, `field validation failed: ${field} ${reason}`);
-}
-
-export type JsonObject = Record<string, unknown>;
-
-export function isJsonObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** The parsed object, or undefined when the text is not a JSON object. */
-export function parseJsonObject(text: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isJsonObject(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-export function stringField(body: JsonObject, field: string): string {
-  const value = body[field];
-  if (typeof value !== "string" || value === "") throw fieldError(field, "is required");
-  return value;
-}
-
-export function optionalStringField(body: JsonObject, field: string): string | undefined {
-  const value = body[field];
-  if (value === undefined || value === null || value === "") return undefined;
-  if (typeof value !== "string") throw fieldError(field, "must be a string");
-  return value;
-}
-
-export function booleanField(body: JsonObject, field: string): boolean {
-  const value = body[field];
-  if (value === undefined || value === null) return false;
-  if (typeof value !== "boolean") throw fieldError(field, "must be a boolean");
-  return value;
-}
-
-/** That many hexadecimal digits, at most 32. */
-export function randomHex(digits: number): string {
-  return systemRandom.uuid().replaceAll("-", "").slice(-digits);
-}
-
-/** A number from 0 to below 1. */
-export function randomFraction(): number {
-  return Number.parseInt(randomHex(8), 16) / 2 ** 32;
-}
-
-/** A platform-like id: the prefix and 32 hex digits (`om_…`, `oc_…`, `ou_…`). */
-export function newId(prefix: string): string {
-  return `${prefix}${randomHex(32)}`;
-}
-
-/** App ids have a fixed form; the official SDK's long connection refuses any other. */
-export function isAppId(value: string): boolean {
-  return /^cli_[0-9a-fA-F]{16}$/.test(value);
-}
-
-interface Page<Item> {
-  items: Item[];
-  has_more: boolean;
-  page_token: string;
-}
-
-/** Cuts one page of a list by `page_size` (at most `maximum`) and `page_token`. */
-export function pageOf<Item>(
-  all: readonly Item[],
-  query: URLSearchParams,
-  maximum: number,
-): Page<Item> {
-  const size = Number(query.get("page_size") ?? 20);
-  if (!Number.isInteger(size) || size < 1 || size > maximum) {
-    throw fieldError("page_size", `must be 1 to ${maximum}`);
-  }
-  const start = Number(query.get("page_token") || 0);
-  if (!Number.isInteger(start) || start < 0) throw fieldError("page_token", "is invalid");
-  const next = start + size;
-  const more = next < all.length;
-  return { items: all.slice(start, next), has_more: more, page_token: more ? String(next) : "" };
 }
 
 const windowMs = 3_600_000;
@@ -243,4 +91,103 @@ export function createUuidTable(clock: Clock, duplicate: DuplicateUuid): UuidTab
       sent.set(`${appId} ${uuid}`, { messageId, at: time });
     },
   };
+}
+
+/** The chat of this id, when the bot is a member; else 230034, 232009 (dissolved) or 230002. */
+export function memberChat(platform: Platform, app: SimApp, chatId: string): SimChat {
+  const chat = platform.directory.chats.get(chatId);
+  if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
+  if (chat.status !== "normal") {
+    throw new PlatformError(
+      232009,
+      "Your request specifies a chat which has already been dissolved.",
+    );
+  }
+  if (!chat.bots.has(app.appId)) {
+    throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  }
+  return chat;
+}
+
+/** What each API family calls a hidden message, by its code for a missing one. */
+const invisibleCodes: Readonly<Record<number, number>> = { 230110: 230050, 231003: 231018 };
+
+/**
+ * The message that `:message_id` names, in a chat of the bot; else 99992354, the given code, 230002, or the family's
+ * code for a hidden message.
+ */
+export function pathMessage(
+  platform: Platform,
+  call: ApiCallContext,
+  missing = 230110,
+): { message: SimMessage; chat: SimChat } {
+  const messageId = call.params.message_id ?? "";
+  if (!/^om_[\w-]+$/.test(messageId)) {
+    throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
+  }
+  const message = platform.messages.get(messageId);
+  if (message === undefined) {
+    throw new PlatformError(missing, "The message does not exist or is deleted.");
+  }
+  const chat = memberChat(platform, call.app, message.chatId);
+  if (message.hidden === true) {
+    throw new PlatformError(
+      invisibleCodes[missing] ?? 230050,
+      "The message is invisible to the operator.",
+    );
+  }
+  return { message, chat };
+}
+
+/** The same, refusing recalled messages with 230011. */
+export function liveMessage(
+  platform: Platform,
+  call: ApiCallContext,
+): { message: SimMessage; chat: SimChat } {
+  const found = pathMessage(platform, call);
+  if (found.message.recalled) throw new PlatformError(230011, "The message was recalled.");
+  return found;
+}
+
+/** The message that a first answer in a thread is given to belongs to the thread from then on. */
+export function openThread(platform: Platform, { parentId, threadId }: SimMessage): void {
+  const parent = parentId === undefined ? undefined : platform.messages.get(parentId);
+  if (parent === undefined || threadId === undefined || parent.threadId !== undefined) return;
+  const changed = platform.messages.change(parent.messageId, { threadId });
+  if (changed !== undefined) platform.announce(changed);
+}
+
+/** Everything that a merged-forward message holds, each after the message that holds it. */
+export function forwardedMessages(platform: Platform, messageId: string): SimMessage[] {
+  return platform.messages
+    .forwardedIn(messageId)
+    .flatMap((message) => [message, ...forwardedMessages(platform, message.messageId)]);
+}
+
+export function botsOf(platform: Platform, chat: SimChat): SimApp[] {
+  return [...chat.bots].flatMap((appId) => platform.apps.get(appId) ?? []);
+}
+
+export function knownChat(platform: Platform, chatId: string): SimChat {
+  const chat = platform.directory.chats.get(chatId);
+  if (chat === undefined) throw new Error(`No chat ${chatId}`);
+  return chat;
+}
+
+export function knownUser(platform: Platform, openId: string): SimUser {
+  const user = platform.directory.users.get(openId);
+  if (user === undefined) throw new Error(`No user ${openId}`);
+  return user;
+}
+
+export function knownApp(platform: Platform, appId: string): SimApp {
+  const app = platform.apps.get(appId);
+  if (app === undefined) throw new Error(`No app ${appId}`);
+  return app;
+}
+
+/** Who acts when the test does not care. */
+export function firstMember(platform: Platform, chat: SimChat): SimUser | undefined {
+  const [openId] = chat.members;
+  return openId === undefined ? undefined : platform.directory.users.get(openId);
 }

@@ -1,7 +1,7 @@
 import { systemClock } from "@larkline/protocol";
-import { expect, test } from "vitest";
-import { PlatformError } from "./platform.ts";
+import { test, expect } from "vitest";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
+import { PlatformError } from "./open-api.ts";
 
 /** Calls at random times; tells which were admitted. */
 function run(calls: number, limit: number): { at: number; admitted: boolean }[] {

@@ -1,5 +1,5 @@
 import type { Clock } from "@larkline/protocol";
-import { PlatformError } from "./platform.ts";
+import { PlatformError } from "./open-api.ts";
 
 /**
  * Sliding windows: a call is refused when the window that ends with it holds the limit already. Every aligned window

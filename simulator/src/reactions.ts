@@ -1,17 +1,16 @@
-import type { EventPush } from "./chats.ts";
-import { knownChat, tellBots, userIds } from "./events.ts";
-import { pathMessage, type SimMessage, type SimReaction } from "./message-store.ts";
+import { userIds, tellBots } from "./events.ts";
+import type { SimReaction, SimMessage } from "./message-store.ts";
+import { type Platform, pathMessage, knownChat } from "./platform.ts";
+import type { ApiRoute, ApiCallContext } from "./api-route.ts";
+import type { EventPush } from "./delivery.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isJsonObject,
   type JsonObject,
-  newId,
-  pageOf,
-  type Platform,
+  isJsonObject,
   PlatformError,
   success,
-} from "./platform.ts";
+  newId,
+  pageOf,
+} from "./open-api.ts";
 
 const path = "/open-apis/im/v1/messages/:message_id/reactions";
 /** The emoji types that this simulator knows, of the platform's longer list. */

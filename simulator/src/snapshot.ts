@@ -6,6 +6,7 @@ import type { SimChat, SimUser } from "./directory.ts";
 import type { StoredMedia } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
 import type { Platform } from "./platform.ts";
+import type { Work } from "./work/index.ts";
 
 const Id = Type.String({ minLength: 1, maxLength: 100 });
 const Time = Type.Number();
@@ -96,8 +97,14 @@ export function parseSnapshot(input: unknown): ParseResult<SimulatorSnapshot> {
   return parsed.ok ? { ok: true, value: input as SimulatorSnapshot } : parsed;
 }
 
+/** A platform, and what people work with on it. */
+interface Whole {
+  platform: Platform;
+  work: Work;
+}
+
 /** The latest messages of each chat, with everything that they need. */
-export function snapshotOf(platform: Platform, messagesOfChat: number): SimulatorSnapshot {
+export function snapshotOf({ platform, work }: Whole, messagesOfChat: number): SimulatorSnapshot {
   const chats = [...platform.directory.chats.values()];
   const messages = chats.flatMap(({ chatId }) =>
     platform.messages.inChat(chatId).slice(-messagesOfChat),
@@ -118,7 +125,7 @@ export function snapshotOf(platform: Platform, messagesOfChat: number): Simulato
       [...messages.map(({ content }) => content), ...cards.map(({ json }) => JSON.stringify(json))],
       platform,
     ),
-    work: platform.work.kept(),
+    work: work.kept(),
   };
 }
 
@@ -158,8 +165,8 @@ export function appsAsBefore(
 
 /** Puts a snapshot into a platform that is empty. `bytesOf` has what was kept of an image or file. */
 export function restore(
-  platform: Platform,
-  { users, chats, messages, cards, media = [], work = {} }: SimulatorSnapshot,
+  { platform, work }: Whole,
+  { users, chats, messages, cards, media = [], work: keptWork = {} }: SimulatorSnapshot,
   bytesOf: (key: string) => Uint8Array | undefined,
 ): void {
   for (const kept of media) {
@@ -177,5 +184,5 @@ export function restore(
     const card = shown.get(message.messageId);
     platform.messages.restore(card === undefined ? message : { ...message, card });
   }
-  platform.work.restore(work);
+  work.restore(keptWork);
 }

@@ -2,55 +2,51 @@ import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { systemClock } from "@larkline/protocol";
 import {
-  applicationRoutes,
-  authRoutes,
-  botRoutes,
-  createAppConsole,
   createApps,
+  createAppConsole,
   createRegistrations,
+  simulatedApp,
   createTokenStore,
   type SimApp,
-  simulatedApp,
 } from "./apps.ts";
-import { cardUpdateRoutes, createCardControls, createCardTokens } from "./card-clicks.ts";
-import { type CardRules, createCardStore } from "./card-store.ts";
+import { createCardControls, cardUpdateRoutes } from "./card-clicks.ts";
+import { createCardStore, createCardTokens, type CardRules } from "./card-store.ts";
 import { cardKitRoutes } from "./cardkit-api.ts";
 import { createChatControls } from "./chats.ts";
 import { commandPanelRoutes } from "./command-panel.ts";
 import {
-  createDeliveryService,
-  createWebhookSender,
-  type DeliveryRecord,
   unsubscribed,
+  type DeliveryRecord,
+  createWebhookSender,
+  createDeliveryService,
   type WebhookSender,
 } from "./delivery.ts";
-import {
-  chatRoutes,
-  contactRoutes,
-  createDirectory,
-  memberRoutes,
-  userGroupRoutes,
-} from "./directory.ts";
+import { createDirectory } from "./directory.ts";
 import { createFaultTable, type FaultSource } from "./faults.ts";
-import { type ApiCall, createHttpApi, RouteTable } from "./http-api.ts";
+import { type ApiCall, RouteTable, createHttpApi } from "./http-api.ts";
 import { GrantService } from "./grants.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
-import { createMediaStore, fileRoutes, imageRoutes, resourceRoutes } from "./media.ts";
-import { followUpRoutes, messageRoutes, sendRoutes } from "./message-api.ts";
+import { createMediaStore } from "./media.ts";
+import { sendRoutes, messageRoutes, followUpRoutes } from "./message-api.ts";
 import { createMessageStore } from "./message-store.ts";
 import { createNotifier, createReplyWatch, type Notifier } from "./reply-watch.ts";
 import { createMessageControls } from "./person-message.ts";
-import { type ApiRoute, createUuidTable, type OpenRoute, type Platform } from "./platform.ts";
-import { createMonthlyQuota, createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
+import { type Platform, createUuidTable } from "./platform.ts";
+import { type LimitRefusal, createRateLimiter, createMonthlyQuota } from "./rate-limiter.ts";
 import { reactionRoutes } from "./reactions.ts";
 import { appsAsBefore, restore, snapshotOf } from "./snapshot.ts";
 import type {
-  AppConnection,
+  SimulatorOptions,
   FeishuSimulator,
   SimulatorEvents,
-  SimulatorOptions,
+  AppConnection,
 } from "./simulator.ts";
-import { createWork } from "./work/index.ts";
+import { createWork, type Work } from "./work/index.ts";
+import type { ApiRoute } from "./api-route.ts";
+import { authRoutes, botRoutes, applicationRoutes } from "./app-api.ts";
+import { chatRoutes, memberRoutes, contactRoutes, userGroupRoutes } from "./contact-api.ts";
+import { imageRoutes, fileRoutes, resourceRoutes } from "./media-api.ts";
+import type { OpenRoute } from "./open-api.ts";
 
 const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
 
@@ -61,7 +57,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     before === undefined ? options : { ...options, apps: appsAsBefore(options.apps, before) },
   );
   if (before !== undefined) {
-    restore(parts.platform, before, options.restoredBytes ?? (() => undefined));
+    restore(parts, before, options.restoredBytes ?? (() => undefined));
   }
   const { server, platform, connections, webhook, deliveries, replies } = parts;
   await listen(server, options);
@@ -96,13 +92,13 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     waitForReply: replies.waitForReply,
     waitForCard: replies.waitForCard,
     waitUntil: replies.waitUntil,
-    snapshot: (messagesOfChat) => snapshotOf(platform, messagesOfChat),
+    snapshot: (messagesOfChat) => snapshotOf(parts, messagesOfChat),
     card: platform.cards.describe,
     media: platform.media.get,
     on: parts.notifier.on,
     registrations: platform.registrations,
     grants: platform.grants,
-    work: platform.work.controls,
+    work: parts.work.controls,
     setConsole: platform.console.set,
     faults: parts.faults,
     get apiCalls() {
@@ -121,7 +117,9 @@ function assemble(options: SimulatorOptions) {
   const notifier = createNotifier<SimulatorEvents>();
   const capacity = options.logCapacity ?? 2000;
   const refusals = createBoundedLog<LimitRefusal>(capacity);
+  const work = createWork(options.clock ?? systemClock);
   const platform = createPlatform(options, notifier, {
+    world: work.world,
     onRefusal: (refusal) => {
       refusals.add(refusal);
       notifier.emit("refusal", refusal);
@@ -161,13 +159,14 @@ function assemble(options: SimulatorOptions) {
   };
   const server = createServer(
     { keepAliveTimeout: 65_000 },
-    requestListener({ options, platform, connections, faults, onCall }),
+    requestListener({ options, platform, work, connections, faults, onCall }),
   );
   server.on("upgrade", connections.upgrade);
   const replies = createReplyWatch(platform.clock, platform.messages, notifier);
   return {
     notifier,
     platform,
+    work,
     calls,
     records,
     refusals,
@@ -184,11 +183,12 @@ function createPlatform(
   options: SimulatorOptions,
   notifier: Notifier<SimulatorEvents>,
   {
+    world,
     onRefusal,
     publish,
-  }: { onRefusal: (refusal: LimitRefusal) => void; publish: Platform["publish"] },
+  }: Pick<Platform, "world" | "publish"> & { onRefusal: (refusal: LimitRefusal) => void },
 ): Platform {
-  const clock = options.clock ?? systemClock;
+  const { clock } = world;
   const apps = createApps(options.apps);
   const console = createAppConsole(options.apps);
   const registrations = createRegistrations({
@@ -222,7 +222,7 @@ function createPlatform(
     media,
     tokens: createTokenStore(clock),
     grants: new GrantService({ apps, directory, clock, publish }),
-    work: createWork(clock),
+    world,
     limiter: createRateLimiter({ clock, enforced: options.limits !== "off", onRefusal }),
     uuids: createUuidTable(clock, options.duplicateUuid ?? "original"),
     quota: createMonthlyQuota(clock, options.monthlyQuota ?? Number.POSITIVE_INFINITY),
@@ -252,6 +252,7 @@ function cardRules(
 interface ListenerParts {
   options: SimulatorOptions;
   platform: Platform;
+  work: Work;
   connections: LongConnections;
   faults: FaultSource;
   onCall: (call: ApiCall) => void;
@@ -260,6 +261,7 @@ interface ListenerParts {
 function requestListener({
   options,
   platform,
+  work,
   connections,
   faults,
   onCall,
@@ -269,12 +271,10 @@ function requestListener({
     path: "/callback/ws/endpoint",
     handle: ({ body, host }) => connections.endpoint(body, host),
   };
-  const routes = new RouteTable(apiRoutes(platform), [
-    ...authRoutes(platform),
-    ...platform.registrations.routes,
-    ...platform.grants.routes,
-    connect,
-  ]);
+  const routes = new RouteTable(
+    [...apiRoutes(platform), ...work.routes(platform)],
+    [...authRoutes(platform), ...platform.registrations.routes, ...platform.grants.routes, connect],
+  );
   const api = createHttpApi({
     platform,
     faults,
@@ -308,7 +308,6 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...resourceRoutes(platform),
     ...cardKitRoutes(platform),
     ...cardUpdateRoutes(platform),
-    ...platform.work.routes(platform),
   ];
 }
 

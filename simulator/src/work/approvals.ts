@@ -1,15 +1,8 @@
-import {
-  type ApiCallContext,
-  type ApiRoute,
-  type JsonObject,
-  pageOf,
-  type Platform,
-  PlatformError,
-  stringField,
-  success,
-} from "../platform.ts";
+import type { Platform } from "../platform.ts";
 import { systemRandom } from "@larkline/protocol";
-import { actorOf, type WorkWorld } from "./world.ts";
+import { type WorkWorld, actorOf } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
+import { type JsonObject, PlatformError, pageOf, success, stringField } from "../open-api.ts";
 
 // Approvals ("Approval overview"): the calls that take the token of a person.
 

@@ -1,15 +1,14 @@
+import { type WorkWorld, uuidKeyOf } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isJsonObject,
   type JsonObject,
-  newId,
-  pageOf,
   PlatformError,
   randomHex,
+  newId,
   success,
-} from "../platform.ts";
-import { uuidKeyOf, type WorkWorld } from "./world.ts";
+  pageOf,
+  isJsonObject,
+} from "../open-api.ts";
 
 // Tables of a Base ("Base overview"). Their refusals come with HTTP 200.
 

@@ -1,16 +1,15 @@
+import type { Platform } from "../platform.ts";
+import { type WorkWorld, actorOf } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  fieldError,
-  isJsonObject,
-  type JsonObject,
-  pageOf,
-  type Platform,
-  PlatformError,
   randomHex,
   success,
-} from "../platform.ts";
-import { actorOf, type WorkWorld } from "./world.ts";
+  type JsonObject,
+  PlatformError,
+  fieldError,
+  isJsonObject,
+  pageOf,
+} from "../open-api.ts";
 
 // Calendars with events, the people and rooms of them, and who is busy ("Calendar overview", "Room overview").
 

@@ -1,19 +1,18 @@
+import type { Platform } from "../platform.ts";
+import { type SimBlock, blockTypes, blocksOf, markdownOf, textOf, dataKeyOf } from "./markdown.ts";
+import { type WorkWorld, actorOf, uuidKeyOf } from "./world.ts";
+import type { ApiCallContext, ApiRoute } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  fieldError,
-  isJsonObject,
-  type JsonObject,
-  newId,
-  pageOf,
-  type Platform,
-  PlatformError,
   randomHex,
-  stringField,
+  PlatformError,
+  newId,
+  type JsonObject,
   success,
-} from "../platform.ts";
-import { blocksOf, blockTypes, dataKeyOf, markdownOf, type SimBlock, textOf } from "./markdown.ts";
-import { actorOf, uuidKeyOf, type WorkWorld } from "./world.ts";
+  stringField,
+  isJsonObject,
+  fieldError,
+  pageOf,
+} from "../open-api.ts";
 
 // Documents with blocks and comments, and the tree of a wiki ("Docs overview", "Wiki overview").
 

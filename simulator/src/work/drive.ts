@@ -1,16 +1,15 @@
-import {
-  type ApiCallContext,
-  type ApiRoute,
-  type JsonObject,
-  newId,
-  pageOf,
-  PlatformError,
-  stringField,
-  success,
-} from "../platform.ts";
 import type { SimDocuments } from "./documents.ts";
 import type { SimSheets } from "./sheets.ts";
-import { actorOf, type WorkWorld } from "./world.ts";
+import { type WorkWorld, actorOf } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
+import {
+  newId,
+  stringField,
+  success,
+  PlatformError,
+  type JsonObject,
+  pageOf,
+} from "../open-api.ts";
 
 // Folders and files ("Drive overview"). Documents and spreadsheets lie in folders, too.
 

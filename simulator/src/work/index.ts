@@ -1,16 +1,18 @@
 import type { Clock } from "@larkline/protocol";
-import { type ApiRoute, isJsonObject, type JsonObject, type Platform } from "../platform.ts";
+import type { Platform } from "../platform.ts";
 import { type ApprovalControls, SimApprovals } from "./approvals.ts";
-import { type BaseControls, baseRoutes, SimBases } from "./base.ts";
+import { type BaseControls, SimBases, baseRoutes } from "./base.ts";
 import { type CalendarControls, SimCalendar } from "./calendar.ts";
-import { type DocumentControls, documentRoutes, SimDocuments } from "./documents.ts";
+import { type DocumentControls, SimDocuments, documentRoutes } from "./documents.ts";
 import { type DriveControls, SimDrive } from "./drive.ts";
 import { type MailControls, SimMails } from "./mail.ts";
 import { type MeetingControls, SimMeetings } from "./meetings.ts";
 import { type SheetControls, SimSheets } from "./sheets.ts";
 import { talkRoutes } from "./talk.ts";
-import { SimTasks, type TaskControls } from "./tasks.ts";
-import { WorkWorld, type WorldControls } from "./world.ts";
+import { type TaskControls, SimTasks } from "./tasks.ts";
+import { type WorldControls, WorkWorld } from "./world.ts";
+import type { ApiRoute } from "../api-route.ts";
+import { type JsonObject, isJsonObject } from "../open-api.ts";
 
 /** What people work with besides chats. */
 export interface WorkControls extends WorldControls {

@@ -1,15 +1,14 @@
+import type { Platform } from "../platform.ts";
+import type { WorkWorld } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  type JsonObject,
   newId,
   pageOf,
-  type Platform,
+  success,
   PlatformError,
   stringField,
-  success,
-} from "../platform.ts";
-import type { WorkWorld } from "./world.ts";
+  type JsonObject,
+} from "../open-api.ts";
 
 // Mailboxes ("Mail overview"). Mails go to people of the company at once, and to others nowhere.
 

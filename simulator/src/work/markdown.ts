@@ -1,4 +1,4 @@
-import { isJsonObject, type JsonObject, newId } from "../platform.ts";
+import { type JsonObject, newId, isJsonObject } from "../open-api.ts";
 
 // Blocks of a document and Markdown, as the platform converts them both ways ("Convert content to blocks").
 

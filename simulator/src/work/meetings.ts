@@ -1,15 +1,14 @@
+import type { Platform } from "../platform.ts";
+import { type WorkWorld, actorOf } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isJsonObject,
-  type JsonObject,
-  pageOf,
-  type Platform,
-  PlatformError,
   randomHex,
   success,
-} from "../platform.ts";
-import { actorOf, type WorkWorld } from "./world.ts";
+  type JsonObject,
+  isJsonObject,
+  PlatformError,
+  pageOf,
+} from "../open-api.ts";
 
 // Meetings that were held, their notes, and minutes of recordings ("Video conferencing overview", "Minutes overview").
 

@@ -1,15 +1,14 @@
+import type { WorkWorld } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  isJsonObject,
-  type JsonObject,
-  newId,
   PlatformError,
   randomHex,
-  stringField,
+  newId,
   success,
-} from "../platform.ts";
-import type { WorkWorld } from "./world.ts";
+  type JsonObject,
+  isJsonObject,
+  stringField,
+} from "../open-api.ts";
 
 // Spreadsheets ("Sheets overview"). Their refusals come with HTTP 200.
 

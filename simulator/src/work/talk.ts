@@ -1,27 +1,24 @@
-import { personTalkScopes } from "../apps.ts";
 import { type SimChat, opensThreads } from "../directory.ts";
 import {
   type MessageStore,
+  type SimMessage,
   messageView,
   renderContent,
-  type SimMessage,
 } from "../message-store.ts";
+import { type Platform, mentionLookup } from "../platform.ts";
+import { actorOf, type WorkWorld } from "./world.ts";
+import { type ApiRoute, personTalkScopes, type ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  fieldError,
-  isJsonObject,
+  PlatformError,
   type JsonObject,
-  mentionLookup,
+  fieldError,
+  pageOf,
+  success,
+  isJsonObject,
+  stringField,
   newId,
   optionalStringField,
-  pageOf,
-  type Platform,
-  PlatformError,
-  stringField,
-  success,
-} from "../platform.ts";
-import { actorOf, type WorkWorld } from "./world.ts";
+} from "../open-api.ts";
 
 // What people see and say in chats, by their own token: their history, search, sending in their name, and people.
 
@@ -287,5 +284,5 @@ function spokenOnce(
 }
 
 function worldOf(platform: Platform): WorkWorld {
-  return platform.work.world;
+  return platform.world;
 }

@@ -1,17 +1,16 @@
+import type { Platform } from "../platform.ts";
+import { systemRandom } from "@larkline/protocol";
+import { type WorkWorld, actorOf } from "./world.ts";
+import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
-  type ApiCallContext,
-  type ApiRoute,
-  fieldError,
-  isJsonObject,
+  success,
+  PlatformError,
   type JsonObject,
   pageOf,
-  type Platform,
-  PlatformError,
+  isJsonObject,
   stringField,
-  success,
-} from "../platform.ts";
-import { systemRandom } from "@larkline/protocol";
-import { actorOf, type WorkWorld } from "./world.ts";
+  fieldError,
+} from "../open-api.ts";
 
 // Tasks with their members and comments ("Task v2 overview").
 

@@ -1,5 +1,6 @@
 import type { Clock } from "@larkline/protocol";
-import { type ApiCallContext, type JsonObject, PlatformError } from "../platform.ts";
+import type { ApiCallContext } from "../api-route.ts";
+import { type JsonObject, PlatformError } from "../open-api.ts";
 
 // What documents, tables, calendars and tasks have in common: who may see and change an object, keys of writes with
 // their windows, and a record of every change by what it says.
