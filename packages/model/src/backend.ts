@@ -15,6 +15,7 @@ import {
 import type { ModelInfo } from "./model-catalog.ts";
 import type { HostedTool, RequestExtra } from "./extra.ts";
 import { modelFailure } from "./failure.ts";
+import { imagesOf } from "./pictures.ts";
 import type { VendorProfile } from "./profile.ts";
 
 // What the backends of all vendors share: what a request says and which ones are refused before they are sent, the HTTP
@@ -201,18 +202,8 @@ export function imageProblem(image: ImagePart): string | null {
   return source.data === "" ? "An image has no data." : null;
 }
 
-function* imagesOf(request: ModelRequest): Generator<ImagePart> {
-  for (const message of request.messages) {
-    for (const part of message.content) {
-      if (part.type === "image") yield part;
-      if (part.type !== "tool_result" || typeof part.content === "string") continue;
-      for (const inner of part.content) if (inner.type === "image") yield inner;
-    }
-  }
-}
-
 function imagesProblem(request: ModelRequest, info: Readonly<ModelInfo>): string | null {
-  for (const image of imagesOf(request)) {
+  for (const image of imagesOf(request.messages)) {
     if (!info.supportsVision) return `${info.id} does not take images.`;
     const problem = imageProblem(image);
     if (problem !== null) return problem;
@@ -461,10 +452,18 @@ async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
 }
 
 function optionsOf(init: RequestInit, body: string): RequestOptions {
-  const headers: Record<string, string | number> = { "content-length": Buffer.byteLength(body) };
   const given = init.headers instanceof Headers ? init.headers : new Headers(init.headers);
-  for (const [name, value] of given) headers[name] = value;
+  const headers = { ...plainHeaders(given), "content-length": Buffer.byteLength(body) };
   return { method: init.method ?? "GET", headers };
+}
+
+const known = new WeakMap<Headers, Readonly<Record<string, string>>>();
+
+/** Headers as Node's client takes them. Read once: who gives the same again must not have changed it. */
+function plainHeaders(given: Headers): Readonly<Record<string, string>> {
+  const read = known.get(given) ?? Object.fromEntries(given);
+  known.set(given, read);
+  return read;
 }
 
 function reasonOf(signal: AbortSignal): Error {

@@ -61,6 +61,7 @@ export function joinedExtra(first: RequestExtra = {}, second: RequestExtra = {})
 export function bodyWith<T extends object>(body: T, extra: RequestExtra | undefined): T {
   if (extra?.body === undefined) return body;
   const added = Object.entries(extra.body).filter(([name]) => !ownFields.has(name));
+  if (added.length === 0) return body;
   return joined(Object.fromEntries(added), body) as T; // a superset of the body
 }
 

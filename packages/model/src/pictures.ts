@@ -35,7 +35,7 @@ export async function withScaledPictures(
   limits: PictureLimits,
   { scale, signal }: { scale: PictureScaling; signal: AbortSignal | undefined },
 ): Promise<readonly Message[]> {
-  const latest = picturesIn(messages).toReversed().slice(0, limits.maxCount);
+  const latest = imagesOf(messages).toReversed().slice(0, limits.maxCount);
   const scaled = new Map<ImagePart, ImagePart>();
   for (const image of latest) {
     if (scaled.has(image) || pictureProblem(image, limits) === undefined) continue;
@@ -46,14 +46,17 @@ export async function withScaledPictures(
   return messages.map((message) => withPictures(message, (image) => scaled.get(image) ?? image));
 }
 
-function picturesIn(messages: readonly Message[]): ImagePart[] {
-  return messages.flatMap(({ role, content }) => {
-    if (role === "assistant") return [];
-    const parts = content.flatMap((part) =>
-      part.type === "tool_result" && typeof part.content !== "string" ? part.content : [part],
-    );
-    return parts.filter((part) => part.type === "image");
-  });
+/** The pictures that people and tools have sent, in their order. */
+export function imagesOf(messages: readonly Message[]): ImagePart[] {
+  const images: ImagePart[] = [];
+  for (const { content } of messages) {
+    for (const part of content) {
+      if (part.type === "image") images.push(part);
+      if (part.type !== "tool_result" || typeof part.content === "string") continue;
+      for (const inner of part.content) if (inner.type === "image") images.push(inner);
+    }
+  }
+  return images;
 }
 
 /**
@@ -64,6 +67,7 @@ export function withSentPictures(
   messages: readonly Message[],
   limits: PictureLimits | "none",
 ): readonly Message[] {
+  if (imagesOf(messages).length === 0) return messages;
   let left = limits === "none" ? 0 : limits.maxCount;
   const sent = (image: ImagePart): ImagePart | TextPart => {
     const problem =
@@ -81,13 +85,11 @@ export function withSentPictures(
       text: `[A picture that is not shown: ${problem}. Say so, do not guess.]`,
     };
   };
-  let isSame = true;
-  const changed = messages.toReversed().map((message): Message => {
-    const written = withPictures(message, sent);
-    isSame &&= written === message;
-    return written;
-  });
-  return isSame ? messages : changed.toReversed();
+  const changed = messages
+    .toReversed()
+    .map((message) => withPictures(message, sent))
+    .toReversed();
+  return isEqual(changed, messages) ? messages : changed;
 }
 
 function withPictures(message: Message, sent: (image: ImagePart) => ImagePart | TextPart): Message {

@@ -88,7 +88,7 @@ export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBac
 /** Only processes that have a model of Anthropic's load the SDK: it takes a sixth of a worker's start. */
 async function createClient(options: AnthropicBackendOptions): Promise<Anthropic> {
   const { default: Client } = await import("@anthropic-ai/sdk");
-  return new Client({
+  const client = new Client({
     apiKey: options.apiKey,
     ...(options.baseUrl === undefined ? {} : { baseURL: options.baseUrl }),
     ...(options.timeoutMs === undefined ? {} : { timeout: options.timeoutMs }),
@@ -98,7 +98,28 @@ async function createClient(options: AnthropicBackendOptions): Promise<Anthropic
     maxRetries: 0,
     logLevel: "off",
   });
+  reuseHeaders(client);
+  return client;
 }
+
+type SdkRequest = Awaited<ReturnType<Anthropic["buildRequest"]>>;
+
+/** Calls with the same headers of their own get the same ones of the SDK, which builds them anew for each at the cost of all the rest. */
+function reuseHeaders(client: Anthropic): void {
+  const build = client.buildRequest.bind(client);
+  const known = new Map<string, SdkRequest>();
+  client.buildRequest = async (options, context) => {
+    const { method, path, headers, body, signal } = options;
+    const like = JSON.stringify([method, path, headers]);
+    const { req, ...target } = known.get(like) ?? (await build(options, context));
+    if (known.size < maxKnownHeaders) known.set(like, { req: { headers: req.headers }, ...target });
+    const own = { method, body: JSON.stringify(body), ...(signal == null ? {} : { signal }) };
+    return { ...target, req: { ...own, headers: req.headers } };
+  };
+}
+
+/** Those that are added to requests are words of the configuration, so there are few. */
+const maxKnownHeaders = 100;
 
 async function* streamed(
   called: Vendor,
@@ -308,15 +329,15 @@ function* promptTexts(prompt: {
 }): Generator<string> {
   for (const { text } of prompt.tools) yield text;
   for (const { text } of prompt.system) yield text;
-  for (const turn of prompt.turns) yield* textsOf(turn);
+  for (const { content } of prompt.turns) {
+    for (const block of content) yield textOf(block);
+  }
 }
 
-function textsOf(turn: VendorTurn): string[] {
-  return turn.content.map((block) => {
-    if (block.type === "text") return block.text;
-    if (block.type === "tool_result") return typeof block.content === "string" ? block.content : "";
-    return block.type === "thinking" ? block.thinking : "";
-  });
+function textOf(block: Block): string {
+  if (block.type === "text") return block.text;
+  if (block.type === "tool_result") return typeof block.content === "string" ? block.content : "";
+  return block.type === "thinking" ? block.thinking : "";
 }
 
 const mark = { type: "ephemeral" } as const;
@@ -447,7 +468,7 @@ function vendorTurns(messages: readonly Message[], maker: Maker): VendorTurn[] {
   const turns: VendorTurn[] = [];
   for (const message of messages) {
     const role = message.role === "assistant" ? "assistant" : "user";
-    const blocks = withCitations(blocksOf(message, maker).filter((block) => block !== null));
+    const blocks = withCitations(blocksOf(message, maker));
     if (blocks.length === 0) continue;
     const last = turns.at(-1);
     if (last?.role !== role) turns.push({ role, content: blocks });
@@ -483,26 +504,36 @@ function withCitations(blocks: Block[]): Block[] {
  * still waits for our results. Changes the turn in place.
  */
 function endOpenCalls(turn: VendorTurn, next: VendorTurn | undefined): void {
+  if (!turn.content.some(isVendorCall)) return;
   if (next?.content.some(({ type }) => type === "tool_result") === true) return;
   const answered = new Set(
     turn.content.map((block) => ("tool_use_id" in block ? block.tool_use_id : undefined)),
   );
-  const isOpen = ({ type, ...block }: Block): boolean =>
-    (type === "server_tool_use" || String(type) === "mcp_tool_use") &&
-    "id" in block &&
-    !answered.has(String(block.id));
-  if (!turn.content.some(isOpen)) return;
+  const isOpen = (block: Block): boolean =>
+    isVendorCall(block) && "id" in block && !answered.has(String(block.id));
   const rest = turn.content.filter((block) => !isOpen(block));
   turn.content = rest.length > 0 ? rest : [{ type: "text", text: "(no answer)" }];
 }
 
-function blocksOf(message: Message, maker: Maker): (Block | null)[] {
-  if (message.role === "user") return message.content.map(userBlock);
-  if (message.role === "tool") return message.content.map(resultBlock);
-  return message.content.map((part) => assistantBlock(part, maker));
+function isVendorCall({ type }: Block): boolean {
+  return type === "server_tool_use" || String(type) === "mcp_tool_use";
 }
 
-function userBlock(part: UserPart): Block | null {
+function blocksOf(message: Message, maker: Maker): Block[] {
+  const blocks: Block[] = [];
+  for (const part of message.content) {
+    const block = blockOf(part, maker);
+    if (block !== null) blocks.push(block);
+  }
+  return blocks;
+}
+
+function blockOf(part: UserPart | AssistantPart | ToolResultPart, maker: Maker): Block | null {
+  if (part.type === "thinking") return thinkingBlock(part, maker);
+  if (part.type === "tool_use") {
+    return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
+  }
+  if (part.type === "tool_result") return resultBlock(part);
   if (part.type === "image") return imageBlock(part);
   if (part.type === "file") {
     return { type: "text", text: `[file ${part.name}, ${part.mediaType}, ${part.bytes} bytes]` };
@@ -538,14 +569,6 @@ function resultBlock(part: ToolResultPart): Block {
       item.type === "image" ? imageBlock(item) : { type: "text" as const, text: item.text },
     );
   return { ...base, content: inner, ...error };
-}
-
-function assistantBlock(part: AssistantPart, maker: Maker): Block | null {
-  if (part.type === "thinking") return thinkingBlock(part, maker);
-  if (part.type === "tool_use") {
-    return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
-  }
-  return part.text.trim() === "" ? null : { type: "text", text: part.text };
 }
 
 function thinkingBlock(part: ThinkingPart, self: Maker): Block | null {
