@@ -155,8 +155,13 @@ export class TurnPolicy implements CallPolicy {
     }
   }
 
-  /** Fetches the facts that decisions have missed since the last call; false when there were none. */
-  async supply(): Promise<boolean> {
+  /** Fetches the facts that decisions have missed since the last call; undefined when there were none. */
+  supply(): Promise<boolean> | undefined {
+    const { groups, rules, standing } = this.#missed;
+    return groups || rules || standing ? this.#fetchMissed() : undefined;
+  }
+
+  async #fetchMissed(): Promise<boolean> {
     const { groups, rules, standing } = this.#missed;
     this.#missed = { groups: false, rules: false, standing: false };
     await Promise.all([
@@ -164,7 +169,7 @@ export class TurnPolicy implements CallPolicy {
       rules ? this.#readRules() : undefined,
       standing ? this.#readStanding() : undefined,
     ]);
-    return groups || rules || standing;
+    return true;
   }
 
   async #readStanding(): Promise<void> {

@@ -404,9 +404,12 @@ export class GrantedScopes {
     return this.#known ?? [];
   }
 
-  /** Reads what a decision has missed since the last call; false when it has missed nothing. */
-  async supply(): Promise<boolean> {
-    if (!this.#isMissed) return false;
+  /** Reads what a decision has missed since the last call; undefined when it has missed nothing. */
+  supply(): Promise<boolean> | undefined {
+    return this.#isMissed ? this.#read() : undefined;
+  }
+
+  async #read(): Promise<boolean> {
     this.#isMissed = false;
     const grant = await this.#grants.read(this.#owner);
     const { tokens, state, accessEndsAtMs = 0, granted = [] } = grant ?? {};

@@ -146,18 +146,21 @@ export class TurnFacts implements Facts {
     this.#granted?.renew();
   }
 
-  async supply(): Promise<boolean> {
-    const missed = await Promise.all([
-      this.#policy?.supply(),
-      this.#schemas.supply(),
-      this.#granted?.supply(),
-    ]);
-    return missed.includes(true);
+  supply(): Promise<boolean> | undefined {
+    const policy = this.#policy?.supply();
+    const schemas = this.#schemas.supply();
+    const granted = this.#granted?.supply();
+    const supplies = [policy, schemas, granted].filter((supplied) => supplied !== undefined);
+    return supplies.length === 0 ? undefined : anyOf(supplies);
   }
 
   #policyNow(): TurnPolicy {
     return (this.#policy ??= new TurnPolicy(this.#services, this.#run, this.#start.head.message));
   }
+}
+
+async function anyOf(supplies: readonly Promise<boolean>[]): Promise<boolean> {
+  return (await Promise.all(supplies)).includes(true);
 }
 
 /** What a turn knows of values and the schemas of others. A decision asks, {@link supply} finds out between decisions. */
@@ -178,8 +181,12 @@ class CheckedValues implements SchemaFacts {
     return known ?? { ok: true };
   }
 
-  /** Checks what decisions have missed since the last call; false when they have missed nothing. */
-  async supply(): Promise<boolean> {
+  /** Checks what decisions have missed since the last call; undefined when they have missed nothing. */
+  supply(): Promise<boolean> | undefined {
+    return this.#missed.length === 0 ? undefined : this.#checkMissed();
+  }
+
+  async #checkMissed(): Promise<boolean> {
     const missed = this.#missed;
     this.#missed = [];
     await Promise.all(
@@ -187,6 +194,6 @@ class CheckedValues implements SchemaFacts {
         this.#known.set(key, await this.#checks.check(schema, value));
       }),
     );
-    return missed.length > 0;
+    return true;
   }
 }

@@ -66,8 +66,8 @@ export interface Facts {
   now(): TurnEnvironment;
   /** A new decision begins: facts that may have changed are looked up again. */
   renew?(): void;
-  /** Fetches what decisions have missed since the last call; false when that was nothing. */
-  supply?(): Promise<boolean>;
+  /** Fetches what decisions have missed since the last call; undefined or false when that was nothing. */
+  supply?(): Promise<boolean> | undefined;
 }
 
 /** Entries that can be believed. `events`: what checking them has brought to light. */
@@ -177,7 +177,8 @@ export class TurnDriver {
     const { facts } = this.#host;
     for (;;) {
       const answer = ask(facts.now());
-      if ((await facts.supply?.()) !== true) return answer;
+      const supplied = facts.supply?.();
+      if (supplied === undefined || !(await supplied)) return answer;
     }
   }
 
