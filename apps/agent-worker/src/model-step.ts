@@ -104,6 +104,7 @@ export class WorkerSteps implements StepHost {
   }
 
   async withFiles(messages: readonly Message[], purpose: StepPurpose): Promise<readonly Message[]> {
+    if (!messages.some(hasReference)) return messages;
     const { blobs, settings } = this.#services;
     const { supportsVision: vision, contextWindow } = this.#run.model.chain.primary;
     const reading =

@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import { noticeText, sessionKeyOf } from "@larkline/agent";
 import { isTimeZone } from "@larkline/agent/budgets";
 import {
@@ -248,8 +249,19 @@ export async function zoneOf(
   }
 }
 
+/** Zones keep their offsets, and hours begin, by the quarter of an hour. */
+const quarterMs = 900_000;
+const timeNotes = new LRUCache<string, string>({ max: 100 });
+
 /** What a model reads of the person's time. By the hour, so that vendors can keep the conversation in their caches. */
-export function timeNote({ name, isKnown }: PersonZone, nowMs: number): string {
+export function timeNote(zone: PersonZone, nowMs: number): string {
+  const key = `${zone.name} ${zone.isKnown} ${Math.floor(nowMs / quarterMs)}`;
+  const note = timeNotes.get(key) ?? timeNoteAt(zone, nowMs);
+  timeNotes.set(key, note);
+  return note;
+}
+
+function timeNoteAt({ name, isKnown }: PersonZone, nowMs: number): string {
   const { text, weekday } = localTime(name, nowMs);
   const hour = `${text.slice(0, -2)}00`;
   const source = isKnown

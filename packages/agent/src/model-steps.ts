@@ -389,10 +389,10 @@ function isRefused(result: StepResult): result is StepResult & { failure: ModelF
 }
 
 function askingOf(history: readonly Message[], leftOut: LeftOut[] = []): Asking {
-  const messages = withoutRefused(history, leftOut);
+  const marks = marksOf(history, leftOut);
   return {
-    messages,
-    plain: isPlain(history, leftOut),
+    messages: withoutMarked(history, marks),
+    plain: marks.some(({ mark }) => mark.kinds.includes("plain")),
     ...(leftOut.length === 0 ? {} : { leftOut }),
   };
 }
@@ -467,11 +467,11 @@ function has(messages: readonly Message[], kind: PieceKind): boolean {
 }
 
 /** The history as it is sent: message for message, with a sentence in place of what vendors have refused. */
-function withoutRefused(
-  history: readonly Message[],
-  more: readonly LeftOut[] = [],
-): readonly Message[] {
-  const marks = marksOf(history, more);
+function withoutRefused(history: readonly Message[]): readonly Message[] {
+  return withoutMarked(history, marksOf(history, []));
+}
+
+function withoutMarked(history: readonly Message[], marks: readonly Mark[]): readonly Message[] {
   if (marks.length === 0) return history;
   return history.map((message, at) => {
     const of = marks.filter(({ mark, end }) => at >= end - mark.messages && at < end);
@@ -483,11 +483,6 @@ function withoutRefused(
   });
 }
 
-/** Whether the conversation is asked by the plainest request. */
-function isPlain(history: readonly Message[], more: readonly LeftOut[]): boolean {
-  return marksOf(history, more).some(({ mark }) => mark.kinds.includes("plain"));
-}
-
 /** What is left out of the messages before `end`. */
 interface Mark {
   mark: LeftOut;
@@ -495,10 +490,13 @@ interface Mark {
 }
 
 function marksOf(history: readonly Message[], more: readonly LeftOut[]): Mark[] {
-  const marked = history.flatMap((message, end) =>
-    message.role === "assistant" ? (message.leftOut ?? []).map((mark) => ({ mark, end })) : [],
-  );
-  return [...marked, ...more.map((mark) => ({ mark, end: history.length }))];
+  const marks: Mark[] = [];
+  for (const [end, message] of history.entries()) {
+    if (message.role !== "assistant" || message.leftOut === undefined) continue;
+    for (const mark of message.leftOut) marks.push({ mark, end });
+  }
+  for (const mark of more) marks.push({ mark, end: history.length });
+  return marks;
 }
 
 const gone = (what: string): TextPart => ({

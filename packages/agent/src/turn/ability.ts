@@ -436,12 +436,19 @@ export function toolsOfAbilities(
   place: AbilityPlace,
   message: InboundMessage,
 ): [string, AbilityTool][] {
-  return abilities.flatMap((ability) =>
-    (ability.tools?.(place, message) ?? []).map((announcement): [string, AbilityTool] => [
-      announcement.spec.name,
-      { runner: builtInRunner, announcement },
-    ]),
-  );
+  return abilities.flatMap((ability) => (ability.tools?.(place, message) ?? []).map(asOffered));
+}
+
+/** Abilities have the same announcements for all turns. */
+const known = new WeakMap<ToolAnnouncement, [string, AbilityTool]>();
+
+function asOffered(announcement: ToolAnnouncement): [string, AbilityTool] {
+  const offered = known.get(announcement) ?? [
+    announcement.spec.name,
+    { runner: builtInRunner, announcement },
+  ];
+  known.set(announcement, offered);
+  return offered;
 }
 
 /** What the first ability that has something to say makes of the end of an attempt. */
