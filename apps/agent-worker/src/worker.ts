@@ -1,5 +1,6 @@
 import { scrubText } from "@larkline/process/telemetry";
 import { pause, type SessionKey } from "@larkline/protocol";
+import { compileTurnSchemas } from "@larkline/store";
 import { createTurnWorker, type JobWorker } from "@larkline/store/queues";
 import { Announcer, refuseOlderInstances } from "@larkline/store/operations";
 import manifest from "../package.json" with { type: "json" };
@@ -56,6 +57,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   warnOfMissingPrices(services);
   warnOfUnknownTools(services, stopping.signal);
 
+  compileTurnSchemas();
   let work: Work | undefined;
   const waiting = new AbortController();
   const begin = async (isTakenOver: boolean): Promise<void> => {

@@ -29,6 +29,7 @@ export type {
   SessionSummary,
   StaleSession,
 } from "./session-types.ts";
+export { compileTurnSchemas } from "./stored.ts";
 export { EventLog } from "./event-log.ts";
 export {
   ApprovalStore,

@@ -96,6 +96,11 @@ export function needsFirst<T extends { needs?: string[] }>({ needs, ...rest }: T
   return JSON.stringify(needs === undefined ? rest : { needs, ...rest });
 }
 
+/** Compiles the schemas of what every turn reads, before one has to wait for it. */
+export function compileTurnSchemas(): void {
+  for (const parse of [parseTurn, parseInbound, parseControl, parseTotals]) parse("null");
+}
+
 function turnFrom(text: string): TurnState {
   return required("turn", parseTurn(text));
 }
