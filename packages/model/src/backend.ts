@@ -430,7 +430,7 @@ async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
   signal?.throwIfAborted();
   const body = typeof init.body === "string" ? init.body : "";
   return await new Promise((resolve, reject) => {
-    const outgoing = request(url, optionsOf(init, body));
+    const outgoing = request(url, optionsOf(url, init, body));
     let incoming: IncomingMessage | undefined;
     const stop = () => {
       if (signal === undefined || signal === null) return;
@@ -451,17 +451,19 @@ async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
   });
 }
 
-function optionsOf(init: RequestInit, body: string): RequestOptions {
+/** Headers go as a list, which Node's client writes as it is. */
+function optionsOf(url: URL, init: RequestInit, body: string): RequestOptions {
   const given = init.headers instanceof Headers ? init.headers : new Headers(init.headers);
-  const headers = { ...plainHeaders(given), "content-length": Buffer.byteLength(body) };
+  const length = String(Buffer.byteLength(body));
+  const headers = [...listOf(given), "host", url.host, "content-length", length];
   return { method: init.method ?? "GET", headers };
 }
 
-const known = new WeakMap<Headers, Readonly<Record<string, string>>>();
+const known = new WeakMap<Headers, readonly string[]>();
 
-/** Headers as Node's client takes them. Read once: who gives the same again must not have changed it. */
-function plainHeaders(given: Headers): Readonly<Record<string, string>> {
-  const read = known.get(given) ?? Object.fromEntries(given);
+/** Names and values. Read once: who gives the same headers again must not have changed them. */
+function listOf(given: Headers): readonly string[] {
+  const read = known.get(given) ?? [...given].flat();
   known.set(given, read);
   return read;
 }

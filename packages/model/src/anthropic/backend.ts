@@ -99,8 +99,12 @@ async function createClient(options: AnthropicBackendOptions): Promise<Anthropic
     logLevel: "off",
   });
   reuseHeaders(client);
+  // The first headers make Node load its `Headers`: 20 ms that the first message would wait for.
+  await client.buildRequest({ ...messagesCall, headers: {} });
   return client;
 }
+
+const messagesCall = { method: "post", path: "/v1/messages" } as const;
 
 type SdkRequest = Awaited<ReturnType<Anthropic["buildRequest"]>>;
 
@@ -190,7 +194,7 @@ async function* oneCall(
 ): AsyncGenerator<ModelChunk, boolean> {
   try {
     const options = { body, headers, stream: true, ...(signal === undefined ? {} : { signal }) };
-    const response = await (await client).post("/v1/messages", options).asResponse();
+    const response = await (await client).post(messagesCall.path, options).asResponse();
     received.began = true;
     const requestId = requestIdOf(response.headers);
     alive();
@@ -321,17 +325,17 @@ function markHistory(
   for (const turn of userTurns.slice(-2)) markLast(turn);
 }
 
-/** The prompt in sending order, lazily: counting stops as soon as it is long enough. */
-function* promptTexts(prompt: {
+/** The prompt in sending order. */
+function promptTexts(prompt: {
   system: TextBlock[];
   tools: VendorTool[];
   turns: VendorTurn[];
-}): Generator<string> {
-  for (const { text } of prompt.tools) yield text;
-  for (const { text } of prompt.system) yield text;
+}): string[] {
+  const texts = [...prompt.tools, ...prompt.system].map(({ text }) => text);
   for (const { content } of prompt.turns) {
-    for (const block of content) yield textOf(block);
+    for (const block of content) texts.push(textOf(block));
   }
+  return texts;
 }
 
 function textOf(block: Block): string {
