@@ -1,36 +1,21 @@
 """The tools of this deployable."""
 
 import statistics
+from typing import Annotated
 
-from larkline_runner import Tool, run
-
-numbers = {
-    "type": "object",
-    "properties": {"numbers": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 100_000}},
-    "required": ["numbers"],
-    "additionalProperties": False,
-}
+from larkline import run, tool
 
 
-def describe(arguments: dict) -> dict:
-    values = arguments["numbers"]
+@tool(effect="pure")
+def describe_numbers(numbers: Annotated[list[float], {"minItems": 1, "maxItems": 100_000}]) -> dict:
+    """Count, mean, median and standard deviation of a list of numbers."""
     return {
-        "count": len(values),
-        "mean": statistics.fmean(values),
-        "median": statistics.median(values),
-        "deviation": statistics.pstdev(values),
+        "count": len(numbers),
+        "mean": statistics.fmean(numbers),
+        "median": statistics.median(numbers),
+        "deviation": statistics.pstdev(numbers),
     }
 
 
 if __name__ == "__main__":
-    run(
-        [
-            Tool(
-                name="describe_numbers",
-                description="Count, mean, median and standard deviation of a list of numbers.",
-                input_schema=numbers,
-                run=describe,
-                effect="pure",
-            )
-        ]
-    )
+    run()

@@ -98,6 +98,26 @@ describe("a runner that knows the protocol document alone", () => {
     expect(await system.recorded()).toContain("once o1");
   });
 
+  it("shows how far a call is, and cancels it with its turn", async () => {
+    await startPython();
+    const ann = system.person("Ann");
+    const asked = await write(system, ann, 't\ncall py_wait {"key":"w1"}');
+    await vi.waitUntil(async () => (await system.recorded()).includes("waiting w1"), {
+      timeout: 60_000,
+      interval: 50,
+    });
+    await system.feishu.waitUntil(
+      asked.messageId,
+      ({ card }) => JSON.stringify(card?.json).includes("half of w1"),
+      { timeoutMs: 60_000 },
+    );
+    await write(system, ann, "/stop");
+    await vi.waitUntil(async () => (await system.recorded()).includes("cancelled w1"), {
+      timeout: 20_000,
+      interval: 50,
+    });
+  });
+
   it("answers calls of helpers, whose sessions are in the cell of their root", async () => {
     await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p5"}')).includes("ok:"), {

@@ -1,9 +1,8 @@
-"""A runner of Larkline in Python's standard library alone.
+"""The runner: it speaks the protocol of docs/tool-protocol.md.
 
-It speaks the protocol of docs/tool-protocol.md: jobs come from a BullMQ queue by plain Redis
-commands, and what becomes of its calls is handed in, signed, for workers to take. Give
-`run` a list of tools; everything else is read from the environment (REDIS_URL, REDIS_NAMESPACE,
-RUNNER_NAME, RUNNER_KEY, RUNNER_CONCURRENCY).
+Jobs come from a BullMQ queue by plain Redis commands, and what becomes of its calls is handed in, signed, for workers
+to take. Everything that it has to know is read from the environment (REDIS_URL, REDIS_NAMESPACE, RUNNER_NAME,
+RUNNER_KEY, RUNNER_CONCURRENCY).
 """
 
 import base64
@@ -19,18 +18,20 @@ import threading
 import time
 import traceback
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 from urllib.parse import unquote, urlparse
+
+from .tool import EFFECTS, Call, Tool, declared, failure, outcome_of
 
 ANNOUNCE_EVERY_S = 2
 ANNOUNCED_FOR_MS = 8_000
 LOCK_MS = 10_000
 FETCH_WAIT_S = 2
 GRACE_S = 8
-MAX_RESULT_BYTES = 256 * 1024
 # How long the answer to a question may take before the runner notifies every worker again.
 NOTIFY_AGAIN_S = 0.5
 # In one step, so that no job gets lost between the two lists.
@@ -38,34 +39,6 @@ TAKE_BACKGROUND = """
 local taken = redis.call('ZPOPMIN', KEYS[1])[1]
 if taken then redis.call('LPUSH', KEYS[2], taken) end
 return taken"""
-EFFECTS = ("pure", "idempotent", "once")
-
-
-@dataclass(frozen=True)
-class Tool:
-    """A function that a model may call. `run` gets the arguments and returns a JSON value.
-
-    After `timeout_ms` the call is answered for it; the function itself is not stopped and keeps its thread.
-    """
-
-    name: str
-    description: str
-    input_schema: dict[str, Any]
-    run: Callable[[dict[str, Any]], Any]
-    effect: str = "once"
-    requires_approval: bool = False
-    timeout_ms: int = 60_000
-
-    def announcement(self) -> dict[str, Any]:
-        spec = {"name": self.name, "description": self.description, "inputSchema": self.input_schema}
-        relied_on = json.dumps([self.input_schema, self.effect, self.requires_approval])
-        return {
-            "digest": hashlib.sha256(relied_on.encode()).hexdigest(),
-            "spec": spec,
-            "effect": self.effect,
-            "requiresApproval": self.requires_approval,
-            "timeoutMs": self.timeout_ms,
-        }
 
 
 class RedisError(Exception):
@@ -92,6 +65,17 @@ class Redis:
             self.close()
             raise
 
+    def messages(self, channel: str) -> Iterator[str]:
+        """What is published from now on, until the connection ends: that raises."""
+        self.command("SUBSCRIBE", channel)
+        assert self._socket is not None
+        self._socket.settimeout(None)
+        try:
+            while True:
+                yield self._reply()[2]
+        finally:
+            self.close()
+
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -100,6 +84,7 @@ class Redis:
     def _open(self) -> None:
         host, port = self._url.hostname or "127.0.0.1", self._url.port or 6379
         connection = socket.create_connection((host, port), timeout=5)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._url.scheme == "rediss":
             connection = ssl.create_default_context().wrap_socket(connection, server_hostname=host)
         self._socket = connection
@@ -145,8 +130,10 @@ def encode(parts: tuple[Any, ...]) -> bytes:
 class Scripts:
     """The scripts of the protocol, by name; their keys are filled in by name as well."""
 
-    def __init__(self, path: Path) -> None:
-        self._scripts = json.loads(path.read_text("utf-8"))
+    def __init__(self) -> None:
+        packed = files(__package__) / "scripts.json"
+        checkout = Path(__file__).parents[3] / "docs" / "tool-protocol" / "scripts.json"
+        self._scripts = json.loads((packed if packed.is_file() else checkout).read_text("utf-8"))
 
     def call(self, redis: Redis, name: str, keys: dict[str, str], arguments: dict[str, Any]) -> Any:
         script = self._scripts[name]
@@ -237,13 +224,13 @@ class Runner:
         self.url = environment.get("REDIS_URL", "redis://127.0.0.1:6379")
         self.concurrency = int(environment.get("RUNNER_CONCURRENCY", "4"))
         self.names = Names(environment.get("REDIS_NAMESPACE", "larkline"), self.name)
-        protocol = environment.get("LARKLINE_PROTOCOL", Path(__file__).parents[2] / "docs" / "tool-protocol")
-        self.scripts = Scripts(Path(protocol) / "scripts.json")
+        self.scripts = Scripts()
         self.tools = {tool.name: tool for tool in tools}
         self.instance = str(uuid.uuid4())
         self.stopping = threading.Event()
         self.superseded = False
         self.began_at_ms = 0  # of Redis; known with the first announcement
+        self.running: list[tuple[str, str, Call]] = []
         self.lockless: set[str] = set()
 
     def serve(self) -> None:
@@ -256,7 +243,7 @@ class Runner:
             raise SystemExit(f"Cannot start, is Redis at REDIS_URL running? {error}") from None
         print(f"runner {self.name} offers {', '.join(self.tools)}", flush=True)
         threads = [threading.Thread(target=self.work, daemon=True) for _ in range(self.concurrency)]
-        for thread in threads:
+        for thread in [*threads, threading.Thread(target=self.follow_cancels, daemon=True)]:
             thread.start()
         while not self.stopping.wait(ANNOUNCE_EVERY_S):
             self.guarded(self.announce, redis)
@@ -265,6 +252,23 @@ class Runner:
         ends_at = time.monotonic() + GRACE_S
         for thread in threads:
             thread.join(timeout=max(0, ends_at - time.monotonic()))
+
+    def follow_cancels(self) -> None:
+        """Cancels calls of turns that are cancelled. A message that gets lost costs time: the call runs to its end."""
+        redis = Redis(self.url)
+        while not self.stopping.is_set():
+            self.guarded(self.cancel_calls, redis)
+
+    def cancel_calls(self, redis: Redis) -> None:
+        for text in redis.messages(self.names.whole(f"cancel:{self.name}")):
+            try:
+                asked = json.loads(text)
+                turn = (asked["session"], asked["turnId"])
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+            for session, turn_id, call in list(self.running):
+                if (session, turn_id) == turn:
+                    call.cancel()
 
     def guarded(self, work: Callable[[Redis], Any], redis: Redis) -> Any:
         try:
@@ -395,30 +399,41 @@ class Runner:
             return self.not_run(redis, job, f"unknown tool {job['name']}; it was not run")
         if now_ms() >= job["deadlineMs"]:
             return self.not_run(redis, job, "the call was not started before its deadline")
+        call = Call(
+            f"{job['turnId']}/{job['callId']}", job["deadlineMs"] / 1000, lambda said: self.report(redis, job, said)
+        )
+        entry = (job["session"], job["turnId"], call)
+        self.running.append(entry)
+        try:
+            self.run_call(redis, job, tool, call)
+        finally:
+            self.running.remove(entry)
+
+    def run_call(self, redis: Redis, job: dict[str, Any], tool: Tool, call: Call) -> None:
         effect = max(tool.effect, job["effect"], key=EFFECTS.index)
         if effect == "idempotent":
             self.hand_in(redis, job, {"kind": "begun", "effect": effect})
         if effect == "once":
-            answer = self.may_start(redis, job, effect)
+            answer = self.may_start(redis, job, effect, call)
             if answer is None:
-                return self.not_run(redis, job, "the call was not started before its deadline")
+                return self.not_run(redis, job, "the call was not started: it was cancelled, or its time was over")
             if answer == "started_before":
                 return self.deliver(redis, job, failure("outcome unknown: its runner died during the call", unknown=True))
             if answer == "closed":
                 return self.not_run(redis, job, "the call was already answered")
-        self.deliver(redis, job, outcome_of(tool, job))
+        self.deliver(redis, job, outcome_of(tool, job["arguments"], call))
 
     def not_run(self, redis: Redis, job: dict[str, Any], error: str) -> None:
         """Says so, unless another process has started the call: then that one answers, or the deadline does."""
         self.deliver(redis, job, failure(error), not_run=True)
 
-    def may_start(self, redis: Redis, job: dict[str, Any], effect: str) -> str | None:
-        """Asks a worker, and waits for its answer up to the call's deadline: without one the call does not start."""
+    def may_start(self, redis: Redis, job: dict[str, Any], effect: str, call: Call) -> str | None:
+        """Asks a worker, and waits for its answer while the call is wanted: without one the call does not start."""
         ask = str(uuid.uuid4())
         self.hand_in(redis, job, {"kind": "begun", "effect": effect, "ask": ask})
         key = self.names.of_cell(job["session"], f"begun:{self.name}:{ask}")
         wait_s, notify_at = 0.001, time.monotonic() + NOTIFY_AGAIN_S
-        while now_ms() < job["deadlineMs"]:
+        while not call.cancelled:
             answer = self.guarded(lambda connection: connection.command("GET", key), redis)
             if answer is not None:
                 return answer
@@ -456,8 +471,17 @@ class Runner:
         """Answers the call."""
         self.hand_in(redis, job, {"kind": "outcome", "outcome": outcome, **({"notRun": True} if not_run else {})})
 
+    def report(self, redis: Redis, job: dict[str, Any], said: dict[str, Any]) -> None:
+        """Progress and log lines: what gets lost is not said again."""
+        self.guarded(lambda connection: self.send(connection, job, said), redis)
+
     def hand_in(self, redis: Redis, job: dict[str, Any], said: dict[str, Any]) -> None:
         """Reports the call to workers; tries again while Redis is away, up to its deadline: then they have answered it."""
+        while self.guarded(lambda connection: self.send(connection, job, said), redis) is None:
+            if now_ms() >= job["deadlineMs"]:
+                return None
+
+    def send(self, redis: Redis, job: dict[str, Any], said: dict[str, Any]) -> Any:
         about = {name: job[name] for name in ("session", "turnId", "callId", "attempt")}
         digest = hashlib.sha256(job["arguments"].encode()).hexdigest()
         entry = json.dumps(
@@ -472,25 +496,7 @@ class Runner:
             "channel": self.names.whole("handoff"),
         }
         keys = {"handoff": self.names.of_cell(job["session"], f"handoff:{self.name}")}
-        while self.guarded(lambda connection: self.scripts.call(connection, "hand_in", keys, arguments), redis) is None:
-            if now_ms() >= job["deadlineMs"]:
-                return None
-
-
-def outcome_of(tool: Tool, job: dict[str, Any]) -> dict[str, Any]:
-    try:
-        result = tool.run(json.loads(job["arguments"]))
-        # Infinity and the like are no JSON, although Python writes them.
-        if len(json.dumps(result, allow_nan=False)) > MAX_RESULT_BYTES:
-            return failure(f"the result exceeds {MAX_RESULT_BYTES} bytes")
-        return {"ok": True, "result": result}
-    except Exception as error:  # whatever a tool throws is its answer
-        traceback.print_exc()
-        return failure(f"{type(error).__name__}: {error}"[:8000])
-
-
-def failure(error: str, unknown: bool = False) -> dict[str, Any]:
-    return {"ok": False, "error": error, **({"unknown": True} if unknown else {})}
+        return self.scripts.call(redis, "hand_in", keys, arguments)
 
 
 def take_environment() -> dict[str, str]:
@@ -513,12 +519,12 @@ def take_environment() -> dict[str, str]:
     return taken
 
 
-def run(tools: list[Tool]) -> None:
-    """Offers the tools until SIGTERM or SIGINT; running calls get 8 seconds to end."""
+def run(tools: list[Tool] | None = None) -> None:
+    """Offers tools, those that `tool` has declared if absent, until SIGTERM or SIGINT; running calls get 8 s to end."""
     missing = [name for name in ("RUNNER_KEY",) if name not in os.environ]
     if missing:
         raise SystemExit(f"{', '.join(missing)} must be set: see docs/tool-protocol.md")
-    runner = Runner(tools, take_environment())
+    runner = Runner(declared if tools is None else tools, take_environment())
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: runner.stopping.set())
     runner.serve()
