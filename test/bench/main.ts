@@ -58,6 +58,7 @@ import {
   waitingTable,
   type SubjectRounds,
 } from "./report.ts";
+import { measureSchedules, schedulesTables } from "./schedules.ts";
 import { soak } from "./soak.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
 import { measureTogether, togetherTable } from "./together.ts";
@@ -93,6 +94,10 @@ const parts = {
   bursts: { tells: "messages that come faster than they can be answered", measure: burstTables },
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
+  schedules: {
+    tells: "schedules that sleep beside none, and many that are due at nine",
+    measure: async () => schedulesTables(await measureSchedules(Number(values.sleeping), 500)),
+  },
   memory: { tells: "what a conversation holds in Redis", measure: dataTables },
   holds: {
     tells: "turns that keep their slots while calls run, beside turns that do not",
@@ -134,6 +139,7 @@ const help = `npm run bench -- [options]
   --waiting <n>       sessions that wait for people (10000)
   --beside <folder>   another checkout of this repository, with its dependencies, for the part \`calls\`
   --list, --help      says what can be measured
+  --sleeping <n>      schedules that sleep (10000)
   --minutes <n>       how long the load of \`soak\` lasts (60)
 
 Parts:
@@ -154,6 +160,7 @@ const { values } = parseArgs({
     seconds: { type: "string", default: "20" },
     approvals: { type: "string", default: "400" },
     waiting: { type: "string", default: "10000" },
+    sleeping: { type: "string", default: "10000" },
     minutes: { type: "string", default: "60" },
     beside: { type: "string" },
     help: { type: "boolean", default: false },

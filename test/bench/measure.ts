@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { startProcesses, type ProcessSystem, type ProcessOptions } from "../system/system.ts";
 import {
@@ -281,6 +282,14 @@ function cpuOf(system: ProcessSystem, redis: RedisUse): PerProcess {
   return perProcess((name) =>
     name === "Redis" ? redis.cpuMs : sum(pids[name].flatMap(familyOf).map(cpuMs)),
   );
+}
+
+/** CPU of each kind of process in the next `restMs`, % of a core. */
+export async function restCpu(system: ProcessSystem, restMs: number): Promise<PerProcess> {
+  const before = cpuOf(system, redisUse(system));
+  await sleep(restMs);
+  const after = cpuOf(system, redisUse(system));
+  return perProcess((name) => ((after[name] - before[name]) * 100) / restMs);
 }
 
 /** Time that ingresses, workers and runners have spent in their own code so far, ms, without the kernel's. */

@@ -16,6 +16,7 @@ import type { TurnEnvironment } from "./turn/ability.ts";
 import { absorb, afterStep, afterControl, offeredSpecs, resumeTurn } from "./turn/turn.ts";
 import { commandDone, type CommandFacts } from "./turn/commands.ts";
 import { compactedTransition, summaryIn } from "./turn/context.ts";
+import { timeThinking } from "./turn/view.ts";
 import type { LiveStep, NextAction, StepResult, Transition } from "./turn/facts.ts";
 import { sessionTitleOf } from "./turn/messages.ts";
 
@@ -250,7 +251,10 @@ export class TurnDriver {
     }
     this.#steps.used(step.usage);
     await this.#host.answered?.(step);
-    return await this.decide((facts) => afterStep(this.#log.turn, step, facts));
+    const { thinkingMs } = this.#log.live;
+    return await this.decide((facts) =>
+      afterStep(this.#log.turn, { ...step, thinkingMs }, facts),
+    );
   }
 
   /** Undefined when the model can start; otherwise what comes first. */
@@ -311,6 +315,7 @@ export class TurnDriver {
     const { live } = this.#log;
     if (live === undefined) return published;
     if (event.type === "text_delta" || event.type === "thinking_delta") live.retry = undefined;
+    timeThinking(live, event, this.#host.clock.now());
     if (event.type === "text_delta") live.text += event.text;
     else if (event.type === "thinking_delta") live.thinking += event.text;
     else if (event.type === "step_restarted") this.#log.live = { text: "", thinking: "" };

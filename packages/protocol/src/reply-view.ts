@@ -173,6 +173,8 @@ export const ReplyView = Type.Object({
   state: Type.Enum(["running", "answered", "stopped", "failed", "interrupted"]),
   /** What the model thought so far, or its end; empty when it did not or when it is not shown. */
   thinking: Type.String(),
+  /** How long that took, ms. */
+  thinkingMs: Type.Optional(Type.Integer({ minimum: 0 })),
   tools: Type.Array(ShownTool),
   /** Earlier calls that are left out of `tools`. */
   earlierTools: Type.Integer({ minimum: 0 }),

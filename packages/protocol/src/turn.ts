@@ -167,6 +167,8 @@ export const ShownSoFar = Type.Object({
   text: Type.String(),
   /** The end of what the model thought. */
   thinking: Type.String(),
+  /** How long that took. */
+  thinkingMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The latest answered calls. */
   tools: Type.Array(ShownTool),
   earlierTools: Type.Integer({ minimum: 0 }),

@@ -141,6 +141,9 @@ export interface TurnModel {
 export interface LiveStep {
   text: string;
   thinking: string;
+  /** How long it has thought, ms, and when the last thought of a row without other text came, epoch ms. */
+  thinkingMs?: number;
+  thoughtAtMs?: number | undefined;
   /** The model has failed, and is asked again: at `atMs`, epoch ms, or at once another one, whose name is `next`. */
   retry?: { code: string; tries: number; atMs: number; next?: string | undefined } | undefined;
   /** Its usage, set once it was aborted. */
@@ -186,6 +189,8 @@ export interface StepResult {
   use?: StepUse;
   /** The same for each call. */
   uses?: readonly { model: string | undefined; usage: Usage }[];
+  /** How long it has thought, ms; absent: it did not. */
+  thinkingMs?: number | undefined;
   /** The caller aborted the step. */
   brokenOff?: true;
   /** The complete events of its blocks have been published already, each when its block ended. */

@@ -20,7 +20,14 @@ import {
   type Run,
 } from "./turn.fixture.ts";
 import { afterControl, afterStep } from "./turn.ts";
-import { finalView, runningView, withAgentTitles, type ViewOptions } from "./view.ts";
+import {
+  finalView,
+  runningView,
+  timeThinking,
+  withAgentTitles,
+  withThinking,
+  type ViewOptions,
+} from "./view.ts";
 
 const everything = {
   thinking: true,
@@ -119,6 +126,25 @@ describe("the view of a running turn", () => {
     expect(running(run).tools[0]?.output).toBe("x".repeat(499));
     const thinking = running(run, { thinking: `😀${"y".repeat(1_999)}` }).thinking;
     expect(thinking).toBe("y".repeat(1_999));
+  });
+
+  it("times the thinking of all steps, without what else the model says in between", () => {
+    const live: LiveStep = { text: "", thinking: "hm" };
+    const events = [
+      ["thinking_delta", 1_000],
+      ["thinking_delta", 3_000],
+      ["text_delta", 4_000],
+      ["text_delta", 9_000],
+      ["thinking_delta", 10_000],
+      ["tool_use", 12_500],
+      ["tool_use", 20_000],
+    ] as const;
+    for (const [type, atMs] of events) timeThinking(live, { type }, atMs);
+    expect(live.thinkingMs).toBe(5_500);
+    const run = startRun();
+    expect(runningView(run.turn, live, options).thinkingMs).toBe(5_500);
+    const thought = withThinking(withThinking(run.turn, { parts: [], ...live }), { parts: [] });
+    expect(runningView(thought, live, options).thinkingMs).toBe(11_000);
   });
 
   it("keeps the thinking of finished steps", () => {

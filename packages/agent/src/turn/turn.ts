@@ -585,8 +585,9 @@ function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Tran
           env,
         );
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
+  const thought = { parts, thinkingMs: live?.thinkingMs };
   const shown = shownTextOf(said, env.abilities, env.known);
-  return endDone(withText(withThinking(used.turn, { parts }), shown), {
+  return endDone(withText(withThinking(used.turn, thought), shown), {
     history: answering(turn, [...closed.history, assistantText(joinedTexts(said, reply))]),
     events: [...closed.events, ...used.events],
     reply,

@@ -3,6 +3,7 @@ import {
   type CallState,
   type LocalText,
   type CallTiming,
+  type EngineEvent,
   type ReplyFooter,
   type ReplyView,
   type ShownSoFar,
@@ -63,12 +64,16 @@ export function runningView(
   live: LiveStep | undefined,
   options: ViewOptions,
 ): ReplyView {
-  const { text, thinking } = shownOf(turn);
+  const { text, thinking, thinkingMs } = shownOf(turn);
+  const thought = {
+    thinking: shownThinking(thinking, live?.thinking ?? ""),
+    thinkingMs: (thinkingMs ?? 0) + (live?.thinkingMs ?? 0),
+  };
   return {
     v: 1,
     ...sharedOf(options),
     state: "running",
-    ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
+    ...seen(turn, thought, options),
     answer: joinedTexts(text, live?.text ?? ""),
     footer: { ...runningFooter(options), ...retryNote(turn, live, options) },
     ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
@@ -111,12 +116,13 @@ export function finalView(
   end: { reply: string; reason: string },
   options: ViewOptions,
 ): ReplyView {
-  const { text, thinking } = shownOf(turn);
+  const shown = shownOf(turn);
+  const { text } = shown;
   return {
     v: 1,
     ...sharedOf(options),
     state: stateOf(end.reason),
-    ...seen(turn, thinking, options),
+    ...seen(turn, shown, options),
     answer: joinedTexts(text, inLanguage(end.reply, options.language)),
     footer: finalFooter(turn, options),
     ...againOf(turn, end.reason),
@@ -267,14 +273,28 @@ export function withoutText(turn: TurnState, text: string): TurnState {
   return { ...turn, shown: { ...shown, text: before.endsWith("\n\n") ? before.slice(0, -2) : "" } };
 }
 
+/** Times the thinking of a step: from one thought to the next one, or to what comes after it. */
+export function timeThinking(live: LiveStep, { type }: Pick<EngineEvent, "type">, nowMs: number) {
+  const isThought = type === "thinking_delta";
+  const { thoughtAtMs = nowMs, thinkingMs = 0 } = live;
+  if (!isThought && live.thoughtAtMs === undefined) return;
+  live.thinkingMs = thinkingMs + Math.max(0, nowMs - thoughtAtMs);
+  live.thoughtAtMs = isThought ? nowMs : undefined;
+}
+
 /** The turn with what a finished step thought. */
-export function withThinking(turn: TurnState, { parts }: Pick<StepResult, "parts">): TurnState {
+export function withThinking(
+  turn: TurnState,
+  { parts, thinkingMs = 0 }: Pick<StepResult, "parts" | "thinkingMs">,
+): TurnState {
   const shown = shownOf(turn);
   const thinking = parts.reduce(
     (all, { type, text }) => (type === "thinking" ? shownThinking(all, text) : all),
     shown.thinking,
   );
-  return { ...turn, shown: { ...shown, thinking } };
+  const wholeMs = (shown.thinkingMs ?? 0) + thinkingMs;
+  const timed = wholeMs === 0 ? {} : { thinkingMs: wholeMs };
+  return { ...turn, shown: { ...shown, thinking, ...timed } };
 }
 
 const maxTools = 20;
@@ -348,12 +368,17 @@ function toolsNow(turn: TurnState, { nowMs, abilities }: ViewOptions): ShownTool
 
 type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
 
-function seen(turn: TurnState, thinking: string, options: ViewOptions): Seen {
+function seen(
+  turn: TurnState,
+  { thinking, thinkingMs = 0 }: Pick<ShownSoFar, "thinking" | "thinkingMs">,
+  options: ViewOptions,
+): Seen {
   const { show, abilities } = options;
   const panels = panelsOf(turn, abilities);
   return {
     ...seenBeside(turn, abilities),
     thinking: show.thinking ? thinking : "",
+    ...(show.thinking && thinkingMs > 0 ? { thinkingMs } : {}),
     tools: show.tools ? toolsNow(turn, options) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
     ...(panels.length === 0 ? {} : { panels }),

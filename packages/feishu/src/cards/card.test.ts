@@ -273,6 +273,15 @@ describe("the card of a reply", () => {
     expect(rendered({ tools: [sum] }).parts["tools"]).toMatchObject({ border: { color: "grey" } });
   });
 
+  it("says how long the model thought, once it has", () => {
+    const titleOf = (fields: Partial<ReplyView>) =>
+      JSON.stringify(rendered({ thinking: "Hm.", ...fields }).parts["thinking"]);
+    expect(titleOf({ thinkingMs: 12_400, answer: "x" })).toContain("Thought for 12 s");
+    expect(titleOf({ thinkingMs: 12_400, answer: "x", language: "zh" })).toContain("思考了 12 秒");
+    expect(titleOf({ thinkingMs: 400, answer: "x" })).toContain('"Thoughts"');
+    expect(titleOf({ thinkingMs: 12_400 })).not.toContain("12");
+  });
+
   it.each(["zh", "en"] as const)("ends with what it took (%s)", (language) => {
     const view = {
       language,

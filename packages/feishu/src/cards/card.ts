@@ -286,8 +286,10 @@ function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined 
   const content = `${tail.length < view.thinking.trim().length ? "…\n\n" : ""}${shown === "" ? "…" : shown}`;
   const element = markdown(content, { element_id: "thinking_text", text_size: "notation" });
   return inLanguages(view, (language) => {
-    const { thinking: now, thought } = cardTexts[language];
-    return foldedPanel(running ? now : thought, [element], "thinking");
+    const { thinking: now, thought, thoughtFor } = cardTexts[language];
+    const seconds = Math.round((view.thinkingMs ?? 0) / 1_000);
+    const done = seconds === 0 ? thought : filled(thoughtFor, String(seconds));
+    return foldedPanel(running ? now : done, [element], "thinking");
   });
 }
 

@@ -3,6 +3,7 @@ import type { CardTexts } from "./card-texts.ts";
 export const en: CardTexts = {
   thinking: "Thinking…",
   thought: "Thoughts",
+  thoughtFor: "Thought for {} s",
   more: (count) => `${count} more`,
   failed: (count) => `${count} failed`,
   rejected: "rejected",

@@ -3,6 +3,7 @@ import type { CardTexts } from "./card-texts.ts";
 export const zh: CardTexts = {
   thinking: "思考中…",
   thought: "思考过程",
+  thoughtFor: "思考了 {} 秒",
   more: (count) => `另有 ${count} 个`,
   failed: (count) => `${count} 个失败`,
   rejected: "已拒绝",
