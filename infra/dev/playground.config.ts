@@ -9,16 +9,16 @@ const memory = { person: "direct", chat: true };
 export default {
   // The trace id of a card opens "Why no answer?".
   console: { url: env["PLAYGROUND_CONSOLE_URL"] ?? "http://127.0.0.1:8003" },
-  roles: { managers: { people: [alice] } },
-  permissions: [
-    ["announcement*", "Announcements are for a manager to decide: here that is Alice."],
-    ["公告*", "公告由经理决定：这里是 Alice。"],
-  ].map(([subject, reason]) => ({
+  roles: { managers: { title: { zh: "经理", en: "Managers" }, people: [alice] } },
+  permissions: ["announcement*", "公告*"].map((subject) => ({
     tools: ["add_note"],
     subject,
     do: "ask",
     approvers: { roles: ["managers"] },
-    reason,
+    reason: {
+      zh: "公告由经理决定：这里是 Alice。",
+      en: "Announcements are for a manager to decide: here that is Alice.",
+    },
   })),
   agents: {
     default: {
@@ -34,18 +34,26 @@ export default {
       helpers: [{ agent: "helper", as: "send_helper" }],
     },
     expert: {
+      title: { zh: "专家", en: "Expert" },
       memory,
       questions: true,
       description: "Knows everything about Larkline.",
       handoffs: ["default"],
     },
     helper: {
+      title: { zh: "调查助手", en: "Researcher" },
       instructions: "You are a helper.",
       description: "Looks at one thing.",
       tools: ["wait"],
     },
-    writer: { instructions: "You write.", description: "Writes texts.", tools: [] },
+    writer: {
+      title: { zh: "撰稿人", en: "Writer" },
+      instructions: "You write.",
+      description: "Writes texts.",
+      tools: [],
+    },
     critic: {
+      title: { zh: "审稿人", en: "Critic" },
       instructions: "You criticise. Say APPROVED when a text is good.",
       description: "Reads texts.",
       tools: [],
@@ -54,6 +62,7 @@ export default {
   feishu: { feedback: true },
   teams: {
     panel: {
+      title: { zh: "编辑组", en: "Editors" },
       members: ["writer", "critic"],
       select: "round_robin",
       end: { messages: 6, mention: "APPROVED", from: ["critic"] },

@@ -106,6 +106,7 @@ export function createServices({
         });
   const toolCatalog = new ToolCatalog(stores.runners, clock, log, {
     mayActAsPeople: tokens !== undefined,
+    titles: settings.toolTitles,
   });
   const used = async (owner: GrantOwner, tool: string): Promise<void> => {
     const title = toolCatalog.titleOf(tool);

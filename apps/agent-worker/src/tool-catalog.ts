@@ -25,6 +25,13 @@ export interface SpeakingTurn {
   stored: { turn: Pick<TurnState, "message"> };
 }
 
+interface CatalogOptions {
+  /** Default: yes. */
+  mayActAsPeople?: boolean;
+  /** Titles of tools by their names. */
+  titles?: Readonly<Record<string, LocalText>>;
+}
+
 /** The tools of all living runners, kept up to date. */
 export class ToolCatalog {
   readonly #runners: RunnerDirectory;
@@ -32,6 +39,8 @@ export class ToolCatalog {
   readonly #log: Logger;
   /** Without `GRANT_KEY` tools are left out that act as people. */
   readonly #mayActAsPeople: boolean;
+  /** Of the configuration, by the names of tools. */
+  readonly #titles: Readonly<Record<string, LocalText>>;
   #leftOut: readonly string[] = [];
   #tools: Tools = new Map();
   #clashes: readonly ToolClash[] = [];
@@ -39,8 +48,14 @@ export class ToolCatalog {
   #ofAgents = new WeakMap<Agent, { own: readonly [string, AvailableTool][]; tools: Tools }[]>();
   #ofMessages = new WeakMap<InboundMessage, { agent: Agent; tools: Tools }>();
 
-  constructor(runners: RunnerDirectory, clock: Clock, log: Logger, { mayActAsPeople = true } = {}) {
+  constructor(
+    runners: RunnerDirectory,
+    clock: Clock,
+    log: Logger,
+    { mayActAsPeople = true, titles = {} }: CatalogOptions = {},
+  ) {
     this.#mayActAsPeople = mayActAsPeople;
+    this.#titles = titles;
     this.#runners = runners;
     this.#clock = clock;
     this.#log = log;
@@ -63,6 +78,7 @@ export class ToolCatalog {
   async refresh(): Promise<void> {
     const { tools, clashes } = await this.#runners.view();
     this.#leaveOut(tools);
+    this.#giveTitles(tools);
     if (!isDeepStrictEqual(clashes, this.#clashes)) {
       this.#clashes = clashes;
       if (clashes.length > 0) {
@@ -80,6 +96,14 @@ export class ToolCatalog {
           "a runner offers a built-in tool's name; it is not used",
         );
       }
+    }
+  }
+
+  #giveTitles(tools: Map<string, AvailableTool>): void {
+    for (const [name, title] of Object.entries(this.#titles)) {
+      const tool = tools.get(name);
+      if (tool === undefined) continue;
+      tools.set(name, { ...tool, announcement: { ...tool.announcement, title } });
     }
   }
 

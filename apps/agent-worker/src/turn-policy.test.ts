@@ -4,11 +4,13 @@ import { scheduleMessage } from "@larkline/agent/schedules";
 import type { PermissionRule, Schedule, StandingApproval } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
+import { ToolCatalog } from "./tool-catalog.ts";
 import {
   append,
   inbound,
   newWorld,
   policyOf,
+  servicesOf,
   session,
   settle,
   tools,
@@ -79,6 +81,18 @@ describe("remembered rules", () => {
       "User rejected this action.",
     ]);
   });
+});
+
+it("asks about a tool by the title that the configuration gives it", async () => {
+  const world = newWorld();
+  const services = servicesOf(world);
+  const title = { zh: "付款", en: "Pay" };
+  const catalog = new ToolCatalog(services.runners, services.clock, services.log, {
+    titles: { pay: title, none: title },
+  });
+  await catalog.refresh();
+  expect([catalog.titleOf("pay"), catalog.titleOf("echo")]).toEqual([title, undefined]);
+  expect(catalog.names()).not.toContain("none");
 });
 
 describe("the run of a schedule", () => {

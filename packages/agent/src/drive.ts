@@ -252,9 +252,7 @@ export class TurnDriver {
     this.#steps.used(step.usage);
     await this.#host.answered?.(step);
     const { thinkingMs } = this.#log.live;
-    return await this.decide((facts) =>
-      afterStep(this.#log.turn, { ...step, thinkingMs }, facts),
-    );
+    return await this.decide((facts) => afterStep(this.#log.turn, { ...step, thinkingMs }, facts));
   }
 
   /** Undefined when the model can start; otherwise what comes first. */

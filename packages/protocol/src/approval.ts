@@ -1,7 +1,7 @@
 import { Type, type Static } from "./type.ts";
 import { ApprovalId } from "./decision.ts";
 import { ReplyTarget } from "./inbox.ts";
-import { CallWords, replyLanguages } from "./reply-view.ts";
+import { CallWords, LocalText, replyLanguages } from "./reply-view.ts";
 import { Sender, SessionKey, Traceparent } from "./session.ts";
 import { RiskLevel } from "./tool.ts";
 
@@ -13,6 +13,8 @@ export const Deciders = Type.Object({
   people: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { maxItems: 100 }),
   /** Names of roles of the configuration. */
   roles: Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 20 }),
+  /** How people read the names of roles; one without is read as it is. */
+  roleTitles: Type.Optional(Type.Record(Type.String(), LocalText)),
   /** Operators of the console, who count as one person: their names are claimed. Of calls alone. Default false. */
   operators: Type.Optional(Type.Boolean()),
   /** The requester's own approval does not count. */

@@ -412,6 +412,11 @@ export type ConfigInput = {
   };
   /** A role: people by open_id, and user groups of the platform. */
   roles?: Record<string, {
+    /** How people read its name: a text, or one in each language. */
+    title?: string | {
+      zh: string;
+      en: string;
+    };
     people?: (string)[];
     groups?: (string)[];
   }>;
@@ -441,8 +446,11 @@ export type ConfigInput = {
     };
     /** Offer "always allow in this chat", and let such rules count. Default false. */
     remember?: boolean;
-    /** What people, or for `refuse` the model, read. */
-    reason?: string;
+    /** What people, or for `refuse` the model, read: a text, or one in each language. */
+    reason?: string | {
+      zh: string;
+      en: string;
+    };
     /** Default: that of `approvals`. */
     expiresMs?: number;
   })[];
@@ -507,6 +515,11 @@ export type ConfigInput = {
   runners?: Record<string, {
     /** Names of tools, or prefixes such as `mail_*`, that belong to it: what other runners offer under these names is not used. A name that no runner has here belongs to the first one that offers it. */
     tools?: (string)[];
+  }>;
+  /** How people read the names of tools whose authors gave them no title in their language, by name. */
+  toolTitles?: Record<string, string | {
+    zh: string;
+    en: string;
   }>;
   /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
   observers?: (string)[];

@@ -1,4 +1,4 @@
-import type { Deciders, PermissionRule } from "@larkline/protocol";
+import { textIn, type Deciders, type LocalText, type PermissionRule } from "@larkline/protocol";
 import { strangeAddresses, riskOf } from "./arguments.ts";
 import {
   hasRole,
@@ -31,7 +31,7 @@ export function decideCall(policy: PermissionPolicy, call: PolicyCall): Verdict 
   const findings = riskOf(call.arguments);
   const facts = { call, policy, findings, strange: strangeAddresses(call) };
   const entry = decidingEntry(facts);
-  if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
+  if (entry?.do === "refuse") return { do: "refuse", reason: textIn(entry.reason, "en"), findings };
   const asked = entry === undefined ? needsApproval(facts) : entry.do === "ask";
   // An entry that allows a subject names the address itself; one that allows a tool says nothing of where it goes.
   const named = entry?.do === "allow" && entry.subject !== undefined;
@@ -171,7 +171,7 @@ function standingId({ deciders }: Asking, call: PolicyCall): string | undefined 
 /** How a person is asked: by an entry of the policy, or by its defaults. */
 interface Asking {
   deciders: Deciders;
-  reason: string;
+  reason: LocalText;
   remember: boolean;
   expiresMs: number;
   /** Rules count for the person alone: the entry is about certain people. */

@@ -88,6 +88,13 @@ describe("decidersText", () => {
     expect(decidersText(deciders, { language: "en", requester: "Li" })).toBe(
       "Li, ou_boss, ou_x, members of “ops”",
     );
+    const titled = {
+      ...deciders,
+      people: [],
+      roleTitles: { ops: { zh: "运维", en: "Operations" } },
+    };
+    expect(decidersText(titled, { language: "zh" })).toBe("发起人、运维");
+    expect(decidersText(titled, { language: "en", requester: "Li" })).toBe("Li, Operations");
   });
 
   it("leaves out the requester whose word does not count, and says when no decider is left", () => {

@@ -1,15 +1,16 @@
-import type {
-  CallAuthority,
-  Deciders,
-  LocalText,
-  PermissionRule,
-  RiskLevel,
-  RuleProposal,
-  StandingApproval,
-  ToolAnnouncement,
-  Approval,
-  DecisionWord,
-  ReplyLanguage,
+import {
+  textIn,
+  type CallAuthority,
+  type Deciders,
+  type LocalText,
+  type PermissionRule,
+  type RiskLevel,
+  type RuleProposal,
+  type StandingApproval,
+  type ToolAnnouncement,
+  type Approval,
+  type DecisionWord,
+  type ReplyLanguage,
 } from "@larkline/protocol";
 import { textsOf } from "../texts/index.ts";
 
@@ -48,7 +49,7 @@ export interface PolicyEntry extends PolicyMatch {
   readonly approvers: Deciders;
   /** Offer "always allow in this chat". */
   readonly remember: boolean;
-  readonly reason: string;
+  readonly reason: LocalText;
   readonly expiresMs: number;
 }
 
@@ -116,7 +117,7 @@ export interface RiskFinding {
 export interface Question {
   readonly deciders: Deciders;
   /** Of the entry that asks; empty where none does. */
-  readonly reason: string;
+  readonly reason: LocalText;
   readonly risk: RiskLevel;
   /** What the call does, for those who are asked alone; otherwise the summary that its tool announces. */
   readonly summary?: LocalText;
@@ -238,7 +239,10 @@ export function decidersText(
   const named = [
     ...(requesterApproves(deciders) ? [requester ?? words.requester] : []),
     ...deciders.people.map((openId) => nameOf?.(openId) ?? openId),
-    ...deciders.roles.map(words.role),
+    ...deciders.roles.map((name) => {
+      const title = deciders.roleTitles?.[name];
+      return title === undefined ? words.role(name) : textIn(title, language);
+    }),
     ...(deciders.operators === true ? [words.operators] : []),
   ];
   const shown = named.slice(0, maxNamed).join(comma);

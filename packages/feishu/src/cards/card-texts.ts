@@ -11,6 +11,8 @@ import type {
 export interface CardTexts {
   thinking: string;
   thought: string;
+  /** The same with the seconds that it took. */
+  thoughtFor: string;
   /** Of further calls that run beside the one that is named. */
   more(count: number): string;
   failed(count: number): string;

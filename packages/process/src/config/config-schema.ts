@@ -522,6 +522,10 @@ export const ConfigInput = Type.Object(
     mcp: Type.Optional(McpInput),
     /** Runners by name, with what belongs to each. */
     runners: Type.Optional(Type.Record(RunnerName, RunnerInput)),
+    /** How people read the names of tools whose authors gave them no title in their language, by name. */
+    toolTitles: Type.Optional(
+      Type.Record(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), LocalText),
+    ),
     /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
     observers: Type.Optional(
       Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 }),

@@ -307,6 +307,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       webhook: webhook.value,
       doors: doors.value,
       events: resolveEvents(parsed.value.events),
+      toolTitles: parsed.value.toolTitles ?? {},
       permissions: permissions.value,
       budgets: budgets.value,
       ...tools.value,

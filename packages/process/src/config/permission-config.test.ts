@@ -32,6 +32,23 @@ describe("permissions of a configuration", () => {
     });
   });
 
+  it("titles of roles go with those who decide, and reasons may be in both languages", () => {
+    const title = { zh: "运维", en: "Operations" };
+    const reason = { zh: "会改动生产环境。", en: "It changes production." };
+    const { entries, approvers } = policyOf({
+      roles: { ops: { title, people: ["ou_1"] }, leads: { people: ["ou_2"] } },
+      approvals: { approvers: { roles: ["leads"] } },
+      permissions: [
+        { tools: ["deploy"], do: "ask", approvers: { roles: ["ops", "leads"] }, reason },
+      ],
+    });
+    expect(approvers).not.toHaveProperty("roleTitles");
+    expect(entries).toMatchObject([{ reason, approvers: { roleTitles: { ops: title } } }]);
+    expect(
+      problemsOf({ permissions: [{ tools: ["a"], do: "ask", reason: { en: "a" } }] }),
+    ).not.toBe("");
+  });
+
   it("entries keep their order and get the deployment's approvers and times unless they have their own", () => {
     const { entries, approvers } = policyOf({
       roles: { ops: { people: ["ou_1"] } },

@@ -1,6 +1,6 @@
 import { Type, type Static } from "@larkline/protocol/type";
 import type { PermissionPolicy, PolicyEntry, RoleMembers } from "@larkline/agent/permissions";
-import type { Deciders, ParseResult } from "@larkline/protocol";
+import { LocalText, type Deciders, type ParseResult } from "@larkline/protocol";
 import { didYouMean } from "./did-you-mean.ts";
 
 const id = Type.String({ minLength: 1, maxLength: 128 });
@@ -8,6 +8,8 @@ const id = Type.String({ minLength: 1, maxLength: 128 });
 /** A role: people by open_id, and user groups of the platform. */
 export const RoleInput = Type.Object(
   {
+    /** How people read its name: a text, or one in each language. */
+    title: Type.Optional(LocalText),
     people: Type.Optional(Type.Array(id, { maxItems: 1_000 })),
     groups: Type.Optional(Type.Array(id, { maxItems: 100 })),
   },
@@ -55,8 +57,16 @@ export const PermissionInput = Type.Object(
     approvers: Type.Optional(ApproversInput),
     /** Offer "always allow in this chat", and let such rules count. Default false. */
     remember: Type.Optional(Type.Boolean()),
-    /** What people, or for `refuse` the model, read. */
-    reason: Type.Optional(Type.String({ maxLength: 1_000 })),
+    /** What people, or for `refuse` the model, read: a text, or one in each language. */
+    reason: Type.Optional(
+      Type.Union([
+        Type.String({ maxLength: 1_000 }),
+        Type.Object(
+          { zh: Type.String({ maxLength: 1_000 }), en: Type.String({ maxLength: 1_000 }) },
+          { additionalProperties: false },
+        ),
+      ]),
+    ),
     /** Default: that of `approvals`. */
     expiresMs: Type.Optional(duration),
   },
@@ -98,9 +108,14 @@ export interface PermissionsInput {
 export function resolvePermissions(input: PermissionsInput): ParseResult<PermissionPolicy> {
   const roles = rolesOf(input.roles ?? {});
   const { approvers: approversInput = {}, ...approvals } = input.approvals ?? {};
-  const settings = { ...defaultApprovals, ...approvals, approvers: decidersOf(approversInput) };
+  const titles = roleTitles(input.roles ?? {});
+  const approvers = withTitles(decidersOf(approversInput), titles);
+  const settings = { ...defaultApprovals, ...approvals, approvers };
   const written = input.permissions ?? [];
-  const entries = written.map((entry) => entryOf(entry, settings));
+  const entries = written.map((given): PolicyEntry => {
+    const entry = entryOf(given, settings);
+    return { ...entry, approvers: withTitles(entry.approvers, titles) };
+  });
   const problems = [
     ...Object.entries(roles)
       .filter(([, { people, groups }]) => people.length + groups.length === 0)
@@ -124,6 +139,22 @@ function rolesOf(input: Readonly<Record<string, RoleInput>>): Roles {
   return Object.fromEntries(
     Object.entries(input).map(([name, { people = [], groups = [] }]) => [name, { people, groups }]),
   );
+}
+
+type RoleTitles = NonNullable<Deciders["roleTitles"]>;
+
+function roleTitles(input: Readonly<Record<string, RoleInput>>): RoleTitles {
+  return Object.fromEntries(
+    Object.entries(input).flatMap(([name, { title }]) =>
+      title === undefined ? [] : [[name, title]],
+    ),
+  );
+}
+
+/** Those of its own roles. */
+function withTitles(deciders: Deciders, titles: RoleTitles): Deciders {
+  const own = Object.entries(titles).filter(([name]) => deciders.roles.includes(name));
+  return own.length === 0 ? deciders : { ...deciders, roleTitles: Object.fromEntries(own) };
 }
 
 function decidersOf({

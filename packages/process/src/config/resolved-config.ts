@@ -86,6 +86,8 @@ export interface LarklineConfig {
   readonly events: { readonly modules: readonly string[]; readonly url: string | undefined };
   /** Ways in besides messages. */
   readonly doors: DoorsConfig;
+  /** By the names of tools. */
+  readonly toolTitles: Readonly<Record<string, LocalText>>;
   readonly permissions: PermissionPolicy;
   readonly budgets: BudgetPolicy;
   readonly mcp: McpConfig;

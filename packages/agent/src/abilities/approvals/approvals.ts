@@ -1,6 +1,7 @@
 import {
   denial,
   rejectedText,
+  textIn,
   type CallState,
   type DecisionWord,
   type ReplyLanguage,
@@ -91,7 +92,8 @@ function reasonOf({ question, findings }: WantedPermission, language: ReplyLangu
     addresses.length === 0
       ? ""
       : approvalText("addressAsked", language, { addresses: addresses.join(" ") });
-  if (question.reason !== "") return [reach, question.reason].filter(Boolean).join(" ");
+  const given = textIn(question.reason, language);
+  if (given !== "") return [reach, given].filter(Boolean).join(" ");
   if (reach !== "") return reach;
   const patterns = findings.map(({ pattern }) => pattern).join(", ");
   return patterns === "" ? "" : approvalText("riskFound", language, { patterns });

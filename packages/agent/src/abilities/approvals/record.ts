@@ -2,6 +2,7 @@ import {
   agentOfTurn,
   chatOf,
   peopleOf,
+  textIn,
   traceparentOfMessage,
   type Approval,
   type CallState,
@@ -41,7 +42,7 @@ export function recordOf(
   const language = languageOfMessage(turn.message, texts);
   const bilingual = texts === undefined && isForSeveral(turn, question);
   const reasonIn = (words: ReplyLanguage): string =>
-    withPath(turn, textHead(own(words) || question.reason, maxReasonChars));
+    withPath(turn, textHead(own(words) || textIn(question.reason, words), maxReasonChars));
   const reason = reasonIn(language);
   const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
   const words =

@@ -1,4 +1,4 @@
-import type { CallState, InboundMessage, Schedule } from "@larkline/protocol";
+import { textIn, type CallState, type InboundMessage, type Schedule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
   announcement,
@@ -102,7 +102,7 @@ describe("the tool", () => {
     expect(JSON.stringify(summary)).toMatch(
       /Next: (\d{4}-\d\d-\d\d 09:00(, )?){3} \(Asia\/Shanghai\)/,
     );
-    expect(reason).toContain("It runs as you, and answers in this chat.");
+    expect(textIn(reason, "en")).toContain("It runs as you, and answers in this chat.");
   });
 
   it("asks nothing for what only takes away, and lets no wrong time pass", () => {
@@ -203,7 +203,7 @@ describe("what it may do without asking", () => {
     const objection = asked(wish);
     if (objection === undefined || !("permission" in objection)) expect.fail();
     const until = new Date(scene().nowMs + 90 * 86_400_000).toISOString().slice(0, 10);
-    expect(objection.permission.reason).toContain(
+    expect(textIn(objection.permission.reason, "en")).toContain(
       `may do this without asking, until ${until}:\n• Send a message (to: oc_1; text: anything)\n`,
     );
   });

@@ -252,7 +252,7 @@ function beforeCall(call: CallState, { turn, env }: CallFacts): Objection | unde
   const parsed = parseInput(call.arguments);
   // `run` refuses arguments that are wrong or incomplete.
   if (!parsed.ok || !isConfirmed(parsed.value)) return undefined;
-  const { place, nowMs, known, texts } = env;
+  const { place, nowMs, known } = env;
   const input = parsed.value;
   // Durations count from when the turn began, as the person has confirmed them.
   const given = { zone: known?.schedules?.zone ?? "", nowMs, fromMs: turn.startedAtMs };
@@ -265,10 +265,9 @@ function beforeCall(call: CallState, { turn, env }: CallFacts): Objection | unde
   if ("problem" in wished) return { outcome: failure(`Nothing was done: ${wished.problem}.`) };
   const refused = wished.allowed.find((one) => !isOfUse(one, env.callPolicy));
   if (refused !== undefined) return { outcome: failure(askedAnyway(refused.tool)) };
-  const language = languageOfMessage(turn.message, texts);
   const permission: Question = {
     deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
-    reason: reasonOf(wished.allowed, language),
+    reason: { zh: reasonOf(wished.allowed, "zh"), en: reasonOf(wished.allowed, "en") },
     risk: "low",
     summary: summaryOf(input, wanted, nowMs),
     expiresAtMs: nowMs + place.people.answerMs,
