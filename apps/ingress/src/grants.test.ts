@@ -1,5 +1,6 @@
-import { pause, systemClock } from "@larkline/protocol";
-import { expect, onTestFinished, test } from "vitest";
+import { pause, systemClock, type InboundMessage } from "@larkline/protocol";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { withdrawGrant } from "./grants.ts";
 import { startWorld, testApp } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 
@@ -105,4 +106,45 @@ test("without a worker the order is kept, and said to be on its way", async () =
   const kept: object[] = [];
   await ingress.services.grantEnds.each(async (end) => await Promise.resolve(void kept.push(end)));
   expect(kept).toMatchObject([{ openId: of.openId, reason: "person" }]);
+});
+
+/** A message of a person alone with the bot, as far as orders read it. */
+function orderOf(openId: string, createdAtMs: number) {
+  const message: InboundMessage = {
+    v: 1,
+    session: `${testApp.appId}.oc_1`,
+    id: "om_1",
+    app: testApp.appId,
+    sender: { id: openId },
+    chatType: "p2p",
+    parts: [{ type: "text", text: "/permissions withdraw" }],
+    createdAtMs,
+    reply: { channel: "none" },
+  };
+  return { message, language: "en" } as const;
+}
+
+test("an order that comes again after the death of its ingress ends no later grant", async () => {
+  const { ingress, grant, grants, of, taken } = await scene();
+  const { services } = ingress;
+  const order = orderOf(of.openId, Date.now());
+  const channel = { ...services.apiChannel, app: testApp.appId };
+  // Waits for a worker, and never comes further.
+  const dead = { ...services, clock: { ...services.clock, after: () => () => undefined } };
+  void withdrawGrant(dead, channel, order);
+  await vi.waitFor(() => expect(taken).toHaveLength(1));
+  await grant(Date.now() + 1);
+  await withdrawGrant(services, channel, order);
+  expect(await grants.read(of)).toMatchObject({ state: "active" });
+  expect(taken).toHaveLength(1);
+});
+
+test("an order that was written long before a consent does not end it, though it comes for the first time", async () => {
+  const { ingress, grants, of, taken } = await scene();
+  const channel = { ...ingress.services.apiChannel, app: testApp.appId };
+  const order = orderOf(of.openId, Date.now() - 3_600_000);
+  const answer = await withdrawGrant(ingress.services, channel, order);
+  expect(answer).toBe("You let me do nothing as you.");
+  expect(await grants.read(of)).toMatchObject({ state: "active" });
+  expect(taken).toEqual([]);
 });

@@ -34,24 +34,45 @@ async function shownGrant(
 
 /** Longer than messages are redelivered ("Event subscription overview": 7 hours). */
 const orderKeptMs = 24 * 3_600_000;
+/** The platform's clock, which dates messages, may be so much behind ours. */
+const clockSkewMs = 120_000;
 
 /** Ends what the person of a message has granted; the answer, which in a group goes to the person alone. */
 export async function withdrawGrant(
   services: Services,
   channel: Channel,
-  { message, language }: Ordered,
+  order: Ordered,
 ): Promise<string> {
-  const { lookups } = services;
-  const { id, sender, chatType } = message;
-  // What is granted later is not taken back by a redelivered order.
-  const key = `withdraw:${channel.app}:${id}`;
-  const isDone = (await lookups.get(key)) !== undefined;
-  const ended = isDone ? "ended" : await endGrant(services, channel, sender.id);
-  await lookups.set(key, "done", orderKeptMs);
+  const { message, language } = order;
+  const { sender, chatType } = message;
+  const meantMs = await grantMeant(services, channel, order);
+  const grant = await services.grants.read({ app: channel.app, openId: sender.id });
+  const isThere = grant !== undefined && grant.state !== "revoked" && grant.grantedAtMs <= meantMs;
+  const gone = meantMs === 0 ? "none" : "ended";
+  const ended = isThere ? await endGrant(services, channel, sender.id) : gone;
   const text = noticeText(endings[ended], language);
   if (chatType !== "group" || channel.tellAlone === undefined) return text;
   await channel.tellAlone(sender.id, { message, text });
   return noticeText("grantAlone", language);
+}
+
+/**
+ * When the person gave the grant that an order is about, epoch ms; 0: there was none. It is stored before anything ends,
+ * so that an order that is delivered again, also after the death of this process, ends nothing that was granted later.
+ */
+async function grantMeant(
+  { grants, lookups }: Services,
+  { app }: Channel,
+  { message: { id, sender, createdAtMs } }: Ordered,
+): Promise<number> {
+  const key = `withdraw:${app}:${id}`;
+  const kept = await lookups.get(key);
+  if (kept !== undefined) return Number(kept);
+  const { grantedAtMs = 0 } = (await grants.read({ app, openId: sender.id })) ?? {};
+  // Of a delivery that got no further than this no more is known than when the person has written it.
+  const meantMs = grantedAtMs <= createdAtMs + clockSkewMs ? grantedAtMs : 0;
+  await lookups.set(key, String(meantMs), orderKeptMs);
+  return meantMs;
 }
 
 const endings = {
@@ -72,13 +93,13 @@ export async function endGrant(
 ): Promise<"ended" | "ending" | "none"> {
   const grant = await grants.read({ app, openId });
   if (grant === undefined || grant.state === "revoked") return "none";
-  const atMs = Math.max(clock.now(), grant.grantedAtMs);
-  const { tenant } = grant;
+  // Of this consent: a worker that comes to it late ends no later one.
+  const { tenant, grantedAtMs: atMs } = grant;
   await grantEnds.add({ app, tenant, openId, reason: "person", by: openId, atMs });
   const untilMs = clock.monotonic() + patienceMs;
   while (clock.monotonic() < untilMs) {
     const now = await grants.read({ app, openId });
-    if (now === undefined || now.state === "revoked") return "ended";
+    if (now === undefined || now.state === "revoked" || now.grantedAtMs > atMs) return "ended";
     await pause(clock, lookMs);
   }
   return "ending";
