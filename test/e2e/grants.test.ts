@@ -18,7 +18,7 @@ const script: ModelScript = ({ messages }) => {
   };
 };
 
-async function start(options: Pick<SystemOptions, "config" | "workers">): Promise<void> {
+async function start(options: Pick<SystemOptions, "config" | "workers" | "script">): Promise<void> {
   const env = { GRANT_KEY: "a1".repeat(32) };
   system = await startSystem({ runners: 0, script, env, lines: true, ...options });
   await system.start("tool-runner", {
@@ -104,5 +104,60 @@ describe("in the code flow", () => {
     for (const words of ["谢谢", "Thank you"]) expect(page).toContain(words);
     expect(await answerTo(system, written)).toContain("Launch of Ann");
     expect(await open(redirect)).toEqual(stale);
+  });
+});
+
+describe("of an agent that answers in private what it reads as a person of a group", () => {
+  const words = { found: "found: ", moved: "I answer you in our own chat." };
+
+  /** Looks for documents; where that is refused it answers alone. Repeats what it has got. */
+  const obedient: ModelScript = ({ messages }) => {
+    const at = messages.findLastIndex(
+      ({ role, results }) => role === "user" && results.length === 0,
+    );
+    const results = messages.slice(at + 1).flatMap((message) => message.results);
+    const last = results.at(-1)?.content ?? "";
+    if (last.includes("answer_privately")) {
+      return { text: "", calls: [{ name: "answer_privately", arguments: "{}" }] };
+    }
+    if (results.length > 1) return { text: words.moved };
+    if (results.length === 1) return { text: words.found + last };
+    const call = { name: "find_documents", arguments: JSON.stringify({ query: "launch" }) };
+    return { text: "", calls: [call] };
+  };
+
+  beforeAll(
+    async () =>
+      await start({ script: obedient, config: { agents: { default: { groupReads: "private" } } } }),
+  );
+  afterAll(async () => await system.close());
+
+  it("the person reads it in their own chat, and the group nothing of it, now and later", async () => {
+    const { feishu, appId } = system;
+    const [ann, bob] = [personWithPlan("Ann"), personWithPlan("Bob")];
+    const members = [ann.openId, bob.openId, appId];
+    const chatId = feishu.addChat({ type: "group", name: "Both", members }).chatId;
+    const written = await write(system, { ...ann, chatId, mention: true }, "where is my plan?");
+    expect(await answerTo(system, written)).toContain(words.moved);
+    feishu.grants.consent(await consentLink(ann), ann.openId);
+    const alone = (): string => JSON.stringify(feishu.messages(ann.chatId));
+    await vi.waitFor(() => expect(alone()).toContain("Launch of Ann"), patience);
+    expect(alone()).toContain("where is my plan?");
+
+    const other = await write(system, { ...bob, chatId, mention: true }, "and what did Ann find?");
+    expect(await answerTo(system, other)).toContain(words.moved);
+    const group = JSON.stringify(feishu.messages(chatId));
+    expect(group).toContain("answered in their own chat with me");
+    expect(group).not.toContain("Launch of");
+    const asked = system.model.requests.filter(({ messages }) =>
+      JSON.stringify(messages).includes("and what did Ann find?"),
+    );
+    expect(asked.length).toBeGreaterThan(0);
+    expect(JSON.stringify(asked)).not.toContain("Launch of Ann");
+    feishu.grants.consent(await consentLink(bob), bob.openId);
+    await vi.waitFor(
+      () => expect(JSON.stringify(feishu.messages(bob.chatId))).toContain("Launch of Bob"),
+      patience,
+    );
   });
 });

@@ -1,4 +1,10 @@
-import type { AbilityClients, FilesClient } from "@larkline/agent";
+import {
+  answerUuid,
+  sessionKeyOf,
+  type AbilityClients,
+  type FilesClient,
+  type PrivateChatsClient,
+} from "@larkline/agent";
 import { peopleOf, type TurnState } from "@larkline/protocol";
 import { FeishuError, sendFileMessage } from "@larkline/feishu";
 import { folderLimits, problemOfPath } from "@larkline/store";
@@ -20,6 +26,7 @@ export function abilityClientsOf(services: Services): AbilityClients {
       isOff: async (owner) => await memories.isOff(owner),
       noteUse: (found) => noteUse(services, found),
     },
+    privateChats: privateChatsClient(services),
     schedules: schedulesClient(services),
     results: { page: async (session, page) => await resultPage(services, session, page) },
   };
@@ -79,4 +86,32 @@ async function isWanted(
     store.cancelled(session, [turnId]),
   ]);
   return turn?.turnId === turnId && !isCancelled;
+}
+
+function privateChatsClient({ bots, store, turns }: Services): PrivateChatsClient {
+  return {
+    answer: async (message, opening) => {
+      const { app, id, sender } = message;
+      const api = bots.get(app)?.api;
+      if (api === undefined) return undefined;
+      let sent: { messageId: string; chatId?: string };
+      try {
+        sent = await api.messages.send({
+          receiveIdType: "open_id",
+          receiveId: sender.id,
+          uuid: answerUuid(app, id),
+          text: opening,
+        });
+      } catch (error) {
+        if (!(error instanceof FeishuError)) throw error;
+        return undefined;
+      }
+      const { messageId, chatId = sender.id } = sent;
+      const session = sessionKeyOf(app, chatId);
+      const reply = { channel: "feishu", app, chatId, messageId, inThread: false } as const;
+      const { result, wakeGen } = await store.append({ ...message, session, reply });
+      if (wakeGen !== undefined) await turns.wake(session, wakeGen);
+      return result === "full" ? "full" : "begun";
+    },
+  };
 }

@@ -1,6 +1,7 @@
 export { allAbilities } from "./abilities/index.ts";
 export { approvals } from "./abilities/approvals/approvals.ts";
 export type { FilesClient } from "./abilities/files/files.ts";
+export type { PrivateChatsClient } from "./abilities/identity/group-reads.ts";
 export { structured } from "./abilities/structured/structured-answer.ts";
 export {
   abilityOf,

@@ -369,6 +369,8 @@ type SendRequest = SendTarget & MessageBody;
 /** The message that the platform made; of a split text the first one. */
 export interface SentMessage {
   messageId: string;
+  /** Where it is: of a message to a person their chat with the bot. Absent where the platform does not say it. */
+  chatId?: string;
 }
 
 /** A message as the platform keeps it. Absent ids are empty. */
@@ -415,7 +417,7 @@ export class MessagesApi {
     });
   }
 
-  async #replyOnce(part: Part, target: ReplyTarget, options?: CallOptions): Promise<string> {
+  async #replyOnce(part: Part, target: ReplyTarget, options?: CallOptions): Promise<SentMessage> {
     const api = "im.message.reply";
     const payload = {
       path: { message_id: pathId(api, target.messageId) },
@@ -435,7 +437,7 @@ export class MessagesApi {
       },
       options,
     );
-    return sent.data.message_id;
+    return sentOf(sent);
   }
 
   /** Sends to a chat or a person, otherwise like `reply`. */
@@ -460,7 +462,7 @@ export class MessagesApi {
         },
         options,
       );
-      return sent.data.message_id;
+      return sentOf(sent);
     });
   }
 
@@ -521,9 +523,13 @@ export class MessagesApi {
   }
 }
 
-const parseSent = parserOf(
-  Type.Object({ data: Type.Object({ message_id: Type.String({ minLength: 1 }) }) }),
-);
+const Sent = Type.Object({
+  data: Type.Object({
+    message_id: Type.String({ minLength: 1 }),
+    chat_id: Type.Optional(Type.String()),
+  }),
+});
+const parseSent = parserOf(Sent);
 const parseAdded = parserOf(
   Type.Object({ data: Type.Object({ reaction_id: Type.String({ minLength: 1 }) }) }),
 );
@@ -537,16 +543,21 @@ interface Part {
 /** Sends the parts of a body one after the other, so that the person reads them in order. */
 async function inOrder(
   request: MessageBody & { uuid: string },
-  sendOne: (part: Part) => Promise<string>,
+  sendOne: (part: Part) => Promise<SentMessage>,
 ): Promise<SentMessage> {
-  let messageId = "";
+  let first: SentMessage = { messageId: "" };
   for (const [index, content] of partsOf(request).entries()) {
     // The first message carries the uuid itself.
     const uuid = index === 0 ? fitting(request.uuid) : derivedUuid(request.uuid, index);
-    const sentId = await sendOne({ ...content, uuid });
-    if (index === 0) messageId = sentId;
+    const sent = await sendOne({ ...content, uuid });
+    if (index === 0) first = sent;
   }
-  return { messageId };
+  return first;
+}
+
+function sentOf({ data }: Static<typeof Sent>): SentMessage {
+  const { message_id: messageId, chat_id: chatId = "" } = data;
+  return chatId === "" ? { messageId } : { messageId, chatId };
 }
 
 function partsOf(body: MessageBody): Omit<Part, "uuid">[] {

@@ -67,6 +67,7 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * `agent-versions`: turns of agents that an operator had changed. `ask-in-reply`: turns whose card has buttons that decide
  * about a call. `stored-response`: messages, and turns, that continue an answer which the vendor keeps. `schedule`: turns
  * with an open call that makes or changes a schedule. `consent`: turns that wait until a person lets the app act as them.
+ * `private-answer`: turns with an open call that answers a person of a group in their own chat.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -85,6 +86,7 @@ export const knownFeatures: readonly string[] = [
   "stored-response",
   "schedule",
   "consent",
+  "private-answer",
 ];
 
 /** Names one run. Deterministic, so that a redelivered message and its retry share it. */

@@ -63,8 +63,8 @@ export type ConfigInput = {
     questions?: boolean;
     /** It may do things later and repeatedly, with the tool `schedule`; its person confirms each. Default: no. */
     schedules?: boolean;
-    /** In a group, a tool that reads as the person who asks: `ask` asks that person first, `off` does not. Default: `ask`. */
-    groupReads?: "ask" | "off";
+    /** In a group, a tool that acts as the person who asks: `ask` asks that person before others see what it reads, `private` answers that person in their own chat, `off` does neither. Default: `ask`. */
+    groupReads?: "ask" | "private" | "off";
     /** What happens to a message that comes while the session is busy: it waits, it joins the running turn, it stops the running turn of the same person, or it is refused politely. */
     busy?: "queue" | "steer" | "interrupt" | "reject";
     /** Who shares a conversation in a group: the whole chat (or thread), or each person alone. */

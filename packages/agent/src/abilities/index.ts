@@ -3,7 +3,8 @@ import { approvals } from "./approvals/approvals.ts";
 import { files } from "./files/files.ts";
 import { handover } from "./handover/handover.ts";
 import { helpers } from "./helpers/helper.ts";
-import { groupReads, identity } from "./identity/identity.ts";
+import { groupReads, privateReads } from "./identity/group-reads.ts";
+import { identity } from "./identity/identity.ts";
 import { memory } from "./memory/memory.ts";
 import { questions } from "./questions/question.ts";
 import { serverQuestions } from "./questions/server-question.ts";
@@ -27,6 +28,7 @@ export const allAbilities: readonly Ability[] = [
   helpers,
   handover,
   teams,
+  privateReads,
   identity,
   groupReads,
 ];

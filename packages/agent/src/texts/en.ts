@@ -87,6 +87,8 @@ export const en = {
     schedulesZone:
       "Your time zone is {zone} now. These schedules stay as they were, in {before}: {titles}. Tell me if they should move.",
     readInGroup: "All members of this chat will see what is read as you.",
+    answersAlone: "You asked in a group for what only you may see. I answer you here: “{asked}”",
+    answeredAlone: "What only the person who asked may see is answered in their own chat with me.",
     memoryAsked:
       "Shall this be remembered? Text that you did not write was read in this conversation, and may be what wants it.",
     memoryForgotten: "Forgotten.",

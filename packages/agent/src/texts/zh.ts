@@ -66,6 +66,8 @@ export const zh: Texts = {
     schedulesZone:
       "你的时区现在是 {zone}。这些定时任务仍按原来的 {before} 运行：{titles}。如需调整请告诉我。",
     readInGroup: "以你的身份读取的内容，群里所有成员都会看到。",
+    answersAlone: "你在群里问的内容只有你能看到，我在这里回答：“{asked}”",
+    answeredAlone: "只有提问者本人能看到的内容，我在与他的单聊中回答。",
     memoryAsked: "要记住这条内容吗？这个对话里读取过不是你写的内容，可能是它要求记住的。",
     memoryForgotten: "已忘掉。",
     memoryUnknown: "没有这个编号的内容。用 /记忆 查看记住的内容。",

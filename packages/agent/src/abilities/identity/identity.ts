@@ -8,10 +8,8 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import { Type } from "@larkline/protocol/type";
-import { noticeText, oneLine } from "../../texts/index.ts";
-import type { Question } from "../../permissions/policy.ts";
-import { languageOfMessage, userMessageOf } from "../../turn/messages.ts";
+import { oneLine } from "../../texts/index.ts";
+import { userMessageOf } from "../../turn/messages.ts";
 import {
   withState,
   type Ability,
@@ -109,31 +107,6 @@ function askedConsent(call: CallState, consent: AskedConsent, facts: CallFacts):
   };
   return { record: asked, events: requestEvents(asked) };
 }
-
-/** Asks the person before what is read as them is shown in a group; of an agent with `groupReads: "off"` it asks nothing. */
-export const groupReads: Ability = {
-  name: "groupReads",
-  config: Type.Enum(["ask", "off"], {
-    description:
-      "In a group, a tool that reads as the person who asks: `ask` asks that person first, `off` does not. Default: `ask`.",
-  }),
-  toolNames: [],
-  beforeCall: (call, { turn: { message }, env }) => {
-    const { tools, place, texts, nowMs } = env;
-    const wanted = tools.get(call.name)?.announcement.identity;
-    const readsAsPerson = call.effect === "pure" && wanted !== undefined && wanted.as !== "bot";
-    if (!readsAsPerson || message.chatType !== "group" || place.settings["groupReads"] === "off") {
-      return undefined;
-    }
-    const permission: Question = {
-      deciders: { requester: true, people: [], roles: [], fourEyes: false, count: 1 },
-      reason: noticeText("readInGroup", languageOfMessage(message, texts)),
-      risk: "low",
-      expiresAtMs: nowMs + place.people.answerMs,
-    };
-    return { permission };
-  },
-};
 
 function askedIn({ abilities }: TurnState): readonly string[] {
   return (abilities?.[name] as IdentityState | undefined)?.asked ?? []; // written here alone
