@@ -1,9 +1,9 @@
 import { GrantsApi } from "@larkline/feishu";
 import { systemClock, type AuditRecord } from "@larkline/protocol";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { GrantStore } from "@larkline/store";
+import { forgetGrant, GrantStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { reportMissingScopes, sweepGrants } from "./grants.ts";
 import { applyOrder } from "./operator-orders.ts";
 import { PersonTokens } from "./person-tokens.ts";
@@ -29,12 +29,6 @@ async function scene() {
     await Promise.resolve(void records.push(record));
   const personTokens = new PersonTokens({ grants, apiOf: () => api, audit, clock });
   const services = servicesOf(world, { services: { grants, personTokens, clock } });
-  const started = await api.startDevice(scopes);
-  if (started.state !== "started") throw new Error(started.state);
-  simulator.grants.consent(started.device.link, ann);
-  const answer = await api.poll(started.device.deviceCode);
-  if (answer.state !== "granted") throw new Error(answer.state);
-  await personTokens.accept(owner, answer.tokens, { asked: scopes, issuer: api.endpoints.token });
   const schedule = async (): Promise<void> => {
     const timing = { kind: "every", everyMs: dayMs, fromMs: clock.now() } as const;
     const of = { id: "0".repeat(16), app: app.appId, owner: { id: ann }, chatId: "oc_1" };
@@ -56,8 +50,36 @@ async function scene() {
       .filter(({ path }) => path === "/open-apis/authen/v2/oauth/token")
       .map(({ code }) => code)
       .slice(1);
-  return { world, simulator, services, owner, schedule, sweep, held, refreshes, records };
+  const consent = async (): Promise<void> => {
+    const begun = await api.startDevice(scopes);
+    if (begun.state !== "started") throw new Error(begun.state);
+    simulator.grants.consent(begun.device.link, ann);
+    const given = await api.poll(begun.device.deviceCode);
+    if (given.state !== "granted") throw new Error(given.state);
+    await personTokens.accept(owner, given.tokens, { asked: scopes, issuer: api.endpoints.token });
+  };
+  await consent();
+  /** As the platform knows it. */
+  const granted = (): readonly string[] => simulator.grants.grantedTo(app.appId, ann);
+  return {
+    stores,
+    world,
+    simulator,
+    services,
+    personTokens,
+    owner,
+    schedule,
+    sweep,
+    held,
+    refreshes,
+    records,
+    consent,
+    granted,
+  };
 }
+
+/** The platform does not answer when tokens are to be ended. */
+const noAnswer = { match: { path: "/oauth/v1/revoke" }, action: { kind: "drop" } } as const;
 
 test("a grant that a schedule needs is kept alive for a year, and its person is warned once of the end", async () => {
   const { world, owner, schedule, sweep, held, refreshes } = await scene();
@@ -111,6 +133,87 @@ test("a person's end of a grant ends it at the platform, too", async () => {
   expect(await held()).toMatchObject({ state: "revoked", ended: { reason: "person" } });
   const about = { app: owner.app, tenant: owner.tenant, userId: owner.openId };
   expect(records.at(-1)).toEqual({ kind: "grant_ended", ...about, result: owner.openId });
+});
+
+test("an end that the platform does not answer holds here at once, and is asked for until it does", async () => {
+  const { simulator, services, owner, sweep, held, granted } = await scene();
+  simulator.faults.add(noAnswer);
+  const end = { ...owner, reason: "person", by: owner.openId, atMs: Date.now() + 1 };
+  await services.grantEnds.add(end);
+  await sweep();
+  expect(await held()).toMatchObject({ state: "revoked" });
+  expect(granted()).not.toEqual([]);
+  await sweep(300_000);
+  simulator.faults.clear();
+  await sweep(299_000);
+  expect(granted()).not.toEqual([]);
+  await sweep(1_000);
+  expect(granted()).toEqual([]);
+  const asked = simulator.apiCalls.length;
+  await sweep(300_000);
+  expect(simulator.apiCalls).toHaveLength(asked);
+});
+
+test("an end that the platform never answers is given up when its tokens are over", async () => {
+  const { simulator, services, owner, sweep } = await scene();
+  simulator.faults.add(noAnswer);
+  const end = { ...owner, reason: "person", by: owner.openId, atMs: Date.now() + 1 };
+  await services.grantEnds.add(end);
+  await sweep();
+  expect(await services.grants?.endings(Number.MAX_SAFE_INTEGER, 10)).toHaveLength(1);
+  await sweep(7 * dayMs + 1);
+  expect(await services.grants?.endings(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
+});
+
+test("a person whose data is deleted is forgotten at the platform, too", async () => {
+  const { stores, simulator, owner, sweep, held, granted } = await scene();
+  await forgetGrant(stores, owner);
+  expect(await held()).toBeUndefined();
+  expect(granted()).not.toEqual([]);
+  simulator.faults.add(noAnswer);
+  await sweep();
+  simulator.faults.clear();
+  await sweep(300_000);
+  expect(granted()).toEqual([]);
+});
+
+test("what a person grants after an end that waits for the platform does not end with it", async () => {
+  const { simulator, services, owner, consent, sweep, held, granted } = await scene();
+  simulator.faults.add(noAnswer);
+  const end = { ...owner, reason: "person", by: owner.openId, atMs: Date.now() + 1 };
+  await services.grantEnds.add(end);
+  await sweep();
+  simulator.faults.clear();
+  await sweep(1);
+  await consent();
+  await sweep(300_000);
+  expect(granted()).not.toEqual([]);
+  expect(await held()).toMatchObject({ state: "active" });
+});
+
+test("a refresh whose grant ends meanwhile leaves no tokens at the platform", async () => {
+  const { simulator, personTokens, owner, held, granted } = await scene();
+  const path = "/open-apis/authen/v2/oauth/token";
+  simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 300 } });
+  const refreshing = personTokens.keepAlive(owner);
+  // The platform has refused to end the old ones.
+  const refusal = { kind: "respond", status: 404, body: "404 page not found" } as const;
+  simulator.faults.add({ match: { path: "/oauth/v1/revoke" }, times: 2, action: refusal });
+  await personTokens.end(owner, { reason: "person", by: owner.openId, atMs: Date.now() + 60_000 });
+  await refreshing;
+  expect(await held()).toMatchObject({ state: "revoked" });
+  expect(granted()).toEqual([]);
+});
+
+test("a worker that stops waits for the answers to its refreshes", async () => {
+  const { simulator, personTokens, owner, held } = await scene();
+  const before = await held();
+  const path = "/open-apis/authen/v2/oauth/token";
+  simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 300 } });
+  void personTokens.keepAlive(owner);
+  await vi.waitFor(() => expect(simulator.apiCalls.at(-1)?.path).toBe(path));
+  await personTokens.settled();
+  expect((await held())?.accessEndsAtMs).toBeGreaterThan(before?.accessEndsAtMs ?? 0);
 });
 
 test("what an app lacks is reported once to those whom the configuration names, with the page, and to its person", async () => {

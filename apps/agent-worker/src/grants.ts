@@ -26,8 +26,9 @@ type GrantServices = Pick<
 
 /** Ends grants that have to end, and looks after those that are due. Calls the platform. */
 export async function sweepGrants(services: GrantServices, signal: AbortSignal): Promise<void> {
-  const { grants, clock, log } = services;
+  const { grants, personTokens, clock, log } = services;
   await sweepGrantEnds(services);
+  await personTokens?.endAtPlatform();
   for (const grant of (await grants?.due(clock.now(), portion)) ?? []) {
     if (signal.aborted) return;
     await lookAfter(services, grant).catch((error: unknown) =>

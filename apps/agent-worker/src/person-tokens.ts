@@ -8,7 +8,7 @@ import {
   type Random,
 } from "@larkline/protocol";
 import type { GrantsApi, GrantedTokens } from "@larkline/feishu";
-import type { GrantOwner, GrantStore, StoredGrant } from "@larkline/store";
+import { endingKeptMs, type GrantOwner, type GrantStore, type StoredGrant } from "@larkline/store";
 
 /**
  * The token with which a call acts as a person. `consent`: the person has to be asked for these scopes first;
@@ -46,6 +46,10 @@ interface PersonTokensOptions {
 /** A token that ends within this time is not given out: a call takes a while to arrive. */
 const leastMs = 60_000;
 const pollMs = 50;
+/** Ended grants whose tokens one sweep ends. */
+const portion = 50;
+/** The platform is asked again so much later, ms. */
+const againMs = 300_000;
 
 /** Gives tokens of people to calls, and refreshes them: at most one process at a time, however many ask. */
 export class PersonTokens {
@@ -109,10 +113,7 @@ export class PersonTokens {
     const who = await api.owner(tokens.accessToken);
     if (who.state !== "known") return { state: "unavailable" };
     if (who.owner.openId !== owner.openId || who.owner.tenantKey !== owner.tenant) {
-      await api.revoke(
-        tokens.refreshToken ?? tokens.accessToken,
-        tokens.refreshToken ? "refresh_token" : "access_token",
-      );
+      await this.#endTokens(owner.app, tokens);
       return { state: "other_person" };
     }
     const { unionId } = who.owner;
@@ -133,24 +134,54 @@ export class PersonTokens {
 
   /**
    * Ends what the person granted before `atMs`. False where it was granted anew since, or not at all. `by`: who wants it
-   * so; then it is ended at the platform first, as far as the platform answers. Absent: the platform has ended it.
+   * so, and the platform has to end it, too, now or later. Absent: the platform has ended it.
    */
   async end(
     owner: GrantOwner,
     { reason, atMs, by }: { reason: string; atMs: number; by?: string | undefined },
   ): Promise<boolean> {
-    const { grants, apiOf } = this.#options;
+    const { grants } = this.#options;
     const grant = await grants.read(owner);
     if (grant === undefined || grant.state === "revoked" || grant.grantedAtMs > atMs) return false;
-    if (by !== undefined && grant.tokens !== undefined) {
-      const { accessToken, refreshToken } = grant.tokens;
-      const api = apiOf(owner.app);
-      if (refreshToken !== undefined) await api.revoke(refreshToken, "refresh_token");
-      await api.revoke(accessToken, "access_token");
-    }
-    if (!(await grants.revoke(owner, reason))) return false;
+    if (!(await grants.revoke(owner, reason, { atPlatform: by !== undefined }))) return false;
     await this.#record("grant_ended", owner, { result: by ?? reason });
+    if (by !== undefined) await this.endAtPlatform();
     return true;
+  }
+
+  /** Has the platform end the tokens of grants that have ended here; what it does not answer comes again. */
+  async endAtPlatform(): Promise<void> {
+    const { grants } = this.#options;
+    const nowMs = this.#clock.now();
+    for (const ending of await grants.endings(nowMs, portion)) {
+      const { owner, tokens, endedAtMs } = ending;
+      const row = await grants.book.read(owner);
+      // The platform knows one grant of a person: what was granted since must not end with what was before.
+      const isAnew = row !== undefined && row.state !== "revoked" && row.grantedAtMs > endedAtMs;
+      const isOver = nowMs > endedAtMs + endingKeptMs;
+      const isDone = tokens === undefined || isAnew || isOver;
+      // Later in the first place: an app that this deployment does not have any more holds up no other.
+      if (!isDone) await grants.endLater(ending, nowMs + againMs);
+      if (isDone || (await this.#endTokens(owner.app, tokens))) await grants.ended(ending);
+    }
+  }
+
+  /** False where the platform has not answered. */
+  async #endTokens(
+    app: string,
+    { accessToken, refreshToken }: { accessToken: string; refreshToken?: string },
+  ): Promise<boolean> {
+    const api = this.#options.apiOf(app);
+    const ends = [
+      refreshToken === undefined ? "ended" : await api.revoke(refreshToken, "refresh_token"),
+      await api.revoke(accessToken, "access_token"),
+    ];
+    return !ends.includes("unknown");
+  }
+
+  /** Waits for refreshes that are under way: a process that ended before their answers are stored would lose grants. */
+  async settled(): Promise<void> {
+    await Promise.allSettled(this.#refreshing.values());
   }
 
   /** Refreshes a grant that no call needs now, before it ends. False when it is as it was. */
@@ -195,12 +226,18 @@ export class PersonTokens {
     switch (answer.state) {
       case "granted": {
         const { tokens } = answer;
-        await grants.write(
-          owner,
-          { ...this.#timesOf(tokens), asked: grant.asked, grantedAtMs, unionId, issuer },
-          generation,
-        );
-        await this.#record("grant_refreshed", owner);
+        const facts = {
+          ...this.#timesOf(tokens),
+          asked: grant.asked,
+          grantedAtMs,
+          unionId,
+          issuer,
+        };
+        if (await grants.write(owner, facts, generation)) {
+          await this.#record("grant_refreshed", owner);
+        } else if ((await grants.read(owner))?.tokens === undefined) {
+          await this.#endTokens(owner.app, tokens); // it has ended meanwhile
+        }
         return true;
       }
       case "consent":

@@ -75,6 +75,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     await Promise.all([work?.close(), approvalCards.close()]);
     stopping.abort();
     await handoffs.settled();
+    await services.personTokens?.settled();
     await Promise.all([presence.close(), announcer.close()]);
     await connections.close();
   };

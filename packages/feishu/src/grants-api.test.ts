@@ -160,10 +160,20 @@ test("of people who have left, are frozen, or whose token is no good, the platfo
 test("what a person ends is ended at the platform", async () => {
   const { simulator, api, ann, granted } = await scene();
   const { refreshToken = "" } = await granted();
-  expect(await api.revoke(refreshToken, "refresh_token")).toBe(true);
+  expect(await api.revoke(refreshToken, "refresh_token")).toBe("ended");
   expect(simulator.grants.grantedTo(app.appId, ann)).toEqual([]);
-  simulator.faults.add({ match: { path: "/oauth/v1/revoke" }, action: { kind: "drop" } });
-  expect(await api.revoke(refreshToken, "refresh_token")).toBe(false);
+  const answers = [
+    ["unknown", { kind: "drop" }],
+    ["unknown", { kind: "respond", status: 503, body: { code: 20072 } }],
+    ["unknown", { kind: "respond", status: 502, body: "<h1>502</h1>" }],
+    ["refused", { kind: "respond", status: 404, body: "404 page not found" }],
+    ["refused", { kind: "respond", status: 400, body: { code: 20048 } }],
+    ["ended", { kind: "respond", status: 200, body: "" }],
+  ] as const;
+  for (const [expected, action] of answers) {
+    simulator.faults.add({ match: { path: "/oauth/v1/revoke" }, times: 1, action });
+    expect(await api.revoke(refreshToken, "refresh_token")).toBe(expected);
+  }
 });
 
 test("the addresses are those of the brand, and the token endpoint is a setting", () => {

@@ -238,19 +238,30 @@ export class GrantsApi {
     return { state: "known", owner: { openId, unionId, tenantKey, name } };
   }
 
-  /** Ends a token at the platform. True when it said so; a grant is erased in any case. */
+  /**
+   * Ends a token at the platform. `refused`: it does not, and will not: the call is in no document of the platform;
+   * `unknown`: it has not answered, and may later.
+   */
   async revoke(
     token: string,
     kind: "refresh_token" | "access_token",
     signal?: AbortSignal,
-  ): Promise<boolean> {
+  ): Promise<"ended" | "refused" | "unknown"> {
     const client = { client_id: this.#appId, client_secret: this.#appSecret };
     const answer = await this.#post(
       this.endpoints.revoke,
       { ...client, token, token_type_hint: kind },
       { signal },
     );
-    return answer?.["code"] === 0;
+    if (answer === undefined) return "unknown";
+    const status = answer[unreadStatus];
+    if (typeof status === "number") {
+      // RFC 7009: the body of a success is empty.
+      if (status < 300) return "ended";
+      return status >= 500 || status === 429 ? "unknown" : "refused";
+    }
+    if (answer["code"] === 0) return "ended";
+    return failures.get(codeOf(answer)) === "unknown" ? "unknown" : "refused";
   }
 
   async #token(
@@ -278,17 +289,28 @@ export class GrantsApi {
     });
   }
 
-  /** The answer, whatever its HTTP status; undefined when there is none that can be read. */
+  /** The answer, whatever its HTTP status; of one without JSON its status alone; undefined when there is none. */
   async #ask(url: string, request: RequestInit): Promise<Answer> {
     const others = request.signal ? [request.signal] : [];
     try {
       const signal = deadline(this.#clock, this.#timeoutMs, ...others);
       const response = await fetch(url, { ...request, signal, redirect: "error" });
-      const body: unknown = JSON.parse(await response.text());
-      return typeof body === "object" && body !== null ? { ...body } : undefined;
+      return bodyOf(await response.text()) ?? { [unreadStatus]: response.status };
     } catch {
       return undefined; // the error may name the request, which holds secrets
     }
+  }
+}
+
+/** The field of an answer that holds the HTTP status of one that is not JSON. */
+const unreadStatus = "unread status";
+
+function bodyOf(json: string): Answer {
+  try {
+    const body: unknown = JSON.parse(json);
+    return typeof body === "object" && body !== null ? { ...body } : undefined;
+  } catch {
+    return undefined; // a page, or nothing
   }
 }
 

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { jsonParserOf, LocalText } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import type { RedisConnection } from "./connection.ts";
+import { runScript, script, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // What processes without a key know of grants: who has granted what, since when and until when, what it was used for, and
@@ -83,14 +83,27 @@ export class GrantBook {
   }
 }
 
-/** Removes all that is known of a person's grant, for a process without a key. */
+const forget = script("forget-grant");
+/** Refresh tokens end by themselves after 7 days ("Refresh user_access_token"). */
+export const endingKeptMs = 7 * 86_400_000;
+
+/** Removes all that is known of a person's grant, for a process without a key. A worker ends it at the platform. */
 export async function forgetGrant(
   { redis, namespace }: Pick<StoreOptions, "redis" | "namespace">,
   person: GrantPerson,
 ): Promise<void> {
   const keys = createKeyspace(namespace);
-  await redis.del(keyOfGrant(keys, person), keyOfGrantTokens(keys, person));
-  await redis.zrem(keys.grants, grantMember(person));
+  await runScript(
+    redis,
+    forget,
+    {
+      grant: keyOfGrant(keys, person),
+      token: keyOfGrantTokens(keys, person),
+      grants: keys.grants,
+      endings: keys.grantTokensEnding,
+    },
+    { member: grantMember(person), keptMs: endingKeptMs },
+  );
 }
 
 const UsedTool = Type.Object({ atMs: Type.Number(), title: Type.Optional(LocalText) });

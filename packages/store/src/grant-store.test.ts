@@ -119,6 +119,45 @@ test("a grant is looked after before its refresh token ends, and before its cons
   expect(await store.due(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
 });
 
+test("tokens that the platform has to end are kept, sealed, until it has; no longer than a week", async () => {
+  const { redis, namespace, store, elsewhere, rowKeys, advance } = scene();
+  await store.write(ann, factsWith("u-1"), 0);
+  await store.revoke(ann, "person", { atPlatform: true });
+  expect(
+    JSON.stringify(await redis.zrange(`{${namespace}}:grant-tokens-ending`, "0", "-1")),
+  ).not.toContain("u-1");
+  const [first, ...more] = await elsewhere.endings(Number.MAX_SAFE_INTEGER, 10);
+  expect(more).toEqual([]);
+  expect(first).toMatchObject({ owner: ann, tokens: factsWith("u-1").tokens });
+  if (first === undefined) throw new Error("nothing is to be ended");
+  await store.endLater(first, first.endedAtMs + 5);
+  expect(await store.endings(first.endedAtMs + 4, 10)).toEqual([]);
+  await store.ended(first);
+  await store.endLater(first, 0);
+  expect(await store.endings(Number.MAX_SAFE_INTEGER, 10)).toEqual([]);
+  await store.write(ann, factsWith("u-2"), 2);
+  await forgetGrant({ redis, namespace }, ann);
+  expect(await store.read(ann)).toBeUndefined();
+  const [second] = await elsewhere.endings(Number.MAX_SAFE_INTEGER, 10);
+  expect(second).toMatchObject({ owner: ann, tokens: factsWith("u-2").tokens });
+  await advance(7 * 86_400_000 + 1);
+  const [late] = await elsewhere.endings(Number.MAX_SAFE_INTEGER, 10);
+  if (late === undefined) throw new Error("nothing is to be ended");
+  await store.ended(late);
+  expect((await rowKeys()).filter((name) => name.includes("grant"))).toEqual([]);
+});
+
+test("what a person grants after their data was deleted is not erased with it", async () => {
+  const { redis, namespace, store } = scene();
+  await store.write(ann, factsWith("u-1"), 0);
+  await forgetGrant({ redis, namespace }, ann);
+  await store.write(ann, factsWith("u-2"), 0);
+  const [ending] = await store.endings(Number.MAX_SAFE_INTEGER, 10);
+  if (ending === undefined) throw new Error("nothing is to be ended");
+  await store.ended(ending);
+  expect(await store.read(ann)).toMatchObject({ tokens: { accessToken: "u-2" } });
+});
+
 test("a generation is written once, and none after the grant was revoked meanwhile", async () => {
   const { store, elsewhere } = scene();
   await store.write(ann, factsWith("u-1"), 0);

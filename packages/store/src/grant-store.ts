@@ -51,6 +51,27 @@ export interface StoredGrant extends Omit<GrantFacts, "tokens"> {
   tokens?: GrantTokens;
 }
 
+/** Tokens of a grant that has ended here. */
+export interface EndingTokens {
+  /** As they are stored. */
+  entry: string;
+  owner: GrantOwner;
+  /** Epoch ms. */
+  endedAtMs: number;
+  /** Absent where no key of this process opens them. */
+  tokens: GrantTokens | undefined;
+}
+
+const parseEnding = jsonParserOf(
+  Type.Object({
+    member: Type.String(),
+    tenant: Type.String(),
+    generation: Type.String(),
+    sealed: Type.Optional(Type.String()),
+    endedAtMs: Type.Number(),
+  }),
+);
+
 interface GrantStoreOptions extends StoreOptions {
   /** `GRANT_KEY`s of 64 hex digits: the first seals, the others still open. */
   grantKeys: readonly [string, ...string[]];
@@ -61,6 +82,7 @@ const readGrant = script("read-grant");
 const leaseGrant = script("lease-grant");
 const endGrant = script("end-grant");
 const noteGrant = script("note-grant");
+const dropEnding = script("drop-ending");
 
 /** What has ended is known a month longer. */
 const keptMs = 30 * 86_400_000;
@@ -146,17 +168,59 @@ export class GrantStore {
 
   /** This generation cannot be refreshed any more. False when another one is there. */
   async needsConsent(owner: GrantOwner, generation: number): Promise<boolean> {
-    return await this.#end(owner, String(generation), "");
+    return await this.#end(owner, { generation });
   }
 
   /** The same, where the platform refuses its access token as well: that is erased. */
   async refused(owner: GrantOwner, generation: number): Promise<boolean> {
-    return await this.#end(owner, String(generation), "", true);
+    return await this.#end(owner, { generation, isRefused: true });
   }
 
-  /** The grant has ended for `reason`: its tokens are erased, and a refresh that is under way is not stored. */
-  async revoke(owner: GrantOwner, reason: string): Promise<boolean> {
-    return await this.#end(owner, "", reason);
+  /**
+   * The grant has ended for `reason`: its tokens are erased, and a refresh that is under way is not stored.
+   * `atPlatform`: the platform has to end them, too; until then they are among the {@link endings}.
+   */
+  async revoke(owner: GrantOwner, reason: string, { atPlatform = false } = {}): Promise<boolean> {
+    return await this.#end(owner, { reason, atPlatform });
+  }
+
+  /** Tokens that the platform has to end and is asked to at that time, at most `limit`. */
+  async endings(nowMs: number, limit: number): Promise<EndingTokens[]> {
+    const key = this.#keys.grantTokensEnding;
+    const texts = await this.#redis.zrangebyscore(key, 0, nowMs, "LIMIT", 0, limit);
+    const found: EndingTokens[] = [];
+    for (const entry of texts) {
+      const parsed = parseEnding(entry);
+      if (!parsed.ok) {
+        await this.#redis.zrem(key, entry);
+        continue;
+      }
+      const { member, tenant, generation, endedAtMs } = parsed.value;
+      const owner = { ...personIn(member), tenant };
+      // Of a deleted person they are where they were.
+      const { token } = this.#rowOf(owner);
+      const sealed = parsed.value.sealed ?? (await this.#redis.get(token)) ?? "";
+      const opened = this.#seal.open(sealed, placeOf(owner, generation));
+      const tokens = opened === undefined ? undefined : parseTokens(opened.text);
+      found.push({
+        entry,
+        owner,
+        endedAtMs,
+        tokens: tokens?.ok === true ? tokens.value : undefined,
+      });
+    }
+    return found;
+  }
+
+  /** The platform has ended them, or does not have to any more. */
+  async ended({ entry, owner }: EndingTokens): Promise<void> {
+    const keys = { ...this.#rowOf(owner), endings: this.#keys.grantTokensEnding };
+    await runScript(this.#redis, dropEnding, keys, { entry });
+  }
+
+  /** They are due again at that time. */
+  async endLater({ entry }: EndingTokens, atMs: number): Promise<void> {
+    await this.#redis.zadd(this.#keys.grantTokensEnding, "XX", atMs, entry);
   }
 
   /** A tool has used the grant. */
@@ -197,13 +261,23 @@ export class GrantStore {
 
   async #end(
     owner: GrantOwner,
-    generation: string,
-    reason: string,
-    isRefused = false,
+    {
+      generation = "",
+      isRefused = false,
+      reason = "",
+      atPlatform = false,
+    }: { generation?: number | ""; isRefused?: boolean; reason?: string; atPlatform?: boolean },
   ): Promise<boolean> {
-    const keys = { ...this.#rowOf(owner), grants: this.#keys.grants };
-    const member = grantMember(owner);
-    const values = { generation, isRefused: isRefused ? 1 : 0, member, reason, keptMs };
+    const { grants, grantTokensEnding: endings } = this.#keys;
+    const keys = { ...this.#rowOf(owner), grants, endings };
+    const values = {
+      generation,
+      isRefused: isRefused ? 1 : 0,
+      member: grantMember(owner),
+      reason,
+      keptMs,
+      atPlatform: atPlatform ? 1 : 0,
+    };
     return (await runScript(this.#redis, endGrant, keys, values)) === 1;
   }
 

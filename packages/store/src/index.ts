@@ -50,6 +50,7 @@ export {
 } from "./session-files.ts";
 export { keepAliveMs, GrantStore, type StoredGrant, warnMs } from "./grant-store.ts";
 export {
+  endingKeptMs,
   forgetGrant,
   GrantBook,
   GrantEnds,

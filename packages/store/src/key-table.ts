@@ -717,15 +717,24 @@ export const keyTable = {
         ingress: "hgetall",
         worker: "del exists hdel hexists hget hgetall hincrby hlen hmget hset pexpire",
         console: "hgetall",
-        admin: "del",
+        admin: "del hmget",
       },
     },
     grantTokensOf: {
       key: "{<ns>}:grant-tokens:<app>:<person>",
       type: "string",
       content: "the tokens of a grant, sealed; the person is a hash",
-      retention: "395 days after the last refresh, until the grant ends",
-      rights: { worker: "del get set", admin: "del" },
+      retention:
+        "395 days after the last refresh, until the grant ends; of a deleted person until the platform has ended them, a week at most",
+      rights: { worker: "del get set", admin: "pexpire" },
+    },
+    grantTokensEnding: {
+      key: "{<ns>}:grant-tokens-ending",
+      type: "sorted set",
+      content:
+        "grants that people or operators have ended or deleted, with their sealed tokens, by the time of the next try to end them at the platform, JSON",
+      retention: "until the platform has answered, for a week at most",
+      rights: { worker: "zadd zrangebyscore zrem", admin: "zadd" },
     },
     grants: {
       key: "{<ns>}:grants",

@@ -5,12 +5,14 @@
 --   grant
 --   token    its tokens
 --   grants   the index of all grants
+--   endings  tokens that the platform has to end
 -- ARGV
 --   generation
 --   isRefused  '1': with the generation, because the platform takes its access token no more
 --   member    of the index
 --   reason    of the end
 --   keptMs    how long is known that it has ended
+--   atPlatform  '1': without a generation, and the platform has to end it, too
 
 -- include now
 
@@ -21,6 +23,12 @@ if generation ~= '' then
   if isRefused == '1' then redis.call('DEL', token) end
   redis.call('HSET', grant, 'state', 'needs_consent')
   return 1
+end
+local sealed = atPlatform == '1' and redis.call('GET', token)
+if sealed then
+  local tenant = redis.call('HGET', grant, 'tenant') or ''
+  local ending = {member = member, generation = found, tenant = tenant, sealed = sealed, endedAtMs = now()}
+  redis.call('ZADD', endings, now(), cjson.encode(ending))
 end
 redis.call('DEL', token)
 redis.call('HINCRBY', grant, 'generation', 1)
