@@ -943,7 +943,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "hold-with-gap",
-    file: worker("turn-holds.ts"),
+    file: worker("running-turns.ts"),
     from: 'if (count !== this.#known) return this.end("missed");',
     to: "",
     tests: [worker("turn-holds.test.ts")],
@@ -951,7 +951,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "hold-after-its-time",
-    file: worker("turn-holds.ts"),
+    file: worker("running-turns.ts"),
     from: 'if (this.#clock.monotonic() >= this.#untilMs) this.end("late");',
     to: "",
     tests: [worker("turn-holds.test.ts")],
@@ -959,7 +959,7 @@ const inApps: Mutant[] = [
   },
   {
     id: "hold-in-full-worker",
-    file: worker("turn-holds.ts"),
+    file: worker("running-turns.ts"),
     from: "if (holdMs === 0 || this.#mustEmpty || this.#isCrowded() ||",
     to: "if (holdMs === 0 || this.#mustEmpty ||",
     tests: [worker("turn-holds.test.ts")],

@@ -16,26 +16,24 @@ import { HandoffImport } from "@larkline/store/runners";
 import { LRUCache } from "lru-cache";
 import type { GrantOwner } from "@larkline/store";
 import { asInFile } from "./agent-versions.ts";
-import type { AgentModels } from "./agent.ts";
+import { type AgentModels, HelperReadiness } from "./agent.ts";
 import { type TextExtractor } from "./attachments/text-extractor.ts";
 import type { Bot } from "./bot.ts";
 import { TokenBroker } from "./call-identities.ts";
 import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
 import { reportMissingScopes } from "./grants.ts";
-import { HelperReadiness } from "./helper-readiness.ts";
 import { Consents } from "./consents.ts";
 import { PersonTokens } from "./person-tokens.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { remoteImages } from "./remote-images.ts";
 import { RunRecords } from "./run-records.ts";
-import { RunningTurns } from "./running-turns.ts";
+import { RunningTurns, TurnHolds } from "./running-turns.ts";
 import { watchSchedules } from "./schedules.ts";
 import type { Services, WorkerCounters } from "./services.ts";
 import { type Queues, type Stores } from "./stores.ts";
 import { RunnerKeys, ToolCatalog } from "./tool-catalog.ts";
 import { wakeAfter } from "./tools.ts";
-import { TurnHolds } from "./turn-holds.ts";
 
 // What a worker works with, made once from its connections: the object that holds all of it.
 

@@ -1,7 +1,7 @@
 import { blobIdOf } from "@larkline/store";
 import type { EngineEvent } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { EventWriter } from "./event-writer.ts";
+import { EventWriter } from "./turn-output.ts";
 import { inbound, newWorld, servicesOf, session } from "./turn-world.fixture.ts";
 
 const mark = `![bars](blob:${blobIdOf(Buffer.from("x"))})`;

@@ -13,7 +13,7 @@ import { describe, expect, it } from "vitest";
 import { sweepDeadlines } from "./background-jobs.ts";
 import { checkEnds, repliedTo, runUntilCrash, survives } from "./crash.fixture.ts";
 import { KeepingRound } from "./data-keeping.ts";
-import { HelperReadiness } from "./helper-readiness.ts";
+import { HelperReadiness } from "./agent.ts";
 import { startOrders } from "./operator-orders.ts";
 import {
   append,

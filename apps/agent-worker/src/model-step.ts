@@ -123,7 +123,7 @@ export class WorkerSteps implements StepHost {
   }
 
   async charge(use: StepUse): Promise<void> {
-    await this.#run.budget.charge(use);
+    await this.#run.budget?.charge(use);
   }
 
   retried(retry: ModelRetry): void {

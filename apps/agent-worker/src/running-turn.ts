@@ -9,9 +9,31 @@ import {
   traceparentOfMessage,
   type Clock,
   type Message,
+  asksRequesterAlone,
+  withoutImageMarks,
+  type Approval,
+  type ReplyView,
 } from "@larkline/protocol";
-import type { CommitResult, SessionSettings, SessionTotals } from "@larkline/store";
+import type {
+  CommitResult,
+  SessionSettings,
+  SessionTotals,
+  AskedInReply,
+  OutboxRecord,
+} from "@larkline/store";
 import type { ChosenModel, Left } from "@larkline/agent/drive";
+import {
+  allAbilities,
+  answerUuid,
+  finalView,
+  inLanguage,
+  languageOfMessage,
+  notesOf,
+  runningView,
+  withAgentTitles,
+  type ViewOptions,
+} from "@larkline/agent";
+import type { LiveReply } from "@larkline/feishu";
 import type { Agent, TurnOptions } from "./agent.ts";
 import type { TurnMemories } from "./memories.ts";
 import type { EndedRun } from "./run-records.ts";
@@ -19,6 +41,7 @@ import type { PersonZone } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import type { TurnBudget } from "./turn-budget.ts";
 import type { TurnStart, TurnStore } from "./turn-output.ts";
+import { asksPlaced } from "./approvals.ts";
 
 /** What the parts of a run share: agent, store, reply and budgets. */
 export interface RunningTurn extends TurnSlot {
@@ -29,7 +52,8 @@ export interface RunningTurn extends TurnSlot {
   /** The agent when the turn began, whose limits and form of reply hold for the whole turn. */
   first: Agent;
   stored: TurnStore;
-  budget: TurnBudget;
+  /** Undefined where the deployment has no budgets. */
+  budget: TurnBudget | undefined;
   /** Undefined for an agent without memory. */
   memories: TurnMemories | undefined;
   /** The time zone of the person, once it is read. */
@@ -176,4 +200,199 @@ const decisions = {
 /** Whether the person has seen text of an earlier step. */
 function hasSpoken({ shown }: TurnState): boolean {
   return shown !== undefined && shown.text.trim() !== "";
+}
+
+/** What the person of a turn sees: the card that types while the turn runs, and the record of its answer. */
+export class TurnReply {
+  readonly #services: Services;
+  readonly #run: RunningTurn;
+  #card: LiveReply | undefined;
+  /** What the card shows now. */
+  #view: (() => ReplyView) | undefined;
+  /** Whether each question of before is on the card. */
+  readonly #placed = new Map<string, boolean>();
+
+  constructor(services: Services, run: RunningTurn) {
+    this.#services = services;
+    this.#run = run;
+  }
+
+  /** Begins the card, or continues it. Nothing where the answer is sent whole, or to no person. */
+  open(epoch: string): void {
+    const { message, turnId } = this.#run.stored.turn;
+    const options = this.#viewOptions();
+    const { reply, session, id } = message;
+    if (options === undefined || reply.channel !== "feishu") return;
+    const { liveReplies } = this.#services;
+    const { stored } = this.#run;
+    // An answer with fields is shown when it is complete: until then it is JSON.
+    const live = () =>
+      this.#run.options.form === undefined || stored.live === undefined
+        ? stored.live
+        : { ...stored.live, text: "" };
+    const running = (): ReplyView =>
+      this.#titled(runningView(stored.turn, live(), this.#viewOptions() ?? options));
+    this.#view = running;
+    const { channel: _channel, ...target } = reply;
+    this.#card = liveReplies.open({
+      session,
+      replyId: turnId,
+      epoch,
+      target,
+      uuid: answerUuid(reply.app, id),
+      view: () => (this.#view ?? running)(),
+      asks: () => stored.asks,
+      onAsked: (asks, isPlaced) => void this.#place(asks, isPlaced),
+      traceparent: traceparentOfMessage(message),
+    });
+    this.#card?.changed();
+  }
+
+  /** What the card shows beside the answer; undefined where the answer is its text and nothing else. */
+  #viewOptions(): ViewOptions | undefined {
+    const { message, agent } = this.#run.stored.turn;
+    const { command, reply } = message;
+    const { config, speech } = this.#run.agent;
+    const isCard = this.#run.first.config.reply === "card" && command === undefined;
+    if (!isCard || reply.channel !== "feishu") return undefined;
+    const { bots, clock, settings } = this.#services;
+    const { feishu } = bots.get(reply.app)?.settings ?? settings.bots.default;
+    return {
+      abilities: allAbilities,
+      language: languageOfMessage(message, speech.texts),
+      bilingual: speech.texts === undefined && message.chatType === "group",
+      show: config.card,
+      nowMs: clock.now(),
+      model: this.#run.model.chain.primary.displayName,
+      ...(agent === undefined ? {} : { agent }),
+      footer: { line: feishu.footer, consoleUrl: settings.consoleUrl, currency: settings.currency },
+      stoppable: true,
+      maxCards: feishu.maxCards,
+    };
+  }
+
+  /** Questions that the requester alone answers stand on the card of the reply, where there is one. */
+  withPlaces(asked: readonly Approval[]): Approval[] {
+    const hasCard = this.#card !== undefined;
+    return asked.map((one) =>
+      hasCard && asksRequesterAlone(one) ? { ...one, inReply: true } : one,
+    );
+  }
+
+  /** Questions may be stored now: not before may the card show them. */
+  saved(): void {
+    if (this.#run.stored.asks.length > 0) this.#card?.changed();
+  }
+
+  async #place(asks: readonly AskedInReply[], isPlaced: boolean): Promise<void> {
+    const news = asks.filter(({ approval: { id } }) => this.#placed.get(id) !== isPlaced);
+    for (const { approval } of news) this.#placed.set(approval.id, isPlaced);
+    const moved = news.map(({ approval }) => approval);
+    const elsewhere = await asksPlaced(this.#services, moved, isPlaced);
+    if (elsewhere.length === 0) return;
+    this.#run.stored.dropAsks(elsewhere);
+    this.#card?.changed();
+  }
+
+  /** The turn has changed. */
+  changed(): void {
+    this.#card?.changed();
+  }
+
+  /** Stops updates of the card; the delivery of the answer shows how the turn ended. */
+  freeze(): void {
+    this.#card?.answered();
+    const seen = this.#view?.();
+    if (seen !== undefined) this.#view = () => seen;
+  }
+
+  /** The turn is suspended: the worker that resumes it continues the same card. */
+  pause(): void {
+    this.saved();
+    this.#card?.pause();
+    this.#card = undefined;
+  }
+
+  /** Resolves when all writes to the card have ended. */
+  async release(): Promise<void> {
+    await this.#card?.release();
+  }
+
+  /**
+   * The record of the turn's answer for the outbox; undefined when there is nothing to send or no place to send it to.
+   * `answeredBy`: id of the model of the last step.
+   */
+  outboxRecord(
+    text: string | undefined,
+    reason: string,
+    answeredBy: string | undefined,
+  ): OutboxRecord | undefined {
+    const { turn } = this.#run.stored;
+    const { reply, session, id } = turn.message;
+    if (reply.channel === "none" || text === undefined || text.trim() === "") return undefined;
+    const view = this.#finalView(text, reason, answeredBy);
+    const said = inLanguage(text, languageOfMessage(turn.message, this.#run.agent.speech.texts));
+    // Where there is no card, what stands below its answer comes after the text.
+    const whole = view === undefined ? [said, ...notesOf(turn)].join("\n\n") : said;
+    return {
+      v: 1,
+      id: turn.turnId,
+      uuid: answerUuid(reply.app, id),
+      session,
+      target: {
+        app: reply.app,
+        chatId: reply.chatId,
+        messageId: reply.messageId,
+        inThread: reply.inThread,
+      },
+      text: withoutImageMarks(whole),
+      ...(view === undefined ? {} : { view }),
+      traceparent: traceparentOfMessage(turn.message),
+      askedAtMs: turn.message.createdAtMs,
+      createdAtMs: this.#services.clock.now(),
+      attempts: 0,
+      uncertainSinceMs: 0,
+    };
+  }
+
+  #asksForRating(): boolean {
+    const { bots, settings } = this.#services;
+    return (bots.get(this.#run.stored.turn.message.app)?.settings ?? settings.bots.default).feishu
+      .feedback;
+  }
+
+  #finalView(reply: string, reason: string, answeredBy: string | undefined): ReplyView | undefined {
+    const options = this.#viewOptions();
+    if (options === undefined) return undefined;
+    const answered = this.#run.model.chain.models.find(({ id }) => id === answeredBy);
+    const model = answered?.displayName ?? options.model;
+    const ratedModel = this.#asksForRating() ? (answeredBy ?? "") : undefined;
+    const end = { reply, reason };
+    const view = this.#titled(
+      finalView(this.#run.stored.turn, end, { ...options, model, ratedModel }),
+    );
+    const imageHosts = this.#run.agent.config.egress.slice(0, maxImageHosts);
+    return imageHosts.length === 0 ? view : { ...view, imageHosts };
+  }
+
+  /** With the titles of agents in place of their names. */
+  #titled(view: ReplyView): ReplyView {
+    const { agents } = this.#services;
+    return withAgentTitles(view, (name) => agents.get(name)?.config.title ?? name);
+  }
+}
+
+const maxImageHosts = 100;
+
+/** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
+export function takeBackReaction(
+  { bots }: Services,
+  { app, reply }: InboundMessage,
+  purpose: "queued" | "typing",
+): void {
+  const bot = bots.get(app);
+  if (bot === undefined || reply.channel !== "feishu" || reply.messageId === "") return;
+  const { queueNotice, typing } = bot.settings.feishu;
+  const isShown = purpose === "queued" ? queueNotice === "reaction" : typing;
+  if (isShown) void bot.reactions.remove(reply.messageId, purpose);
 }

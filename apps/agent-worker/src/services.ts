@@ -8,18 +8,16 @@ import type { OwnPresence } from "@larkline/store/redis";
 import type { HandoffImport } from "@larkline/store/runners";
 import type { LRUCache } from "lru-cache";
 import type { ChangedAgents } from "./agent-versions.ts";
-import type { Agent } from "./agent.ts";
+import type { Agent, HelperReadiness } from "./agent.ts";
 import type { TextExtractor } from "./attachments/text-extractor.ts";
 import type { Bot } from "./bot.ts";
 import type { WorkerConfig } from "./config.ts";
-import type { HelperReadiness } from "./helper-readiness.ts";
 import type { PersonTokens } from "./person-tokens.ts";
 import type { MessagePreparer } from "./prepare.ts";
 import type { RunRecords } from "./run-records.ts";
-import type { RunningTurns } from "./running-turns.ts";
+import type { RunningTurns, TurnHolds } from "./running-turns.ts";
 import type { Queues, Stores } from "./stores.ts";
 import type { RunnerKeys, ToolCatalog } from "./tool-catalog.ts";
-import type { TurnHolds } from "./turn-holds.ts";
 
 /** Everything that the parts of this process share. Made once, in `startWorkerApp`, and passed whole. */
 export interface Services extends Stores, Queues {

@@ -23,11 +23,9 @@ import type { JobResult } from "@larkline/store/queues";
 import { isRedisTrouble, type Fate } from "@larkline/store/redis";
 import { pausedIn, speakerIn } from "./agents.ts";
 import { noteScheduleEnd } from "./schedules.ts";
-import { publishedBefore } from "./event-writer.ts";
-import { type TurnEnd, TurnWatch } from "./running-turn.ts";
+import { publishedBefore, type TurnStart } from "./turn-output.ts";
+import { type TurnEnd, TurnWatch, takeBackReaction } from "./running-turn.ts";
 import type { Services } from "./services.ts";
-import type { TurnStart } from "./turn-output.ts";
-import { takeBackReaction } from "./turn-reply.ts";
 import { TurnRun } from "./turn-run.ts";
 
 /** Messages of one session taken in a row before others get their turn. */

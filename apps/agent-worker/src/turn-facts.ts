@@ -23,8 +23,8 @@ export class TurnFacts implements Facts {
   readonly #schemas: CheckedValues;
   /** Made for the first call or person that the policy has to decide about. */
   #policy: TurnPolicy | undefined;
-  /** Of the person whose turn it is; undefined where no grants are kept. */
-  readonly #granted: GrantedScopes | undefined;
+  /** Of the person whose turn it is; made for the first call that acts as that person. */
+  #granted: GrantedScopes | undefined;
   /** The agent whose facts `#facts` holds. */
   #agent: Agent | undefined;
   /** An agent of this run has. */
@@ -46,7 +46,6 @@ export class TurnFacts implements Facts {
     this.#schemas = new CheckedValues(services.schemas);
     const { grants, clock } = services;
     const { message } = start.head;
-    this.#granted = grants === undefined ? undefined : new GrantedScopes(grants, clock, message);
     const { agent, model, stored } = run;
     this.#facts = {
       limits: run.first.limits,
@@ -68,7 +67,13 @@ export class TurnFacts implements Facts {
         handover: undefined,
         team: undefined,
         schedules: undefined,
-        identity: this.#granted,
+        identity:
+          grants === undefined
+            ? undefined
+            : {
+                granted: () =>
+                  (this.#granted ??= new GrantedScopes(grants, clock, message)).granted(),
+              },
       },
       history: stored.history,
       othersWait: start.othersWait,

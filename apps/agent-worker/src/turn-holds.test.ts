@@ -4,7 +4,7 @@ import type { SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
-import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
+import { TurnHolds, type HoldEnd } from "./running-turns.ts";
 import {
   append,
   holding,

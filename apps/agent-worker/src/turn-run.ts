@@ -47,15 +47,20 @@ import { withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { FilesUnreadableError, WorkerSteps } from "./model-step.ts";
 import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
-import type { TurnEnd, TurnSlot, RunningTurn } from "./running-turn.ts";
+import {
+  type TurnEnd,
+  type TurnSlot,
+  type RunningTurn,
+  takeBackReaction,
+  TurnReply,
+} from "./running-turn.ts";
 import { noteUnanswered, zoneOf } from "./schedules.ts";
 import type { Services } from "./services.ts";
 import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
 import { TurnBudget } from "./turn-budget.ts";
 import { TurnFacts } from "./turn-facts.ts";
-import { mayHold, type Hold } from "./turn-holds.ts";
+import { mayHold, type Hold } from "./running-turns.ts";
 import { expiringSoon, unreadableIn, TurnStore, type TurnStart } from "./turn-output.ts";
-import { takeBackReaction, TurnReply } from "./turn-reply.ts";
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
@@ -112,7 +117,7 @@ export class TurnRun implements TurnHost {
     );
     const run = { message: head.message, turnId: begun.turnId, epoch, signal: controller.signal };
     const options = agent.optionsFor(begun.message);
-    const budget = new TurnBudget(services, agent, run);
+    const budget = services.budgetBook.isEmpty ? undefined : new TurnBudget(services, agent, run);
     const memories = agent.hasMemory ? new TurnMemories(services, agent, stored) : undefined;
     const starter = services.agents.get(first) ?? agent;
     this.#run = { ...slot, agent, first: starter, model, options, stored, budget, memories };
@@ -310,7 +315,8 @@ export class TurnRun implements TurnHost {
     const team = teamOfTurn(turn);
     const name = team?.choosing === true ? team.name : agentOfTurn(turn);
     const agent = this.#services.agents.get(name) ?? this.#run.agent; // one that the decision knew
-    this.#run.agent = this.#run.budget.agent = agent;
+    this.#run.agent = agent;
+    if (this.#run.budget !== undefined) this.#run.budget.agent = agent;
     this.#run.memories = agent.hasMemory
       ? new TurnMemories(this.#services, agent, this.#stored)
       : undefined;
@@ -349,7 +355,7 @@ export class TurnRun implements TurnHost {
   }
 
   async overBudget(): Promise<Transition | undefined> {
-    return await this.#run.budget.before(this.#stored.turn);
+    return await this.#run.budget?.before(this.#stored.turn);
   }
 
   async isSuperseded(): Promise<boolean> {

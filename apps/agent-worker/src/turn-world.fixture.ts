@@ -48,11 +48,10 @@ import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import { createServices } from "./create-services.ts";
 import { openStores, type Queues } from "./stores.ts";
-import { RunningTurns } from "./running-turns.ts";
+import { RunningTurns, TurnHolds, type HoldEnd } from "./running-turns.ts";
 import { createCounters, type Services, type WorkerCounters } from "./services.ts";
 import { SessionRunner } from "./session-runner.ts";
 import { wakeAfter } from "./tools.ts";
-import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
 
 // For tests: sessions with a queue, a runner and a model that do what the test says.
 
