@@ -74,8 +74,6 @@ function movedTo(nowMs: number, { takenAtMs }: Snapshot): (text: string) => stri
 /** Fields of a session's state that its workers have sealed, and what the seal names them. */
 const sealedFields: Readonly<Record<string, string>> = {
   turn: "turn",
-  sm: "summary",
-  set: "settings",
   summary: "summary",
   settings: "settings",
 };

@@ -29,7 +29,6 @@ import {
   Pauses,
   RatingStore,
   RunLog,
-  StateMigration,
   UsageStore,
 } from "@larkline/store/operations";
 import { LookupCache, RateGovernor, TokenCache } from "@larkline/store/platform";
@@ -119,8 +118,6 @@ export function openStores(
     stallNotes: new StallNotes(on),
     /** Announces this process to the others. */
     instances: new InstanceDirectory(on),
-    /** Takes over what the version before has stored. */
-    migration: new StateMigration(on),
     tokenCache: new TokenCache(on),
     governor: new RateGovernor(on),
     /** Records of ended runs, for the console. */

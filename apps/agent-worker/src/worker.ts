@@ -1,5 +1,5 @@
 import { scrubText } from "@larkline/process/telemetry";
-import { pause, type SessionKey } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
 import { compileTurnSchemas } from "@larkline/store";
 import { createTurnWorker, type JobWorker } from "@larkline/store/queues";
 import { Announcer, refuseOlderInstances } from "@larkline/store/operations";
@@ -20,10 +20,7 @@ export interface AgentWorker {
   close(): Promise<void>;
 }
 
-/**
- * Starts to work once no process of an older version lives; rejects when one still does after half a minute. Takes jobs
- * when what that version has stored has the form of this one.
- */
+/** Starts to work once no process of an older form lives; rejects when one still does after half a minute. */
 export async function startWorker(connections: Connections): Promise<AgentWorker> {
   const { services, serverClock } = connections;
   const { cancels, runningTurns, handoffs, presence, owner, toolCatalog, approvalCards, log } =
@@ -58,21 +55,11 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   warnOfUnknownTools(services, stopping.signal);
 
   compileTurnSchemas();
-  let work: Work | undefined;
-  const waiting = new AbortController();
-  const begin = async (isTakenOver: boolean): Promise<void> => {
-    if (!isTakenOver) return;
-    await handoffs.listen(stopping.signal);
-    work = startWork(connections);
-  };
-  await begin(await takeOverState(services, waiting.signal));
-  const begun =
-    work === undefined ? untilStateIsTakenOver(services, waiting.signal).then(begin) : undefined;
+  await handoffs.listen(stopping.signal);
+  const work = startWork(connections);
 
   const close = async (): Promise<void> => {
-    waiting.abort();
-    await begun;
-    await Promise.all([work?.close(), approvalCards.close()]);
+    await Promise.all([work.close(), approvalCards.close()]);
     stopping.abort();
     await handoffs.settled();
     await services.personTokens?.settled();
@@ -84,8 +71,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
     ready: async () => ({
       ...(await connections.checkRedis()),
       clock: serverClock.problem ?? true,
-      queue: (work?.turns.isRunning() ?? false) && connections.isQueueAnswering(),
-      state: work !== undefined,
+      queue: work.turns.isRunning() && connections.isQueueAnswering(),
     }),
     close: async () => await (closed ??= close()),
   };
@@ -145,40 +131,4 @@ async function wakeAgain(
   telemetry.events.emit({ exception: error, attributes: { session } });
   const healed = await store.heal(session, gen, "");
   if (healed !== undefined) await turns.ensure(session, healed);
-}
-
-/** How long one worker may take before another one migrates the state as well, which does no harm. */
-const dutyMs = 60_000;
-const takeoverPauseMs = 500;
-
-/**
- * One try to take over what the version before has stored: false while another worker is at it. Until it is taken over
- * no worker may take jobs.
- */
-export async function takeOverState(services: Services, signal: AbortSignal): Promise<boolean> {
-  const { migration, presence, owner, log } = services;
-  if (await migration.isDone()) return true;
-  if (!(await presence.takeDuty("migrate-state", owner, dutyMs))) return await migration.isDone();
-  const sessions = await migration.run(signal);
-  log.info({ sessions }, "what the version before has stored has the form of this version");
-  return true;
-}
-
-/** Tries until it is taken over, or `signal` aborts. Never rejects; false when aborted. */
-export async function untilStateIsTakenOver(
-  services: Services,
-  signal: AbortSignal,
-): Promise<boolean> {
-  const { clock, log } = services;
-  while (!signal.aborted) {
-    try {
-      if (await takeOverState(services, signal)) return true;
-    } catch (error) {
-      if (!signal.aborted) {
-        log.warn({ error }, "what the version before has stored is not taken over yet");
-      }
-    }
-    await pause(clock, takeoverPauseMs, signal);
-  }
-  return false;
 }

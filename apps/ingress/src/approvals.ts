@@ -30,7 +30,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs, type Bot } from "./bot.ts";
 import { answerWith, sessionParameter } from "./openapi.ts";
-import { levelOf, type Channel, type Services } from "./services.ts";
+import { type Channel, type Services } from "./services.ts";
 import { wakeSession } from "./sessions.ts";
 
 // Decisions of people about calls, wherever they are given, and the routes with which clients of the HTTP API decide.
@@ -119,7 +119,7 @@ async function whilePending(
     if (!allowed) return { result: "not_allowed", status: now.status };
     return await work(now.status, limit);
   } catch (error) {
-    channel.log[levelOf(error)]({ error, approvalId: say.approvalId }, "a decision was not taken");
+    channel.log.error({ error, approvalId: say.approvalId }, "a decision was not taken");
     return { result: "failed" };
   }
 }
@@ -301,7 +301,7 @@ async function take(
       ? decided
       : { result: decided.result, status: decided.status };
   } catch (error) {
-    channel.log[levelOf(error)](
+    channel.log.error(
       { error, session, approvalId: id },
       "whether a decision was taken is not known",
     );

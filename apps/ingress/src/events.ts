@@ -17,7 +17,7 @@ import {
 } from "./messages.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import { endSchedules } from "./schedules.ts";
-import { levelOf, type Services } from "./services.ts";
+import { type Services } from "./services.ts";
 import {
   cancelTurn,
   chatSession,
@@ -86,7 +86,7 @@ export async function handleEvent(
   } catch (error) {
     note("failed");
     const facts = { error, eventType: envelope.type, eventId: envelope.eventId, transport };
-    bot.log[levelOf(error)](facts, "event not acknowledged");
+    bot.log.error(facts, "event not acknowledged");
     throw error;
   }
 }

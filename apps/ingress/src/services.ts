@@ -352,13 +352,8 @@ export function connectStores(
 
 /** Answers of Redis that come before anything is written: full, read-only, still loading, without a master. */
 const refusals =
-  /^(?:OLDFORM|OOM|READONLY|MISCONF|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|NOPERM|NOAUTH)\b/;
+  /^(?:OOM|READONLY|MISCONF|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|NOPERM|NOAUTH)\b/;
 
 function isRefusedWrite(error: unknown): boolean {
   return error instanceof Error && error.name === "ReplyError" && refusals.test(error.message);
-}
-
-/** How to log a failure: sessions in the form of the version before are refused only until a worker has taken them over. */
-export function levelOf(error: unknown): "warn" | "error" {
-  return error instanceof Error && error.message.startsWith("OLDFORM ") ? "warn" : "error";
 }

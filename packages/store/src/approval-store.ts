@@ -131,14 +131,10 @@ export class ApprovalStore {
 
   async #read(session: SessionKey, approvalId: string): Promise<ApprovalStatus | undefined> {
     const keys = this.#keys.session(session);
-    const [[approval, old], [state, decisions, settledAtMs]] = await Promise.all([
-      this.#redis.hmget(keys.approvalOf(approvalId), "approval", "a"),
+    const [[approval], [state, decisions, settledAtMs]] = await Promise.all([
+      this.#redis.hmget(keys.approvalOf(approvalId), "approval"),
       this.#redis.hmget(keys.saidOf(approvalId), "state", "decisions", "settledAtMs"),
     ]);
-    // As the scripts say it of a session.
-    if (typeof old === "string") {
-      throw new Error("OLDFORM the approval is stored in the form of the version before");
-    }
     if (typeof approval !== "string") return undefined;
     return approvalStatusFrom({
       approval,

@@ -330,7 +330,7 @@ export async function takesWrites(
 
 /** Answers of a server that cannot work now, whatever it is asked for, or of a script before a worker has taken over what is stored. */
 const unableNow =
-  /^(?:OLDFORM|OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY)\b/;
+  /^(?:OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY)\b/;
 /** Errors of ioredis without an answer; they have no class or code in common. */
 const withoutAnswer =
   /^(?:Connection is closed\.|Reached the max retries per request limit|Failed to refresh slots cache|Cluster isn't ready|None of startup nodes is available|Too many Cluster redirections|Command timed out)/;

@@ -1,5 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { Instance, InstanceDirectory } from "./instance-directory.ts";
+import { systemClock } from "@larkline/protocol";
+import {
+  type Instance,
+  type InstanceDirectory,
+  refuseOlderInstances,
+} from "./instance-directory.ts";
 
 export interface InstanceDirectoryHarness {
   directory: InstanceDirectory;
@@ -67,6 +72,36 @@ export function describeInstanceDirectory(
       const { directory } = harness;
       await directory.announce(instanceOf("a"), -3_600_001);
       expect(await directory.instances()).toEqual([]);
+    });
+
+    describe("a process beside one of an older form", () => {
+      it("refuses to start, and says which one has to be stopped", async () => {
+        const { directory } = harness;
+        const waited: string[][] = [];
+        await directory.announce(instanceOf("old-1", { stateVersion: 2 }), 60_000);
+        await directory.announce(instanceOf("new-1", { stateVersion: 3 }), 60_000);
+        let nowMs = 0;
+        const start = refuseOlderInstances(directory, {
+          patienceMs: 2_000,
+          clock: { ...systemClock, monotonic: () => nowMs },
+          onWait: (processes) => {
+            waited.push(processes);
+            nowMs = 2_000;
+          },
+        });
+        await expect(start).rejects.toThrow(
+          "processes of an older version still run: ingress node-1 old-1",
+        );
+        expect(waited).toEqual([["ingress node-1 old-1"]]);
+        await directory.withdraw("old-1");
+        await refuseOlderInstances(directory, { patienceMs: 0 });
+      });
+
+      it("waits for one that died without a word for as long as it is believed to live", async () => {
+        const { directory } = harness;
+        await directory.announce(instanceOf("old-1", { stateVersion: 2 }), 600);
+        await refuseOlderInstances(directory);
+      });
     });
   });
 }

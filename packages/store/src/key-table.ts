@@ -605,13 +605,6 @@ export const keyTable = {
   },
   /** Everything else. What is in one slot has one hash tag: scripts take several of them at once. What spreads over the nodes has none, or one of its own. */
   whole: {
-    stateVersion: {
-      key: "{<ns>}:state-version",
-      type: "string",
-      content: "version of the stored form",
-      retention: "kept for good",
-      rights: { worker: "get set" },
-    },
     audit: {
       key: "{<ns>}:audit",
       type: "stream",

@@ -72,4 +72,3 @@ export {
   readServerFacts,
   type RedisServerFacts,
 } from "./server-facts.ts";
-export { StateMigration } from "./state-migration.ts";

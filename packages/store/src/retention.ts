@@ -321,7 +321,7 @@ function readable(text: string): InboundMessage | undefined {
 }
 
 /** All sessions that are stored, each at least once. */
-export async function* storedSessions(
+async function* storedSessions(
   redis: RedisConnection,
   namespace: string,
   signal?: AbortSignal,

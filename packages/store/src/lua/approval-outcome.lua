@@ -16,13 +16,12 @@
 -- include wake
 -- include set-aside
 -- include approvals
--- include old-form
 
 local asked, answered, member = approvalOf(id)
 local text, kind, turn, expiresAtMs = unpack(redis.call('HMGET', asked, 'approval', 'kind', 'turn', 'expiresAtMs'))
 local known = redis.call('HGET', answered, 'state') or 'pending'
-local gate = redis.call('HMGET', session, 'state', 'generation', 'st')
-gate = {st = gate[1] or 'idle', gen = gate[2], isOld = gate[3]}
+local gate = redis.call('HMGET', session, 'state', 'generation')
+gate = {st = gate[1] or 'idle', gen = gate[2]}
 local isExpired = expiresAtMs and tonumber(expiresAtMs) <= now()
 local isAtHead = gate.st ~= 'idle' and turn == sid .. '-' .. (seqOf(head()) or '')
 local othersWait = redis.call('HGET', state, 'waits')

@@ -14,10 +14,8 @@
 -- include wake
 -- include set-aside
 -- include emit
--- include old-form
 
-local v = redis.call('HMGET', session, 'state', 'generation', 'st')
-if v[3] then return oldForm() end
+local v = redis.call('HMGET', session, 'state', 'generation')
 local st = v[1] or 'idle'
 if st == 'idle' then return respond {wakeGen = 0} end
 local joined = redis.call('HGET', state, 'absorbed') or ''

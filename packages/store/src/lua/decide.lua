@@ -14,7 +14,6 @@
 
 -- include approval-outcome
 
-if gate.isOld then return oldForm() end
 if not text or ((kind == 'outcome' or kind == 'question') and kind or '') ~= about then return false end
 local over = closed()
 if over then return over end

@@ -17,13 +17,11 @@
 
 -- include wake
 -- include inbox
--- include old-form
 
 -- -> the values of a reply. `mayAnswer`: nothing is done while the session has open questions, which the message may answer.
 local function enqueue(message, mayAnswer)
-  local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'st', 'asks')
-  if s[5] then return oldForm() end
-  if mayAnswer and s[6] then return {result = 'asks', seq = 0, wakeGen = 0, ahead = 0} end
+  local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'asks')
+  if mayAnswer and s[5] then return {result = 'asks', seq = 0, wakeGen = 0, ahead = 0} end
   local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
   -- Only in groups turns wait for other people, and the session is not idle then.
   local waits, numberOfTheirs

@@ -12,11 +12,9 @@
 --   stays     'owner': who has written in it stays known, and when it has ended; '': nothing does
 
 -- include now
--- include old-form
 -- include remove-child
 
-local v = redis.call('HMGET', session, 'state', 'seq', 'generation', 'eventSeq', 'st')
-if v[5] then return oldForm() end
+local v = redis.call('HMGET', session, 'state', 'seq', 'generation', 'eventSeq')
 local base = redis.call('HGET', state, 'historyBase')
 if beforeMs ~= '' then
   local endedAtMs = redis.call('ZSCORE', ended, sid)

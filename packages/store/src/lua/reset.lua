@@ -29,10 +29,8 @@
 -- include audit
 -- include approvals
 -- include end-calls
--- include old-form
 
-local s = redis.call('HMGET', session, 'state', 'generation', 'st')
-if s[3] then return oldForm() end
+local s = redis.call('HMGET', session, 'state', 'generation')
 local first = head()
 local seq = seqOf(first) or '0'
 local function hasCardsNow(number) return redis.call('HGET', cards, sid .. '-' .. number) and '1' or '0' end

@@ -8,7 +8,6 @@
 
 -- include approval-outcome
 
-if gate.isOld then return oldForm() end
 if not text then return false end
 local over = closed()
 if over then return over end

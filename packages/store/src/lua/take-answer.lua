@@ -12,7 +12,6 @@
 
 -- include approval-outcome
 
-if gate.isOld then return oldForm() end
 local before = redis.call('MGET', seen, recalled)
 if not text or kind ~= 'question' or before[1] or before[2] then return false end
 local over = closed()
