@@ -95,7 +95,7 @@ export {
 } from "./turn/commands.ts";
 export { signedBy, type CompactionRequest, allTokens, noUse, stepUse } from "./turn/context.ts";
 export { exhaustedText, noticeText, oneLine, type NoticeName } from "./texts/index.ts";
-export { answerToStore, callInputOf } from "./abilities/questions/server-question.ts";
+export { answerToStore, callInputOf } from "./abilities/questions/question.ts";
 export {
   finalView,
   inLanguage,

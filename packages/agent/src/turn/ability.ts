@@ -41,6 +41,10 @@ import type {
  * Something that an agent can do besides calling the tools of runners: keep a to-do list, remember, ask people. Each is a
  * folder of `abilities/`, and the turn knows this interface alone. A method that an ability lacks has nothing to say.
  * All are pure and must not throw, but for `run`.
+ *
+ * Some methods are called only where the ability can have something to say, so that a turn runs no code of abilities that
+ * it does not use: with facts, where the process has looked some up for it ({@link AbilityFacts}); with state, where it
+ * keeps some in the turn.
  */
 export interface Ability<State = unknown> {
   /** Its key in the checkpoint, `turn.abilities.<name>`; letters alone. */
@@ -56,24 +60,24 @@ export interface Ability<State = unknown> {
   tools?(place: AbilityPlace, message: InboundMessage): readonly ToolAnnouncement[];
   /** Its calls that are no tools: each has a permission of its own, and the policy of tools is not asked. */
   readonly ownCalls?: OwnCalls;
-  /** A message begins its turn, in which `agent` answers first. */
-  onStart?(message: InboundMessage, agent: string): readonly EngineEvent[];
-  /** How the turn begins where it does not begin with a model step. */
+  /** A task of another agent begins its turn, in which `agent` answers first. */
+  onTask?(message: InboundMessage, agent: string): readonly EngineEvent[];
+  /** Called with facts: how the turn begins where it does not begin with a model step. */
   firstMove?(
     turn: TurnState,
     facts: { readonly known: AbilityFacts; readonly texts: ReplyLanguage | undefined },
   ): Transition | undefined;
-  /** A model step is about to begin. `limit`: the turn has none left; `next`: something else comes first. */
+  /**
+   * Called with state: a model step is about to begin. `limit`: the turn has none left; `next`: something else comes first.
+   */
   beforeStep?(
     turn: TurnState,
     env: TurnEnvironment,
   ): { readonly limit: true } | { readonly next: NextAction } | undefined;
-  /** The model has given an answer that counts. Undefined: the turn ends with it. */
+  /** Called with state: the model has given an answer that counts. Undefined: the turn ends with it. */
   onEnd?(turn: TurnState, ending: DoneEnding, env: TurnEnvironment): Transition | undefined;
   /** An entry of a kind that the turn does not read itself. */
   onEntry?(entry: ControlEntry, turn: TurnState): EntryEffect | undefined;
-  /** A cancelled turn stops this call first, and ends when the call has ended. */
-  stopsFirst?(call: CallState): boolean;
   /**
    * A call of its tools that may run: its outcome, where that needs nothing but its arguments; a question to people, whose
    * answer it waits for; undefined where it has to {@link run}.
@@ -103,8 +107,8 @@ export interface Ability<State = unknown> {
    */
   onDecision?(call: CallState, decision: DecisionEntry, facts: CallFacts): Decided | undefined;
   /**
-   * An attempt of a call of any tool, also of a runner's, has ended. Undefined: that is the outcome of the call, as far as
-   * the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
+   * An attempt of a call of any tool, also of a runner's, has ended; an ability with calls of its own is asked about those
+   * alone. Undefined: that is the outcome of the call, as far as the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
    */
   onOutcome?(call: CallState, ended: OutcomeEntry, facts: CallFacts): AttemptEnd | undefined;
   /** Of a call that waits because of {@link beforeCall} or `onOutcome`: whose permission it needs, as others read it. */
@@ -125,19 +129,22 @@ export interface Ability<State = unknown> {
   needs?(call: CallState): string | undefined;
   /** Whether the model reads text of others besides the history, which may name addresses. */
   readsOthers?(known: AbilityFacts): boolean;
-  /** What people see of text that the model has written, before the whole answer is read. */
+  /** Called with facts: what people see of text that the model has written, before the whole answer is read. */
   shownText?(text: string, known: AbilityFacts): string;
-  /** The model has given its answer, without calls. Undefined: it is free text, as far as this ability is concerned. */
+  /**
+   * Called with facts: the model has given its answer, without calls. Undefined: it is free text, as far as this ability is
+   * concerned.
+   */
   onFinal?(text: string, facts: FinalFacts<State>): FinalText<State> | undefined;
   /** What it keeps is about one answer: it is dropped when another agent answers from now on. */
   readonly isOfAnswer?: true;
-  /** What people see of it beside the answer. */
+  /** Called with state: what people see of it beside the answer. */
   seen?(turn: TurnState): Pick<ReplyView, "contributions">;
-  /** What people see of a call besides its tool. `waits`: for people, although it runs. */
+  /** What people see of one of its calls besides the tool. `waits`: for people, although it runs. */
   seenCall?(call: CallState): SeenCall | undefined;
-  /** Whose answer it is, where that is not the agent of the turn. */
+  /** Called with state: whose answer it is, where that is not the agent of the turn. */
   answeredBy?(turn: TurnState): string | undefined;
-  /** What people see of it on the card. */
+  /** Called with state: what people see of it on the card. */
   panels?(state: State, turn: TurnState): readonly Panel[];
 }
 
@@ -272,12 +279,14 @@ export interface EntryEffect {
 
 /** Calls of an ability that are no tools, such as those of other agents. Its tools cannot have their names. */
 export interface OwnCalls {
-  /** What the model is offered. */
+  /** Called with facts: what the model is offered. */
   specs(turn: TurnState, env: TurnEnvironment): readonly ToolSpec[];
-  /** Whether a call of that name is one of them, offered or not. */
+  /** Called with facts: whether a call of that name is one of them, offered or not. */
   takes(name: string, env: TurnEnvironment): boolean;
-  /** Whether a call of the open round is one of them. */
-  includes(call: CallState): boolean;
+  /** The field of a stored call that only these have. */
+  readonly mark: "handoff" | "helper";
+  /** A cancelled turn stops running ones first, and ends when they have ended. */
+  readonly stopFirst?: true;
   /** Decides about a call that the model has made. `before`: calls of this step that were let through before it. */
   prepare(
     wanted: OwnCall,
@@ -362,11 +371,26 @@ export interface AbilityAnswer<State> {
 /** The ability that a call is for; undefined for calls of runners' tools. */
 export function abilityOf(call: CallState, abilities: readonly Ability[]): Ability | undefined {
   const { name, runner } = call;
-  const owner = abilities.find(({ ownCalls }) => ownCalls?.includes(call) === true);
+  const owner = abilities.find((ability) => isOwn(call, ability));
   if (owner !== undefined) return owner;
   return runner === builtInRunner
     ? abilities.find(({ toolNames }) => toolNames.includes(name))
     : undefined;
+}
+
+/** Whether a stored call is one of an ability's calls that are no tools. */
+function isOwn(call: CallState, { ownCalls }: Ability): boolean {
+  return ownCalls !== undefined && call[ownCalls.mark] !== undefined;
+}
+
+/** Whether the process has looked something up for an ability. */
+function hasFacts({ name }: Ability, known: AbilityFacts = {}): boolean {
+  return (known as Readonly<Record<string, unknown>>)[name] !== undefined; // abilities declare theirs by their names
+}
+
+/** Whether an ability keeps something in a turn. */
+function hasState({ name }: Ability, { abilities = {} }: TurnState): boolean {
+  return abilities[name] !== undefined;
 }
 
 /**
@@ -440,14 +464,14 @@ export function toolsOfAbilities(
 }
 
 /** Abilities have the same announcements for all turns. */
-const known = new WeakMap<ToolAnnouncement, [string, AbilityTool]>();
+const offeredTools = new WeakMap<ToolAnnouncement, [string, AbilityTool]>();
 
 function asOffered(announcement: ToolAnnouncement): [string, AbilityTool] {
-  const offered = known.get(announcement) ?? [
+  const offered = offeredTools.get(announcement) ?? [
     announcement.spec.name,
     { runner: builtInRunner, announcement },
   ];
-  known.set(announcement, offered);
+  offeredTools.set(announcement, offered);
   return offered;
 }
 
@@ -458,6 +482,7 @@ export function firstOnOutcome(
   facts: CallFacts,
 ): { by: Ability; made: AttemptEnd } | undefined {
   for (const by of facts.env.abilities) {
+    if (by.ownCalls !== undefined && !isOwn(call, by)) continue;
     const made = by.onOutcome?.(call, ended, facts);
     if (made !== undefined) return { by, made };
   }
@@ -471,7 +496,38 @@ export function takerOf(
 ): { ability: Ability; calls: OwnCalls } | undefined {
   for (const ability of env.abilities) {
     const { ownCalls: calls } = ability;
-    if (calls?.takes(name, env) === true) return { ability, calls };
+    if (calls === undefined || !hasFacts(ability, env.known)) continue;
+    if (calls.takes(name, env)) return { ability, calls };
+  }
+  return undefined;
+}
+
+/** Calls of abilities that are no tools, as the model is offered them. */
+export function offeredCalls(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
+  return env.abilities.flatMap((ability) =>
+    hasFacts(ability, env.known) ? (ability.ownCalls?.specs(turn, env) ?? []) : [],
+  );
+}
+
+/** What the run of a task begins with. */
+export function taskEvents(
+  message: InboundMessage,
+  agent: string,
+  abilities: readonly Ability[],
+): EngineEvent[] {
+  if (message.task === undefined) return [];
+  return abilities.flatMap((ability) => ability.onTask?.(message, agent) ?? []);
+}
+
+/** How a turn begins where an ability does not let it begin with a model step. */
+export function firstMoveOf(
+  turn: TurnState,
+  facts: { readonly known: AbilityFacts; readonly texts: ReplyLanguage | undefined },
+  abilities: readonly Ability[],
+): Transition | undefined {
+  for (const ability of abilities) {
+    const first = hasFacts(ability, facts.known) ? ability.firstMove?.(turn, facts) : undefined;
+    if (first !== undefined) return first;
   }
   return undefined;
 }
@@ -482,17 +538,16 @@ export function withOpened(
   calls: readonly CallState[],
   { abilities }: TurnEnvironment,
 ): TurnState {
-  return abilities.reduce((opened, { ownCalls }) => {
-    const own =
-      ownCalls?.onOpen === undefined ? [] : calls.filter((call) => ownCalls.includes(call));
-    return own.length === 0 ? opened : (ownCalls?.onOpen?.(opened, own) ?? opened);
+  return abilities.reduce((opened, ability) => {
+    const own = calls.filter((call) => isOwn(call, ability));
+    return own.length === 0 ? opened : (ability.ownCalls?.onOpen?.(opened, own) ?? opened);
   }, turn);
 }
 
 /** Whether no ability lets the turn begin a further model step. */
 export function isOutOfSteps(turn: TurnState, env: TurnEnvironment): boolean {
   return env.abilities.some((ability) => {
-    const before = ability.beforeStep?.(turn, env);
+    const before = hasState(ability, turn) ? ability.beforeStep?.(turn, env) : undefined;
     return before !== undefined && "limit" in before;
   });
 }
@@ -500,7 +555,7 @@ export function isOutOfSteps(turn: TurnState, env: TurnEnvironment): boolean {
 /** What an ability wants done before the next model step. */
 export function beforeModel(turn: TurnState, env: TurnEnvironment): NextAction | undefined {
   for (const ability of env.abilities) {
-    const before = ability.beforeStep?.(turn, env);
+    const before = hasState(ability, turn) ? ability.beforeStep?.(turn, env) : undefined;
     if (before !== undefined && "next" in before) return before.next;
   }
   return undefined;
@@ -526,7 +581,7 @@ export function afterAnswer(
   env: TurnEnvironment,
 ): Transition | undefined {
   for (const ability of env.abilities) {
-    const next = ability.onEnd?.(turn, ending, env);
+    const next = hasState(ability, turn) ? ability.onEnd?.(turn, ending, env) : undefined;
     if (next !== undefined) return next;
   }
   return undefined;
@@ -554,7 +609,7 @@ export function stoppedFirst({ calls }: TurnState, abilities: readonly Ability[]
 }
 
 export function isStoppedFirst(call: CallState, abilities: readonly Ability[]): boolean {
-  return abilities.some((ability) => ability.stopsFirst?.(call) === true);
+  return abilities.some((ability) => ability.ownCalls?.stopFirst === true && isOwn(call, ability));
 }
 
 /** Whether the model reads text of others besides the history. */
@@ -614,7 +669,11 @@ export function shownTextOf(
   abilities: readonly Ability[],
   known: AbilityFacts = {},
 ): string {
-  return abilities.reduce((shown, ability) => ability.shownText?.(shown, known) ?? shown, text);
+  return abilities.reduce(
+    (shown, ability) =>
+      hasFacts(ability, known) ? (ability.shownText?.(shown, known) ?? shown) : shown,
+    text,
+  );
 }
 
 /** What the first of the abilities that has something to say about an answer makes of it. */
@@ -624,7 +683,8 @@ export function readFinal(
   abilities: readonly Ability[],
 ): (FinalText<unknown> & { readonly by: Ability }) | undefined {
   for (const by of abilities) {
-    const read = by.onFinal?.(text, { ...facts, state: turn.abilities?.[by.name] });
+    if (by.onFinal === undefined || !hasFacts(by, facts.known)) continue;
+    const read = by.onFinal(text, { ...facts, state: turn.abilities?.[by.name] });
     if (read !== undefined) return { ...read, by };
   }
   return undefined;
@@ -641,7 +701,10 @@ export function seenBeside(
   turn: TurnState,
   abilities: readonly Ability[],
 ): Pick<ReplyView, "contributions"> {
-  return abilities.reduce((seen, ability) => ({ ...seen, ...ability.seen?.(turn) }), {});
+  return abilities.reduce(
+    (seen, ability) => (hasState(ability, turn) ? { ...seen, ...ability.seen?.(turn) } : seen),
+    {},
+  );
 }
 
 /** What the abilities show on the card of a turn. */
@@ -654,17 +717,13 @@ export function panelsOf(turn: TurnState, abilities: readonly Ability[]): Panel[
 
 /** What people see of a call besides its tool. */
 export function seenCallOf(call: CallState, abilities: readonly Ability[]): SeenCall | undefined {
-  for (const ability of abilities) {
-    const seen = ability.seenCall?.(call);
-    if (seen !== undefined) return seen;
-  }
-  return undefined;
+  return abilityOf(call, abilities)?.seenCall?.(call);
 }
 
 /** Whose answer it is, where that is not the agent of the turn. */
 export function answeredBy(turn: TurnState, abilities: readonly Ability[]): string | undefined {
   for (const ability of abilities) {
-    const agent = ability.answeredBy?.(turn);
+    const agent = hasState(ability, turn) ? ability.answeredBy?.(turn) : undefined;
     if (agent !== undefined) return agent;
   }
   return undefined;

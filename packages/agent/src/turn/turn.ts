@@ -27,6 +27,9 @@ import {
   shownTextOf,
   ofNextAgent,
   beforeModel,
+  firstMoveOf,
+  offeredCalls,
+  taskEvents,
   stoppedFirst,
   takerOf,
 } from "./ability.ts";
@@ -126,13 +129,11 @@ export function startTurn({
     overheard === undefined ? asked : { ...asked, atMs: head.message.createdAtMs },
   ];
   const events = [
-    ...abilities.flatMap((ability) => ability.onStart?.(head.message, agentOfTurn(turn)) ?? []),
+    ...taskEvents(head.message, agentOfTurn(turn), abilities),
     ...(command === undefined ? [] : [command]),
   ];
-  for (const ability of abilities) {
-    const first = ability.firstMove?.(turn, { known, texts });
-    if (first !== undefined) return after({ history: said, events }, first);
-  }
+  const first = firstMoveOf(turn, { known, texts }, abilities);
+  if (first !== undefined) return after({ history: said, events }, first);
   return { turn, history: said, events: [stepStart(0, model), ...events], next: { do: "model" } };
 }
 
@@ -430,7 +431,7 @@ export function offeredSpecs(turn: TurnState, env: TurnEnvironment): ToolSpec[] 
   const specs = [...env.tools.values()].map(({ announcement }) => announcement.spec);
   return [
     ...specs.filter(({ name }) => takerOf(name, env) === undefined),
-    ...env.abilities.flatMap(({ ownCalls }) => ownCalls?.specs(turn, env) ?? []),
+    ...offeredCalls(turn, env),
   ];
 }
 

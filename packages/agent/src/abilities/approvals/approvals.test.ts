@@ -30,7 +30,7 @@ import {
 } from "../../turn/turn.fixture.ts";
 import { absorb, abandonTurn, afterControl, resumeTurn, afterStep } from "../../turn/turn.ts";
 import { finalView, runningView } from "../../turn/view.ts";
-import { approvalText } from "./texts.ts";
+import { approvalText } from "./approvals.ts";
 
 const env = environment();
 

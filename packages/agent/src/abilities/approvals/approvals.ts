@@ -7,9 +7,15 @@ import {
   type ReplyLanguage,
   type ToolOutcome,
   type TurnState,
+  agentOfTurn,
+  chatOf,
+  peopleOf,
+  traceparentOfMessage,
+  type Approval,
+  type EngineEvent,
 } from "@larkline/protocol";
-import type { WantedPermission } from "../../turn/ability.ts";
 import {
+  type WantedPermission,
   withState,
   type Ability,
   type AttemptEnd,
@@ -18,9 +24,12 @@ import {
   type DecisionEntry,
   type OutcomeEntry,
 } from "../../turn/ability.ts";
-import { hashOf } from "../../turn/tool-call.ts";
-import { recordOf, requestEvents } from "./record.ts";
-import { approvalText } from "./texts.ts";
+import { hashOf, attemptOf } from "../../turn/tool-call.ts";
+import { maskedArguments } from "../../permissions/arguments.ts";
+import type { Question } from "../../permissions/policy.ts";
+import { approvalIdOf } from "../../permissions/rules.ts";
+import { textHead, filledText, type NoticeValues } from "../../texts/index.ts";
+import { languageOfMessage } from "../../turn/messages.ts";
 
 /*
  * Approvals: people decide whether a call runs, where the policy or an ability wants that, and what becomes of a call
@@ -176,4 +185,136 @@ function outcomeDecided(call: CallState, entry: DecisionEntry): Decided {
     default:
       return unknown;
   }
+}
+
+// What people are asked about a call, as it is stored and shown: of all abilities that ask people.
+
+/** What is asked, and of which call. */
+interface AskedCall {
+  readonly kind: "call" | "outcome" | "question" | "consent";
+  readonly question: Question;
+  /** The question's own reason in a language, where it gives none itself. Default: none. */
+  readonly reason?: (language: ReplyLanguage) => string;
+  /** Which of several questions of this kind about one attempt it is; absent: the only one. */
+  readonly key?: string;
+}
+
+/** The record. Its id depends on the call alone, so a retry finds the first one. */
+export function recordOf(
+  call: CallState,
+  { kind, question, reason: own = () => "", key }: AskedCall,
+  { turn, env: { nowMs, texts } }: CallFacts,
+): Approval {
+  const { app, tenant, sender, session } = turn.message;
+  const attemptId = key === undefined ? attemptOf(call) : `${attemptOf(call)} ${key}`;
+  const language = languageOfMessage(turn.message, texts);
+  const bilingual = texts === undefined && isForSeveral(turn, question);
+  const reasonIn = (words: ReplyLanguage): string =>
+    withPath(turn, textHead(own(words) || textIn(question.reason, words), maxReasonChars));
+  const reason = reasonIn(language);
+  const reasons = { zh: reasonIn("zh"), en: reasonIn("en") };
+  const words =
+    question.summary === undefined ? call.words : { ...call.words, summary: question.summary };
+  const argumentsHash = hashOf(call);
+  return {
+    v: 1,
+    id: approvalIdOf({ kind, turnId: turn.turnId, attemptId, argumentsHash }),
+    kind,
+    session,
+    turnId: turn.turnId,
+    callId: call.id,
+    app,
+    ...(tenant === undefined ? {} : { tenant }),
+    chatId: chatOf(turn.message),
+    requester: sender,
+    tool: call.name,
+    ...(words === undefined ? {} : { words }),
+    arguments: call.arguments,
+    argumentsHash,
+    secrets: call.secrets ?? [],
+    deciders: question.deciders,
+    reason,
+    risk: question.risk,
+    ...(question.remember === undefined ? {} : { remember: question.remember }),
+    language,
+    ...(bilingual ? { bilingual } : {}),
+    ...(bilingual && reasons.zh !== reasons.en ? { reasons } : {}),
+    target: peopleOf(turn.message).reply,
+    traceparent: traceparentOfMessage(turn.message),
+    createdAtMs: nowMs,
+    expiresAtMs: question.expiresAtMs,
+  };
+}
+
+/** Whether people besides the requester see the cards: in a group, or because they decide. */
+function isForSeveral(
+  { message: { chatType, sender } }: TurnState,
+  { deciders }: Question,
+): boolean {
+  const { people, roles } = deciders;
+  return chatType === "group" || roles.length > 0 || people.some((id) => id !== sender.id);
+}
+
+const maxReasonChars = 2_000;
+
+/** A reason with the agents, from that of the person's message down, for which a helper asks. */
+function withPath(turn: TurnState, reason: string): string {
+  const { task } = turn.message;
+  if (task === undefined) return reason;
+  const path = [...task.path, agentOfTurn(turn)].join(" > ");
+  return textHead(reason === "" ? path : `${path}: ${reason}`, maxReasonChars);
+}
+
+/** The events of a request. `declared`: the tool itself requires it, which adds a `checkpoint` event. */
+export function requestEvents(record: Approval, declared = false): EngineEvent[] {
+  const { id, callId, tool: toolName, reason, language } = record;
+  const input = maskedArguments(record.arguments, record.secrets);
+  const message =
+    reason === "" ? approvalText("approvalNeeded", language, { tool: toolName }) : reason;
+  const checkpoint: EngineEvent = {
+    type: "checkpoint",
+    toolCallId: callId,
+    toolName,
+    input,
+    message,
+  };
+  const request: EngineEvent = {
+    type: "permission_request",
+    id,
+    toolName,
+    input,
+    message,
+    toolCallId: callId,
+  };
+  return declared ? [checkpoint, request] : [request];
+}
+
+// What people read of approvals, in both languages. The cards have texts of their own (packages/feishu/src/approvals).
+
+const texts = {
+  approvalNeeded: {
+    zh: "工具 {tool} 需要有人批准后才能执行。",
+    en: "The tool {tool} needs a person's approval before it runs.",
+  },
+  addressAsked: {
+    zh: "读取外部内容后，模型要访问没有人提到过的地址：{addresses}。地址里可能带有对话中的内容，请确认后再批准。",
+    en: "After reading text from outside, the model wants to reach an address that no person here has named: {addresses}. It may carry what was said here, so look at it before you approve.",
+  },
+  riskFound: {
+    zh: "操作内容有风险：{patterns}。",
+    en: "What it is going to do is risky: {patterns}.",
+  },
+  outcomeUnknown: {
+    zh: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
+    en: "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
+  },
+} as const satisfies Record<string, Record<ReplyLanguage, string>>;
+
+/** The text in one language. Values are cut to size and to one line. */
+export function approvalText(
+  name: keyof typeof texts,
+  language: ReplyLanguage,
+  values: NoticeValues,
+): string {
+  return filledText(texts[name][language], values);
 }

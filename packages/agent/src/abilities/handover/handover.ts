@@ -28,10 +28,9 @@ export const handover: Ability<readonly string[]> = {
   toolNames: [],
   ownCalls: {
     specs: offered,
+    mark: "handoff",
     takes: (name, { known, tools }) =>
-      known?.handover !== undefined &&
-      (known.handover.has(name) || (name.startsWith(transferPrefix) && !tools.has(name))),
-    includes: ({ handoff }) => handoff !== undefined,
+      known?.handover?.has(name) === true || (name.startsWith(transferPrefix) && !tools.has(name)),
     mayRepeat: true,
     prepare: ({ call, given }, { turn, env, before }): PreparedOwn => {
       const target = env.known?.handover?.get(call.name);

@@ -78,7 +78,8 @@ export const helpers: Ability<CalledHelpers> = {
   ownCalls: {
     specs: offered,
     takes: (name, { known }) => known?.helpers?.targets.has(name) === true,
-    includes: isTask,
+    mark: "helper",
+    stopFirst: true,
     prepare: ({ call, given, repeated }, { turn, env, before }) => {
       const event = { helper: env.known?.helpers?.targets.get(call.name)?.agent ?? "" };
       const outcome =
@@ -92,25 +93,19 @@ export const helpers: Ability<CalledHelpers> = {
       return withState(turn, helpers, { calls: calls + length, steps });
     },
   },
-  onStart: (message, agent) => taskEvents(message, agent),
-  beforeStep: (turn, { limits }) =>
-    calledHelpersOf(turn) === undefined || hasStepsLeft(turn, limits) ? undefined : { limit: true },
+  onTask: taskEvents,
+  beforeStep: (turn, { limits }) => (hasStepsLeft(turn, limits) ? undefined : { limit: true }),
   onEntry: (entry, turn) => (entry.type === "helper_waits" ? withWait(turn, entry) : undefined),
-  stopsFirst: isTask,
   seenCall: taskSeen,
-  onOutcome: (call, { outcome, used }, { turn, env }) =>
-    isTask(call)
-      ? { turn: withHelperUse(turn, used), outcome: lateOutcome(call, outcome, env.nowMs) }
-      : undefined,
+  onOutcome: (call, { outcome, used }, { turn, env }) => ({
+    turn: withHelperUse(turn, used),
+    outcome: lateOutcome(call, outcome, env.nowMs),
+  }),
   onAnswer: ({ call: { helper }, output, turn, state }) => ({
     state,
     events: helper === undefined ? [] : [answerEvent(turn, helper, output)],
   }),
 };
-
-function isTask({ helper }: CallState): boolean {
-  return helper !== undefined;
-}
 
 const maxShownTask = 80;
 

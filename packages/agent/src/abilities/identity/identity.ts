@@ -17,7 +17,7 @@ import {
   type CallFacts,
   type DecisionEntry,
 } from "../../turn/ability.ts";
-import { recordOf, requestEvents } from "../approvals/record.ts";
+import { recordOf, requestEvents } from "../approvals/approvals.ts";
 
 // Calls that act as the person of the turn: they wait until that person has let the app do what they need.
 

@@ -20,7 +20,7 @@ import {
   type Run,
 } from "../../turn/turn.fixture.ts";
 import { afterControl, resumeTurn, afterStep } from "../../turn/turn.ts";
-import { answerToStore, callInputOf, formOf, readFormAnswer } from "./server-question.ts";
+import { answerToStore, callInputOf, formOf, readFormAnswer } from "./question.ts";
 
 function asking(properties: Record<string, unknown>, required: string[] = []): InputRequired {
   return {

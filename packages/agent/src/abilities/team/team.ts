@@ -90,7 +90,7 @@ export const teams: Ability<TeamState> = {
   name: "team",
   toolNames: [],
   firstMove: (turn, { known, texts }) =>
-    known.team === undefined ? undefined : continueTeam(turn, { team: known.team, texts }),
+    known.team && continueTeam(turn, { team: known.team, texts }),
   beforeStep: (turn) =>
     teamOfTurn(turn)?.choosing === true ? { next: { do: "choose" } } : undefined,
   onEnd: contributionEnds,
