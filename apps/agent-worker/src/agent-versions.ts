@@ -87,7 +87,9 @@ export class ChangedAgents {
     this.#made.clear();
   }
 
-  /** For a turn that begins, or continues with the agents that it began with. */
+  /**
+   * Returns the services of a turn that begins, or of one that continues with the agents that it began with.
+   */
   async servicesOf<S extends OfAgents>(services: S, turn: TurnState | undefined): Promise<S> {
     if (!services.settings.changesAgents) return services;
     const wanted = turn === undefined ? this.#revision : (turn.revision ?? 0);

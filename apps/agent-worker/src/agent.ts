@@ -103,7 +103,7 @@ export class Agent {
     return this.#models.usual.name;
   }
 
-  /** For the turn of a message. */
+  /** The options of the turn that answers a message. */
   optionsFor({ output: asked, model = {} }: InboundMessage): TurnOptions {
     const output = asked ?? this.config.output;
     const request = { ...this.config.request, ...modelOptionsOf(model), hosted: true };
@@ -135,7 +135,7 @@ function passesOf({ agents }: LarklineConfig, members: readonly string[]) {
   });
 }
 
-/** By name. */
+/** The agents of the configuration, by name. */
 export function agentsOf(settings: LarklineConfig, { ofAgents }: AgentModels): Map<string, Agent> {
   const agents = new Map<string, Agent>();
   for (const config of Object.values(settings.agents)) {
@@ -166,7 +166,7 @@ function limitsOf(
 /** The models of one agent: its own, and those that people may choose. */
 interface ModelChoices {
   usual: ChosenModel;
-  /** By name. Each falls back to the usual ones. */
+  /** The models that people may choose, by name. Each falls back to the usual ones. */
   offered: ReadonlyMap<string, ChosenModel>;
 }
 
@@ -174,7 +174,7 @@ interface ModelChoices {
 export interface AgentModels {
   /** `<provider>/<id>` of the model that an agent without one of its own has. */
   defaultName: string;
-  /** By name of the agent. */
+  /** The models of each agent, by its name. */
   ofAgents: ReadonlyMap<string, ModelChoices>;
 }
 
@@ -227,7 +227,7 @@ function standardModel({ anthropic, openai }: ModelProviders): string | undefine
 }
 
 interface ChainSources {
-  /** Those of `MODEL`. */
+  /** The models that `MODEL` names. */
   usual: ModelChoice[];
   settings: LarklineConfig;
   providers: ModelProviders;
@@ -237,7 +237,7 @@ interface ChainSources {
   slots: number;
   clock: Clock;
   random: Random;
-  /** By name: what all agents of this process know of a model. */
+  /** What all agents of this process know of a model, by its name. */
   health: Map<string, ModelHealth>;
 }
 

@@ -135,7 +135,9 @@ async function wakeCallers(services: Services): Promise<void> {
   );
 }
 
-/** Of the workers that notice a dead one, one takes its sessions; if that fails, the next sweep does. */
+/**
+ * Takes the sessions of dead workers. Of the workers that notice a death one does so; if it fails, the next sweep does.
+ */
 async function sweepEnded(services: Services): Promise<void> {
   const { presence, owner, clock, log } = services;
   try {

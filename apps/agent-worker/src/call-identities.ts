@@ -40,9 +40,9 @@ interface BotAtPlatform {
 }
 
 interface TokenBrokerOptions {
-  /** By app id. */
+  /** The bots, by app id. */
   bots: ReadonlyMap<string, BotAtPlatform>;
-  /** Absent: without `GRANT_KEY` calls act as the bot only. */
+  /** The tokens of people; absent without `GRANT_KEY`: then calls act as the bot only. */
   tokens?: Pick<PersonTokens, "tokenFor"> | undefined;
   /** Reports that an app lacks permissions, which a person's call has shown. */
   lacks?(owner: Pick<GrantOwner, "app" | "openId">, scopes: readonly string[]): Promise<void>;

@@ -22,9 +22,9 @@ export interface WorkerConfig {
   holdMs: number;
   /** `MODEL`: the model, then its fallbacks. Absent: one of the vendor that has a key. */
   model?: string;
-  /** Absent: answers go to the HTTP API only. */
+  /** The credentials of the platform; absent: answers go to the HTTP API only. */
   feishu?: { appId: string; appSecret: string; domain: string };
-  /** Where spans are sent to; absent: nowhere. */
+  /** The address that spans are sent to; absent: none is sent. */
   otlpEndpoint?: string | undefined;
   /** What is sent with them, as `name=value` pairs with commas between. */
   otlpHeaders?: string | undefined;

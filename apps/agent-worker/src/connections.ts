@@ -24,7 +24,7 @@ import { openQueues, openStores } from "./stores.ts";
 /** The connections of the process, and what only starting and closing it needs. */
 export interface Connections {
   services: Services;
-  /** For the queue worker, which waits for jobs on this connection. */
+  /** The queue worker waits for jobs on this connection. */
   queue: QueueOptions;
   /** It knows which clocks differ. */
   serverClock: ServerClock;

@@ -23,7 +23,9 @@ interface ConsentsOptions {
   tokens: PersonTokens;
   /** Throws for an app of which this worker has no credentials. */
   apiOf(app: string): GrantsApi;
-  /** Where a person's consent comes back to this bot, in the code flow; undefined: the device flow. */
+  /**
+   * The address to which a person's consent comes back in the code flow; undefined: the device flow is used.
+   */
   redirectOf(app: string): string | undefined;
   approvals: ApprovalStore;
   wake: (session: string, gen: number) => Promise<void>;
@@ -38,11 +40,13 @@ const maxScopes = 49;
 const maxIntervalMs = 60_000;
 /** More time between two questions: "slow_down", and after an answer that cannot be read. */
 const [slowDownMs, unreadMs] = [5_000, 1_000];
-/** Until the card that asks is asked again to look at what joined it. */
+/** How long the card that asks waits until it is asked again about calls that have joined it. */
 const touchAgainMs = 1_000;
 /** The platform does not answer, or another consent of the person has to end first. */
 const laterMs = 10_000;
-/** Of the code flow: what comes back is looked at once, and again after so long, in case that was lost. */
+/**
+ * In the code flow, how long after the first look the consent is looked up once more, in case its callback was lost.
+ */
 const lookAgainMs = 15_000;
 
 type Pending = ApprovalStatus["approval"];

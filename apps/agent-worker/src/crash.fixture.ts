@@ -23,7 +23,9 @@ import {
 
 /** What happens in a session, with a process that dies once on the way. */
 interface Scenario {
-  /** Where it happens; absent: with slots that are kept while calls run, and without. */
+  /**
+   * Makes the world in which it happens; absent: one in which slots are kept while calls run, and one without.
+   */
   makeWorld?: () => World;
   differences(world: World): Differences;
   /** Messages that are answered before anything goes wrong. */

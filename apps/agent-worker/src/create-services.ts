@@ -43,7 +43,9 @@ export interface ServiceParts {
   settings: LarklineConfig;
   owner: string;
   models: AgentModels;
-  /** Absent: voice messages that the platform has not written down are not read. */
+  /**
+   * Writes down voice messages; absent: those that the platform has not written down are not read.
+   */
   transcription?: Transcription | undefined;
   log: Logger;
   counters: WorkerCounters;
@@ -62,7 +64,7 @@ export interface OpenedParts extends ServiceParts {
   extractor: TextExtractor;
 }
 
-/** For how many sessions, and for how long, a worker remembers that it has gone without their files, ms. */
+/** How many sessions a worker remembers whose files it has gone without, and for how long, ms. */
 const filesGivenUp = { max: 10_000, ttl: 86_400_000 };
 
 export function createServices({

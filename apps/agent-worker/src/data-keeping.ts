@@ -56,11 +56,11 @@ export function startDataKeeper(
 const failed = "stored data was not looked after; it stays until it can be";
 
 const dayMs = 86_400_000;
-/** By whom rules are revoked whose session has expired. */
+/** The name under which rules of expired sessions are revoked. */
 const keeperName = "data keeper";
 /** Sessions that old versions have left without a note of their end are looked for so often. */
 const adoptEveryMs = dayMs;
-/** As long as a run can be read: the events of a session are kept so long after its last turn. */
+/** How long the events of a session are kept after its last turn; a run can be read as long. */
 const eventsKeptMs = dayMs;
 /** Sessions looked after in one portion. */
 const batch = 100;

@@ -105,7 +105,7 @@ function inBoth(name: "appLacks" | "appLacksAlone" | "appLacksForOperators"): st
   return [noticeText(name, "zh"), noticeText(name, "en")].join("\n");
 }
 
-/** Once for each consent. */
+/** Warns a person that a grant ends; called once for each consent. */
 async function warn(
   services: GrantServices,
   grant: GrantRecord,

@@ -136,7 +136,10 @@ async function cancel(
   return (await cancelTurn(services, session, turnId)) ? done : nothing;
 }
 
-/** As a person's `/stop` does it, for the turn of any person: stored first, then published to all workers. */
+/**
+ * Stops a turn as a person's `/stop` does, for the turn of any person: the cancel is stored first, then published to
+ * all workers.
+ */
 async function cancelTurn(
   { store, turns, cancels }: Services,
   session: SessionKey,

@@ -408,7 +408,7 @@ export class MessagePreparer {
   }
 }
 
-/** Only groups show names: elsewhere everybody knows who writes. */
+/** Whether the name of the writer is to be looked up. Only groups show names: elsewhere everybody knows who writes. */
 function needsName({ chatType, sender }: InboundMessage): boolean {
   return chatType === "group" && sender.name === undefined && sender.id !== "";
 }

@@ -44,13 +44,13 @@ export interface EndedRun {
 interface RunRecordsOptions {
   runLog: Pick<RunLog, "append">;
   ratings: Pick<RatingStore, "keepReplies">;
-  /** For a quote of an answer: which run a message shows. */
+  /** Keeps which run a message shows, so that a quote of an answer can be resolved. */
   lookups: Pick<LookupCache, "set">;
   usage: Pick<UsageStore, "add">;
   names: Pick<NameBook, "keep" | "of" | "unknown">;
-  /** By app id: those that can say what people and chats are called. */
+  /** The clients that can look up names of people and chats, by app id. */
   apis: ReadonlyMap<string, Pick<FeishuApi, "userNames" | "chat">>;
-  /** Where days begin. */
+  /** The time zone that decides when a day begins. */
   timeZone: string;
   clock: Clock;
   random: Random;
@@ -63,11 +63,11 @@ interface RunRecordsOptions {
 
 const defaultFlushMs = 300;
 const defaultCountMs = 3_000;
-/** Until a write that failed is tried again. */
+/** How long after a failed write it is tried again. */
 const retryMs = 2_000;
 /** Records of one write. */
 const maxAtOnce = 500;
-/** While Redis is away so many are kept, the newest. */
+/** Most records that are kept while Redis is away: the newest. */
 const maxKept = 10_000;
 /** Messages of one answer: cards of a very long one. */
 const maxMessages = 20;
@@ -75,7 +75,7 @@ const maxMessages = 20;
 /** How long it is known which run a message shows, ms. */
 const shownMs = 30 * 86_400_000;
 
-/** Of the fact which run's answer a message of the bot shows. */
+/** The key under which it is kept which run's answer a message of the bot shows. */
 export function shownKeyOf(app: string, messageId: string): string {
   return `shown:${app}:${messageId}`;
 }
@@ -88,7 +88,7 @@ export class RunRecords {
   #waiting: RunRecord[] = [];
   /** Messages that show answers. */
   #sent: SentReply[] = [];
-  /** Those of them that people may rate. */
+  /** The messages among them that people may rate. */
   #rated: RatedReply[] = [];
   #writing: Promise<void> | undefined;
   #cancelFlush: (() => void) | undefined;
@@ -253,7 +253,7 @@ export class RunRecords {
 const dayMs = 86_400_000;
 /** A name that was written within this time is not asked for again. */
 const nameKnownMs = 7 * dayMs;
-/** Of people and chats that this process has seen within a day. */
+/** Most people and chats that this process remembers to have seen within a day. */
 const maxSeen = 10_000;
 const maxAsked = 50;
 /** How long the platform is waited for. */
@@ -263,7 +263,7 @@ const patienceMs = 3_000;
 class NamesSeen {
   readonly #options: RunRecordsOptions;
   readonly #seen: LRUCache<string, true>;
-  /** By id: the app to ask, and the name where it is known. */
+  /** What was newly seen, by its id: the app to ask, and the name where it is known. */
   #news = new Map<string, { app: string; name?: string }>();
   /** Direct chats, which are called as their person. */
   #direct = new Map<string, string>();

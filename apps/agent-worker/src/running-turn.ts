@@ -52,9 +52,9 @@ export interface RunningTurn extends TurnSlot {
   /** The agent when the turn began, whose limits and form of reply hold for the whole turn. */
   first: Agent;
   stored: TurnStore;
-  /** Undefined where the deployment has no budgets. */
+  /** The budgets that the run draws on; undefined where the deployment has none. */
   budget: TurnBudget | undefined;
-  /** Undefined for an agent without memory. */
+  /** The memories of the turn; undefined for an agent without memory. */
   memories: TurnMemories | undefined;
   /** The time zone of the person, once it is read. */
   zone?: PersonZone;
@@ -87,7 +87,7 @@ export type TurnEnd =
       totals: SessionTotals | undefined;
       /** Settles when nothing is written to the turn's card any more. */
       released: Promise<void>;
-      /** Of the model, when the turn ended in it. */
+      /** The failure of the model, when the turn ended in it. */
       failure?: ModelFailure;
       run: EndedRun;
     };
@@ -375,7 +375,7 @@ export class TurnReply {
     return imageHosts.length === 0 ? view : { ...view, imageHosts };
   }
 
-  /** With the titles of agents in place of their names. */
+  /** Puts the titles of agents in place of their names. */
   #titled(view: ReplyView): ReplyView {
     const { agents } = this.#services;
     return withAgentTitles(view, (name) => agents.get(name)?.config.title ?? name);

@@ -3,7 +3,7 @@ import type { Clock, SessionKey, CallState, ControlEntry, TurnState } from "@lar
 import type { DeliverResult } from "@larkline/store";
 
 interface Running {
-  /** Of the turn, and of messages that have joined it. */
+  /** The ids of the turn, and of messages that have joined it. */
   turnIds: string[];
   controller: AbortController;
 }
@@ -46,12 +46,12 @@ export class RunningTurns {
     }
   }
 
-  /** Of the turn that runs in a session, and of messages that have joined it. */
+  /** The ids of the turn that runs in a session, and of messages that have joined it. */
   idsOf(session: SessionKey): readonly string[] {
     return this.#bySession.get(session)?.turnIds ?? [];
   }
 
-  /** Of all turns that run. */
+  /** The ids of all turns that run. */
   names(): string[] {
     return [...this.#bySession.values()].flatMap(({ turnIds }) => turnIds);
   }

@@ -66,7 +66,9 @@ async function setAside(services: Services, id: string, error: unknown): Promise
 
 type DueSchedules = [DueSchedule, ...DueSchedule[]];
 
-/** Those that quiet hours have held together for one person, chat and agent; all others alone. */
+/**
+ * Groups the schedules that quiet hours have held for one person, chat and agent; all others stay alone.
+ */
 function byDigest(due: readonly DueSchedule[], nowMs: number): DueSchedules[] {
   const groups = new Map<string, DueSchedules>();
   for (const one of due) {

@@ -30,25 +30,29 @@ export interface Services extends Stores, Queues {
   log: Logger;
   counters: WorkerCounters;
   telemetry: Telemetry;
-  /** By app id. */
+  /** The bots, by app id. */
   bots: ReadonlyMap<string, Bot>;
-  /** By name. */
+  /** The agents, by name. */
   agents: ReadonlyMap<string, Agent>;
   budgetBook: BudgetBook;
-  /** Of the agents and budgets: how often operators had changed agents by then. 0: they are those of the file. */
+  /**
+   * How often operators had changed agents when these agents and budgets were made; 0: they are those of the file.
+   */
   revision: number;
   changedAgents: ChangedAgents;
   helperReadiness: HelperReadiness;
   toolCatalog: ToolCatalog;
   /** The turns that run in this process. */
   runningTurns: RunningTurns;
-  /** Those of them that keep their slots while their calls run. */
+  /** The turns that keep their slots while their calls run. */
   turnHolds: TurnHolds;
   /** Attempts of built-in tools that run now, until their answers are stored. */
   builtInsAtWork: Map<string, Promise<void>>;
   /** Sessions whose stored files this worker has waited for in vain, until it can read them. */
   filesGivenUp: LRUCache<SessionKey, true>;
-  /** That of this worker, with the locks of its jobs; and what has become of other processes. */
+  /**
+   * The presence of this worker, with the locks of its jobs; it also tells what has become of other processes.
+   */
   presence: OwnPresence;
   runnerKeys: RunnerKeys;
   /** Tokens of people; absent where there are no `grants`. */

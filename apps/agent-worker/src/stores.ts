@@ -93,13 +93,13 @@ export function openStores(
     auditLog: new AuditLog(on),
     /** What people let bots do as them. Undefined: there is no `GRANT_KEY`. */
     grants: grantKeys === undefined ? undefined : new GrantStore({ ...on, grantKeys }),
-    /** Of these, the ends that ingress has read in events of the platform. */
+    /** The ends of grants that ingress has read in events of the platform. */
     grantEnds: new GrantEnds(on),
     /** Consents that wait for their person; undefined without `grants`. */
     consents: grantKeys === undefined ? undefined : new ConsentStore({ ...on, grantKeys }),
     /** Bounds, archives and expires what sessions have stored. */
     retention: new SessionRetention(on),
-    /** Undefined: nothing is archived. */
+    /** The archive; undefined: nothing is archived. */
     archive:
       url === undefined ? undefined : createPostgresArchive({ url, schema: namespace, clock }),
     /** What operators want done. */

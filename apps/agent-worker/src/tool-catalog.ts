@@ -37,7 +37,7 @@ export class ToolCatalog {
   readonly #runners: RunnerDirectory;
   readonly #clock: Clock;
   readonly #log: Logger;
-  /** Without `GRANT_KEY` tools are left out that act as people. */
+  /** Whether tools that act as people are offered: not without `GRANT_KEY`. */
   readonly #mayActAsPeople: boolean;
   /** Of the configuration, by the names of tools. */
   readonly #titles: Readonly<Record<string, LocalText>>;

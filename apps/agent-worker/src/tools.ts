@@ -121,7 +121,7 @@ function obstacleTo(call: CallState): string | undefined {
 
 interface Answer {
   outcome: ToolOutcome;
-  /** Only if no runner has started the call. */
+  /** The answer counts only if no runner has started the call. */
   unlessStarted: boolean;
 }
 
@@ -375,7 +375,7 @@ async function keepLargeResult(
   }
 }
 
-/** Whose call it is while it runs; built-in tools are run here. */
+/** The runner that works on a call; none where the call is not running, or its tool is built in. */
 export function runnerAtWork({ state, runner }: CallState): string[] {
   return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
 }

@@ -91,7 +91,7 @@ export class TurnBudget {
     );
   }
 
-  /** None where the deployment has no budgets. */
+  /** The accounts that the turn draws on; none where the deployment has no budgets. */
   #accounts(): BudgetAccount[] {
     const { budgetBook, clock } = this.#services;
     return budgetBook.isEmpty

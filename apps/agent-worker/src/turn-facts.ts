@@ -21,9 +21,9 @@ export class TurnFacts implements Facts {
   readonly #start: TurnStart;
   readonly #facts: TurnEnvironment & { known: NonNullable<TurnEnvironment["known"]> };
   readonly #schemas: CheckedValues;
-  /** Made for the first call or person that the policy has to decide about. */
+  /** The policy of the turn, made for the first call or person that it has to decide about. */
   #policy: TurnPolicy | undefined;
-  /** Of the person whose turn it is; made for the first call that acts as that person. */
+  /** What the person of the turn has granted, made for the first call that acts as that person. */
   #granted: GrantedScopes | undefined;
   /** The agent whose facts `#facts` holds. */
   #agent: Agent | undefined;
@@ -171,7 +171,7 @@ async function anyOf(supplies: readonly Promise<boolean>[]): Promise<boolean> {
 /** What a turn knows of values and the schemas of others. A decision asks, {@link supply} finds out between decisions. */
 class CheckedValues implements SchemaFacts {
   readonly #checks: SchemaChecks;
-  /** By the JSON of both. */
+  /** The results so far, by the JSON of schema and value. */
   readonly #known = new Map<string, SchemaCheck>();
   #missed: { key: string; schema: object; value: unknown }[] = [];
 

@@ -63,7 +63,9 @@ import type { Services } from "./services.ts";
 // What a running turn stores: its state and history, with events that `EventWriter` collects. What its person sees is in
 // turn-reply.ts.
 
-/** Where a turn starts from: a claim of its session, and the checkpoint of an earlier run if there was one. */
+/**
+ * What a turn starts from: a claim of its session, and the checkpoint of an earlier run if there was one.
+ */
 export interface TurnStart {
   session: SessionKey;
   epoch: string;
@@ -73,7 +75,7 @@ export interface TurnStart {
   history: Message[];
   settings: SessionSettings;
   totals?: SessionTotals;
-  /** As in a claim. */
+  /** This field and the next ones have the meaning that they have in a claim. */
   mayHaveWaited: boolean;
   failures: Claim["failures"];
   ranBefore: boolean;
@@ -82,7 +84,7 @@ export interface TurnStart {
   causeOfDeath?: string;
   othersWait: boolean;
   damaged?: string;
-  /** Where a run ended before: what is in the event log of it. */
+  /** The events of an earlier run that are in the event log. */
   published?: PublishedEvents;
   unreadable?: Claim["unreadable"];
   /** The agent that answered is not configured any more. */
@@ -96,7 +98,7 @@ interface Unsaved {
   absorbed: AbsorbedMessage[];
   context?: CommitRequest["context"];
   settings?: SessionSettings;
-  /** Of a helper. */
+  /** The end of a helper's turn, for its asker. */
   end?: HelperEnd;
 }
 
@@ -149,18 +151,18 @@ export class TurnStore implements TurnLog {
   #mayBegin: boolean;
   /** Sessions of helpers that work when the turn ends: it is given up. */
   #dropped: readonly SessionKey[] = [];
-  /** Of a helper: what its asker knows that it waits for, as the checkpoint has it. */
+  /** What the asker of a helper knows that the helper waits for, as the checkpoint has it. */
   #reportedWait: HelperWait | undefined;
   /** What is asked, or is to be asked, on the card of the reply. */
   #asks: readonly AskedInReply[] = [];
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
-  /** Of the runs before; with this one once it is committed. */
+  /** What the session has used in the runs before; with this run once it is committed. */
   #totals: SessionTotals | undefined;
   /** The model step that streams right now. */
   live: LiveStep | undefined;
-  /** From the receipt of the message until its first text was visible, ms. */
+  /** The time from the receipt of the message until its first text was visible, ms. */
   firstTextMs: number | undefined;
 
   /** `onLost` is called when another worker has taken the session over. */
@@ -278,13 +280,15 @@ export class TurnStore implements TurnLog {
     this.#consumed += control.length;
   }
 
-  /** Of a helper: people have answered, and its asker does not know yet. */
+  /** Whether people have answered a helper, and its asker does not know yet. */
   get waitIsOver(): boolean {
     const update = this.#askerUpdate();
     return update !== undefined && update.wait === undefined;
   }
 
-  /** Undefined for the turn of a person's message, too. */
+  /**
+   * The update for the asker of a helper; undefined where nothing is new, and for the turn of a person's message.
+   */
   #askerUpdate(): AskerUpdate | undefined {
     const { task } = this.#turn.message;
     return task === undefined
@@ -370,7 +374,7 @@ export class TurnStore implements TurnLog {
     return result;
   }
 
-  /** With the ends of the runs of messages that have joined this one. */
+  /** The events of this run, with the ends of the runs of messages that have joined it. */
   async #takenEvents(): Promise<NewEvent[]> {
     const events = await this.#events.take();
     const takenBy = this.#turn.turnId;
@@ -476,7 +480,7 @@ interface EventedRun {
   agent: string;
   /** What a worker before this one has published of the run: nothing of it is published again. */
   published: PublishedEvents;
-  /** Of a helper. */
+  /** The run of the asker, where this is the run of a helper. */
   parentRunId?: string | undefined;
 }
 

@@ -82,7 +82,7 @@ export class TurnRun implements TurnHost {
   #head: QueuedMessage;
   /** What was said in the group before; undefined where the agent does not read along. */
   #overheard: UserMessage[] | undefined;
-  /** Of the last step. */
+  /** The failure of the last step. */
   #failure: ModelFailure | undefined;
   /** Id of the model that gave the last step: a fallback may have. */
   #answeredBy: string | undefined;
@@ -90,7 +90,7 @@ export class TurnRun implements TurnHost {
   #settled: ReadonlySet<string | undefined> = new Set();
   /** Calls that waited for people when the turn ended. */
   #dropped: CallState[] = [];
-  /** While this turn keeps its slot for the calls that it has handed out. */
+  /** The slot that this turn keeps for the calls that it has handed out. */
   #hold: Hold | undefined;
   /** Calls that are being handed out while the slot is kept. */
   #handing: Promise<void> | undefined;
@@ -385,7 +385,9 @@ export class TurnRun implements TurnHost {
     await this.#noteKept(step);
   }
 
-  /** Before a client can read the id. A note that is lost makes an answer that cannot be continued, and no more. */
+  /**
+   * Notes for whom an answer is kept, before a client can read its id. Without the note the answer cannot be continued.
+   */
   async #noteKept({ responseId }: StepResult): Promise<void> {
     const { message, turnId } = this.#stored.turn;
     if (
@@ -503,7 +505,10 @@ export class TurnRun implements TurnHost {
     return { end: saved.state === "fenced" ? "fenced" : "postponed" };
   }
 
-  /** Before anything is saved: the next worker begins anew, and this run counts neither as an error nor as a death. */
+  /**
+   * Gives the turn back before anything is saved: the next worker begins anew, and this run counts neither as an error
+   * nor as a death.
+   */
   async #handOff(): Promise<Left> {
     const { session, epoch } = this.#start;
     return { end: (await this.#services.store.handOff(session, epoch)) ? "handoff" : "fenced" };

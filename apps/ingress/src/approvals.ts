@@ -37,7 +37,7 @@ import { wakeSession } from "./sessions.ts";
 
 /** A decision of a person about an approval. */
 export interface GivenDecision {
-  /** From outside: any text. */
+  /** The id as the client gave it: any text. */
   approvalId: string;
   decision: Omit<ApprovalDecision, "atMs">;
 }
@@ -502,7 +502,7 @@ async function listPending(
   }
 }
 
-/** Those of another's session that this caller may decide. */
+/** The approvals of another person's session that this caller may decide. */
 async function decidedBy(
   services: Services,
   pending: readonly ApprovalStatus[],

@@ -34,7 +34,7 @@ export interface TestMemory {
   cards: CardLedger;
   lookups: LookupCache;
   grants: GrantBook;
-  /** As workers have it. */
+  /** The store of grants, as workers have it. */
   grantStore: GrantStore;
   grantEnds: GrantEnds;
   consentCallbacks: ConsentCallbacks;

@@ -67,7 +67,10 @@ export class Bot implements Channel {
   readonly topicQuestions = new Map<string, Promise<boolean>>();
   /** When the last event came, epoch ms. */
   readonly lastEventAtMs = new Map<Transport, number>();
-  /** Undefined where events come by webhook only. Set when the process starts, before any event. */
+  /**
+   * The long connection of the bot; undefined where its events come by webhook only. Set when the process starts,
+   * before any event.
+   */
   connection: LongConnection | undefined;
   readonly #services: Services;
   readonly #groups: GroupLookup;
@@ -282,7 +285,7 @@ class Background {
 
 /** Something to be said outside of a turn. */
 export interface Notice {
-  /** With `key` it identifies the notice: asking for the same notice again sends nothing. */
+  /** What the notice is for. Together with `key` it identifies the notice, which is sent once. */
   purpose: "notice" | "queued" | "welcome";
   /** What it is about, such as a message id. */
   key: string;

@@ -23,7 +23,7 @@ interface ApiKey {
   digest: Buffer;
 }
 
-/** By what callers are known. */
+/** The keys and tokens by which callers are known. */
 export interface CallerRules {
   /** The one caller without a name; undefined: none. */
   token: string | undefined;
@@ -105,7 +105,7 @@ function readJwks(reader: EnvReader): KeyFile | undefined {
   return undefined;
 }
 
-/** Only processes that take JSON Web Tokens load it. */
+/** Loads the library for JSON Web Tokens, in processes that take such tokens only. */
 const loadJose = async () => await import("jose");
 
 function keySetIn(text: string): ParseResult<JWTVerifyGetKey> {
@@ -144,7 +144,7 @@ class KeyFile {
     };
   }
 
-  /** At most once a minute; requests that come meanwhile wait for it. */
+  /** Reads the key set again, at most once a minute; requests that come meanwhile wait for it. */
   async #reread(clock: Clock): Promise<void> {
     const now = clock.monotonic();
     if (this.#rereading === undefined && now - this.#rereadAtMs >= rereadMs) {
@@ -254,7 +254,7 @@ export class RequestLimits {
   readonly #governor: RateGovernor;
   readonly #isReady: () => boolean;
   readonly #buckets = new LRUCache<string, Bucket>({ max: maxCallers });
-  /** Until when callers beyond their limit are refused without asking the store again. */
+  /** The time until which a caller beyond its limit is refused without asking the store again. */
   readonly #refusedUntilMs = new LRUCache<string, number>({ max: maxCallers });
 
   /** `perMinute`: 0 is no limit. A caller may spend a minute's requests at once. `isReady`: of the store. */

@@ -104,7 +104,7 @@ function holdingWakes(services: Services, bot: Bot): { own: Services; release: (
 /** Key by which the buttons of approvals are known. */
 const approvalKey = "__approval__";
 
-/** Undefined when the button is not ours, or carries a value that none of our buttons carries. */
+/** Answers a click; undefined when the button is not ours, or has a value that none of our buttons has. */
 async function answerOwnClick(
   services: Services,
   bot: Bot,
@@ -129,7 +129,7 @@ async function answerOwnClick(
 
 /** A card callback. It contains neither our session nor our message id ("Card callback"). */
 interface Click {
-  /** Of the component; empty when it has none, or one that is no object. */
+  /** The value of the component; empty when it has none, or one that is no object. */
   value: Readonly<Record<string, unknown>>;
   /** The values of the form that it submits. */
   form: Readonly<Record<string, unknown>>;
@@ -154,7 +154,7 @@ type ClickHandler = (
   click: PersonClick,
 ) => Promise<EventAnswer | undefined>;
 
-/** By the text under `larkline` in the value of the button. */
+/** The handlers of buttons, by the text under `larkline` in the value of the button. */
 const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
   ["stop", stopClicked],
   ["late", lateClicked],
@@ -408,7 +408,7 @@ async function againClicked(
 
 const RateValue = Type.Object({
   turn: Type.String({ minLength: 1, maxLength: 300 }),
-  /** Absent: the field for a reason. */
+  /** The rating; absent: the click comes from the field for a reason. */
   rating: Type.Optional(Type.Enum(["up", "down"])),
 });
 const parseRate = parserOf(RateValue);
@@ -812,7 +812,7 @@ async function mayNotDecide(bot: Bot, { approval }: ApprovalStatus): Promise<Eve
 
 type ToastType = "info" | "success" | "warning" | "error";
 
-/** Shown in the language of each person's client; English where that is neither. */
+/** A toast; each person's client shows it in its own language, and in English where that is neither. */
 function toast(type: ToastType, text: Bilingual): EventAnswer {
   return { toast: { type, content: text.en, i18n: { zh_cn: text.zh, en_us: text.en } } };
 }

@@ -51,7 +51,9 @@ export interface Order {
 
 /** How a message is handled. */
 export type ReadCommand =
-  /** For the session: a message, possibly with other words than the person wrote, or an order to wait in turn. */
+  /**
+   * A message for the session, possibly with other words than the person wrote, or an order that waits in turn.
+   */
   { for: "session"; message: InboundMessage } | ({ for: "now" } & Order);
 
 const maxArgumentLength = 1_000;
@@ -302,7 +304,7 @@ async function memory(
   return noticeText("memoryForgotten", language);
 }
 
-/** Those of the person where no other person reads along, then those of the chat. */
+/** The memories of the person where no other person reads along, then those of the chat. */
 async function listedFor({ memories }: Services, message: InboundMessage) {
   const { person, chat } = memoryOwnersOf(message);
   const [own, ours] = await Promise.all([memories.list(person), memories.list(chat)]);

@@ -22,14 +22,14 @@ export interface FeishuConfig {
 }
 
 export interface ApiConfig {
-  /** By what callers are known; by nothing: only clients on loopback are served. */
+  /** The keys by which callers are known; without any, only clients on loopback are served. */
   callers: CallerRules;
   /** Origins of browsers that may call; `*` is any. */
   corsOrigins: "*" | readonly string[];
   onDisconnect: "cancel" | "continue";
   heartbeatMs: number;
   maxStreams: number;
-  /** Of them for one caller. */
+  /** Most streams of one caller. */
   maxStreamsPerCaller: number;
   /** Requests of one caller; 0: no limit. */
   requestsPerMinute: number;
@@ -42,14 +42,14 @@ export interface IngressConfig {
   host: string;
   port: number;
   logLevel: LogLevel;
-  /** Absent without credentials: then only the HTTP API is served. */
+  /** The credentials of the platform; absent: only the HTTP API is served. */
   feishu: FeishuConfig | undefined;
   api: ApiConfig;
   /** Signs what is sent to `events.url`. */
   eventsKey: string | undefined;
   /** Models of the deployment, shown by `/status`; the workers check them. */
   model: string | undefined;
-  /** Where spans are sent to; absent: nowhere. */
+  /** The address that spans are sent to; absent: none is sent. */
   otlpEndpoint: string | undefined;
   /** What is sent with them, as `name=value` pairs with commas between. */
   otlpHeaders: string | undefined;

@@ -122,7 +122,10 @@ const parseRevoked = parserOf(
   Type.Object({ open_id: Id, revoke_token_type: ShortText, revoke_reason: ShortText }),
 );
 
-/** Where only the access token was revoked, the grant lasts, and the next call refreshes it. */
+/**
+ * A person has revoked a grant. Where only the access token was revoked the grant lasts, and the next call refreshes
+ * it.
+ */
 async function grantRevoked(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   const parsed = parseRevoked(envelope.event);
   if (parsed.ok && (parsed.value.revoke_token_type ?? "").includes("refresh_token")) {

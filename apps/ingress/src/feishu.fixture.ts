@@ -30,7 +30,7 @@ export interface FeishuWorld {
   bob: string;
   /** Ann's chat with the bot. */
   direct: string;
-  /** Of Ann, Bob and the bot. */
+  /** The group of Ann, Bob and the bot. */
   group: string;
   /** A group in topic form. */
   topics: string;
@@ -61,7 +61,7 @@ export interface WorldOptions extends TestOptions {
   retryDelaysMs?: readonly number[];
   /** How long the platform waits for the answer to an event or a click; absent: as long as Feishu does. */
   answerWithinMs?: number;
-  /** Before the ingress starts. */
+  /** Called before the ingress starts. */
   prepare?: (platform: FeishuSimulator) => void;
 }
 

@@ -20,7 +20,7 @@ export async function showGrant(
   return true;
 }
 
-/** Undefined where the person has granted nothing, or has taken it back. */
+/** What the person has granted; undefined where that is nothing, or was taken back. */
 async function shownGrant(
   { grants, clock }: Services,
   { app }: Channel,

@@ -31,7 +31,7 @@ export function openLongConnection(services: Services, bot: Bot): LongConnection
 /** A bot, as far as readiness goes. */
 export interface ConnectedBot {
   name: string;
-  /** Undefined: its events come by webhook. */
+  /** The connection of the bot; undefined: its events come by webhook. */
   connection: Pick<LongConnection, "state"> | undefined;
 }
 

@@ -187,7 +187,7 @@ async function mayCauseTurn(
   );
 }
 
-/** Undefined when an id of the message cannot be part of a key. */
+/** Returns undefined when an id of the message cannot be part of a key. */
 async function validPlaceOf(
   services: Services,
   bot: Bot,
@@ -355,7 +355,7 @@ interface ReadyArrival extends Arrival {
   agent: AgentConfig;
   /** The sender's. */
   spoken: ReplyLanguage;
-  /** That of the texts around the answer. */
+  /** The language of the texts around the answer. */
   language: ReplyLanguage;
   /** Cards show both languages: people who speak another one see them too. */
   bilingual: boolean;

@@ -36,7 +36,9 @@ import {
 /** How far a client has read. */
 export interface NestedPosition {
   root: Position;
-  /** By the numbers of the calls that lead to a helper, such as `0_2`: the third of the first one. */
+  /**
+   * The positions in helpers, by the numbers of the calls that lead to each, such as `0_2`: the third of the first one.
+   */
   below: ReadonlyMap<string, Position>;
 }
 
@@ -47,7 +49,7 @@ export interface NestedPosition {
 const maxFollowed = 16;
 /** Helpers work three levels deep. */
 const maxLevels = 3;
-/** On the levels: 16 and 1 for the root, 16 and 17, 16 and 33. */
+/** The levels add 16 and 1 for the root, 16 and 17, 16 and 33. */
 const maxBranches = 17 + 33 + 49;
 
 const branchText = /^(\d{1,4}(?:_\d{1,4}){0,2})-(\d{1,15}(?:\.\d{1,4})?)$/;
@@ -110,7 +112,7 @@ export function runView(name: RunViewName, run: RunFacts, after?: Position): Run
 export interface NestedRun {
   run: RunPosition;
   name: RunViewName;
-  /** Of the root alone: its emissions, and how its stream ends. */
+  /** What the stream of the root emits, and how it ends. */
   view: RunEmissions;
   sessionIdOf(session: SessionKey): string;
   after: NestedPosition | undefined;
@@ -129,11 +131,11 @@ export async function tellNested(
 /** One run of the tree. */
 interface Branch {
   session: SessionKey;
-  /** Empty of the root. */
+  /** The numbers of the calls that lead to it; empty for the root. */
   path: string;
   /** The client has received everything up to here, on this connection or before. */
   position: Position;
-  /** Where the client has begun to read it on this connection. */
+  /** The position from which the client has read it on this connection. */
   readonly began: Position;
   emissions(record: EventRecord): Emission[];
   /** Calls of helpers so far: each has a number. */
@@ -146,7 +148,10 @@ interface Helper extends Branch {
   runId: string;
   /** Aborts when the result of its call is in the log of its asker. From then on its own log is complete. */
   readonly resultSeen: AbortController;
-  /** Of its level. Kept until the run of its asker has sent its end: until then its position is needed. */
+  /**
+   * Whether it holds a place of its level. It keeps the place until the run of its asker has sent its end: until then
+   * its position is needed.
+   */
   hasPlace: boolean;
   done: Promise<void> | undefined;
 }
@@ -160,7 +165,7 @@ class RunTree {
   readonly #over = new AbortController();
   readonly #stop: AbortSignal;
   readonly #root: Branch;
-  /** Where the client was in helpers that its own asker has not led to yet. */
+  /** The positions of the client in helpers that its own asker has not led to yet. */
   readonly #below: Map<string, Position>;
   readonly #places: Places[];
 

@@ -50,7 +50,7 @@ export interface Operation {
   query?: Record<string, Parameter>;
   headers?: Record<string, Parameter>;
   body?: object;
-  /** By status: the schema of the JSON answer, a stream of events, or nothing. */
+  /** The answers by status: the schema of the JSON answer, a stream of events, or nothing. */
   answers: Record<number, object | "events" | "empty">;
 }
 
@@ -190,7 +190,7 @@ function described(
   };
 }
 
-/** Such as `postRunsCancel`. */
+/** The id of the operation of a route, such as `postRunsCancel`. */
 function operationIdOf(route: string): string {
   const [first = "", ...words] = route
     .replaceAll(/\/v1|\{\w+\}/g, "")

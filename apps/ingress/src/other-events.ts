@@ -12,7 +12,9 @@ export interface OtherEvent {
   /** Name of the bot that it came to, and its app id. */
   bot: string;
   app: string;
-  /** For example `contact.user.created_v3`, or `card.action.trigger` for a click. */
+  /**
+   * The type of the event, such as `contact.user.created_v3`, or `card.action.trigger` for a click.
+   */
   type: string;
   /** The same for each delivery of one event: the platform may deliver one again. */
   eventId: string;

@@ -242,7 +242,7 @@ async function postRun(services: Services, request: FastifyRequest, reply: Fasti
 /** A run that is in its session, and from where to follow it. */
 interface StoredRun {
   run: { session: SessionKey; runId: string; afterSeq: number };
-  /** Not the repetition of a request. */
+  /** Whether this request has stored it, and none before. */
   isNew: boolean;
 }
 
@@ -508,7 +508,7 @@ function askOf(
   };
 }
 
-/** Of `Prefer: wait=<1-300>` (RFC 7240), ms; 0 without it. */
+/** The wait that `Prefer: wait=<1-300>` (RFC 7240) asks for, ms; 0 without it. */
 function waitMsOf(prefer: string | undefined): number {
   const seconds = Number(/(?:^|[,;\s])wait=(\d{1,3})(?:$|[,;\s])/.exec(prefer ?? "")?.[1] ?? 0);
   return Math.min(seconds, 300) * 1_000;
@@ -817,7 +817,9 @@ async function noSuchRun(reply: FastifyReply) {
   );
 }
 
-/** Of sessions of others: a caller does not learn that there are any. */
+/**
+ * Refuses a session that the caller may not see: a caller does not learn that others have sessions.
+ */
 async function noSuchSession(reply: FastifyReply) {
   return await refuse(reply, "nothing is known of this session", 404, "session_not_found");
 }

@@ -30,10 +30,12 @@ import type { Services } from "./services.ts";
 
 const { title, task, zone, missed } = wishFields;
 const timing = {
-  /** Once: after this ISO 8601 duration, or at this time on the clock of `zone`. */
+  /**
+   * The schedule runs once: after this ISO 8601 duration, or at this time on the clock of `zone`.
+   */
   after: wishFields.after,
   at: wishFields.at,
-  /** In steps of this duration. */
+  /** The schedule repeats in steps of this duration. */
   every: wishFields.every,
   /** Five cron fields on the clock of `zone`. */
   cron: wishFields.cron,

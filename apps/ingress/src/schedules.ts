@@ -141,7 +141,7 @@ export async function scheduleClicked(
 /** What the platform has said of a person or chat, that ends what is done for them until they say so. */
 export interface SchedulesEnd {
   why: "schedulesLeft" | "schedulesRevoked" | "schedulesBotGone";
-  /** Those whose schedules they are, or the chat that they answer in. */
+  /** The owner of the schedules, or the chat that they answer in. */
   of: { person: string } | { chat: string };
 }
 

@@ -68,7 +68,7 @@ export interface Services extends Stores {
   /** Looks at schemas that callers bring, in a thread. */
   schemas: SchemaChecks;
   requestLimits: RequestLimits;
-  /** By name of the trigger. */
+  /** The secrets of each trigger, by its name. */
   triggerSecrets: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -92,7 +92,7 @@ export interface Stores {
   grants: GrantBook;
   /** Ends of grants, for workers. */
   grantEnds: GrantEnds;
-  /** Where consents of the code flow come back. */
+  /** The callbacks of consents of the code flow. */
   consentCallbacks: ConsentCallbacks;
   eventLog: EventLog;
   /** The cards of replies that an outbox delivery started here may have to finish. */
@@ -232,7 +232,7 @@ export class OpenStreams {
   readonly #maxPerCaller: number;
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<void>>();
-  /** By caller. */
+  /** The streams that each caller has open. */
   readonly #reserved = new Map<string, number>();
   #all = 0;
 

@@ -107,7 +107,7 @@ async function answer(
   }
 }
 
-/** Undefined where nothing was ever said. */
+/** The session; undefined where nothing was ever said. */
 async function reportOn(
   services: Services,
   session: SessionKey,

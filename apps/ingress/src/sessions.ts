@@ -32,7 +32,9 @@ export interface Place {
   threadRootId?: string;
 }
 
-/** As long as a message can be recalled unasked ("Recall message": a day by default). */
+/**
+ * How long a place is kept: as long as a message can be recalled unasked ("Recall message": a day by default).
+ */
 const placeKeptMs = 24 * 3_600_000;
 
 /**
@@ -276,7 +278,7 @@ export interface StopRequest {
   session: SessionKey;
   /** Who asks; only the person whose message is being answered may stop the turn. */
   by: string;
-  /** Only this turn; otherwise the one that runs. */
+  /** The turn to stop; absent: the one that runs. */
   turnId?: string;
   /** Names the order where it may be delivered again: a repetition must not stop what started since. */
   orderId?: string;
@@ -377,7 +379,7 @@ export interface ArrivingMessage {
   chat: string;
   person: string;
   channel: "feishu" | "api";
-  /** Given by the client; absent: the message's own. */
+  /** The trace that the client has begun; absent: the message's own. */
   traceparent?: Traceparent;
 }
 

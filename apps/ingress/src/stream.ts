@@ -36,7 +36,7 @@ export async function takePlace(
 export interface RunPosition {
   session: SessionKey;
   runId: string | undefined;
-  /** Only events after this one. */
+  /** Only events after this one are read. */
   afterSeq: number;
 }
 
@@ -524,12 +524,12 @@ export interface FoldedRun {
   first: EventRecord | undefined;
   /** Its `done` or `error`. */
   end: EventRecord | undefined;
-  /** As the request gave it. */
+  /** The metadata of the request. */
   metadata: Readonly<Record<string, string>> | undefined;
   /** The run, and the one that its message has joined. */
   runIds: Set<string>;
   hasHelpers: boolean;
-  /** Without its items. */
+  /** The result of the run, without its items. */
   result: RunResult;
 }
 

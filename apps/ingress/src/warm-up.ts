@@ -8,9 +8,13 @@ import { OpenStreams, type IngressCounters, type Services, type WarmUpStores } f
 const messages = 80;
 /** Sent before the process counts as ready: in them nearly all code is compiled, and all scripts are loaded. */
 const messagesBeforeReady = 60;
-/** Like the first second of a burst, so that a round of the event loop has several of them. */
+/**
+ * Messages sent at once, as in the first second of a burst: a round of the event loop has several of them.
+ */
 const atOnce = 10;
-/** After this time the process takes requests without being warm: a slow start is better than none. */
+/**
+ * How long the process warms up, ms; then it takes requests all the same: a slow start is better than none.
+ */
 const deadlineMs = 5_000;
 
 export interface WarmUp {

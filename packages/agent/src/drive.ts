@@ -39,7 +39,7 @@ export interface TurnLog extends StepContext {
   publish(event: EngineEvent): Awaitable<void>;
   /** Stores what was taken over. `handoff`: another process continues the turn. */
   save(how: "continue" | "handoff"): Awaitable<Saved>;
-  /** Of a helper: people have answered, and its asker does not know yet. */
+  /** Whether people have answered a helper, and its asker does not know yet. */
   readonly waitIsOver?: boolean;
 }
 
@@ -63,7 +63,7 @@ export type Woken = { entries: readonly ControlEntry[] } | Left;
 
 /** The facts that decisions are made of. */
 export interface Facts {
-  /** Those of this moment. The object may be the same each time. */
+  /** The facts of this moment. The object may be the same each time. */
   now(): TurnEnvironment;
   /** A new decision begins: facts that may have changed are looked up again. */
   renew?(): void;
@@ -82,7 +82,7 @@ export interface TurnHost {
   readonly clock: Clock;
   readonly facts: Facts;
   commandFacts(): CommandFacts;
-  /** Undefined while the signal is not aborted. */
+  /** Why the turn is broken off; undefined while the signal is not aborted. */
   abortReason(): AbortReason | undefined;
   /** The end of the turn when a budget is spent, or a warning that one is nearly spent. */
   overBudget(): Awaitable<Transition | undefined>;
@@ -255,7 +255,7 @@ export class TurnDriver {
     return await this.decide((facts) => afterStep(this.#log.turn, { ...step, thinkingMs }, facts));
   }
 
-  /** Undefined when the model can start; otherwise what comes first. */
+  /** What comes before the model; undefined when the model can start. */
   async #makeReady(): Promise<Transition | Left | undefined> {
     // A turn that waited for its own start was not there to be stopped by the message after it.
     if ((await this.#host.isSuperseded?.()) === true) return await this.#cancel("superseded");

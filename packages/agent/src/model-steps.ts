@@ -34,14 +34,14 @@ import { readStep } from "./turn/stream.ts";
 
 // The requests of a turn to models: a step of the answer, and a summary where the context has grown too long.
 
-/** In the same process it is known at once. */
+/** A value that is known at once in the same process. */
 export type Awaitable<T> = T | Promise<T>;
 
 type ModelOptions = Omit<ChainRequest, "messages" | "tools" | "system" | "systemBlocks">;
 
 /** A model that answers, with its fallbacks. */
 export interface ChosenModel {
-  /** As people and the configuration name it. */
+  /** Its name for people and in the configuration. */
   name: string;
   chain: ModelChain;
   /** What a turn needs to know about it: facts of the first, prices of whichever answered. */
@@ -424,7 +424,9 @@ function attemptsFor(history: readonly Message[], failure: ModelFailure): LeftOu
   return [[{ kinds: [suspected], messages: isRecent ? recent : messages }], last];
 }
 
-/** Where the part begins that no vendor has answered yet: the last answer itself was in no request. */
+/**
+ * The index of the first message that no vendor has answered yet: the last answer itself was in no request.
+ */
 function acceptedUntil(history: readonly Message[]): number {
   return Math.max(
     0,
@@ -432,7 +434,7 @@ function acceptedUntil(history: readonly Message[]): number {
   );
 }
 
-/** Where the latest turn begins: with a message of a person that follows an answer. */
+/** The index at which the latest turn begins: with a message of a person that follows an answer. */
 function turnStart(history: readonly Message[]): number {
   return Math.max(
     0,

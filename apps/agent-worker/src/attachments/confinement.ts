@@ -5,7 +5,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { Server, Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 
-/** Where the program and its libraries lie: all that the process may read. */
+/** The folders of the program and its libraries: all that the process may read. */
 function readableFolders(): string[] {
   const library = fileURLToPath(import.meta.resolve("pdfjs-dist/package.json"));
   const modules = library.slice(0, library.indexOf("/node_modules/") + "/node_modules/".length);

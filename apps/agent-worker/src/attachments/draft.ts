@@ -55,7 +55,7 @@ export class Draft {
     this.#room -= text.length;
   }
 
-  /** For readers that work without finding text. */
+  /** Ends a reader whose time is over. Called by readers that work without finding text. */
   checkTime(): void {
     if (performance.now() > this.#untilMs || usedCpuMs() > this.#untilCpuMs) this.stop();
   }

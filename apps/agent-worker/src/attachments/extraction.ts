@@ -48,7 +48,7 @@ export interface ReadingJob extends AttachedFile {
   patienceMs: number;
   /** The same for CPU time, ms. */
   patienceCpuMs: number;
-  /** Set: the file is a picture, and wanted smaller, not as text. */
+  /** The file is a picture, and a smaller picture is wanted in place of text. */
   scaleTo?: PictureBounds;
 }
 

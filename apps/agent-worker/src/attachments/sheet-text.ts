@@ -14,7 +14,7 @@ interface Workbook {
   sheets: { name: string; path: string; isHidden: boolean }[];
   dateSystem: 1900 | 1904;
   strings: string[];
-  /** For each cell style how it shows numbers. */
+  /** How each cell style shows numbers. */
   styles: NumberStyle[];
 }
 

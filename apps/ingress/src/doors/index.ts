@@ -16,7 +16,10 @@ export const callerDoors: readonly DoorRoutes[] = [registerMessageRoutes];
 /** Routes that check themselves who comes. */
 export const signedDoors: readonly DoorRoutes[] = [registerTriggerRoutes];
 
-/** By type of the event. When one rejects, the event is not acknowledged and the platform delivers it again. */
+/**
+ * The handlers of further events, by type. When one rejects, the event is not acknowledged and the platform delivers it
+ * again.
+ */
 export const eventDoors: ReadonlyMap<
   string,
   (services: Services, bot: Bot, envelope: Envelope) => Promise<void>

@@ -242,7 +242,7 @@ class Masker {
     );
   }
 
-  /** As many as the budget allows; then nothing more. */
+  /** Copies as many items as the budget allows; then none. */
   #within<T, R>(items: readonly T[], copy: (item: T) => R): R[] {
     const copies: R[] = [];
     for (const item of items) {

@@ -121,7 +121,10 @@ function isStricter(one: Deciders, other: Deciders): boolean {
   return requesterApproves(other) && !requesterApproves(one);
 }
 
-/** Of an entry that asks about a part of the call and the one about the whole, if there is one, the one that decides. */
+/**
+ * Chooses the entry that decides: the one that asks about a part of the call, or the one about the whole, if there is
+ * one.
+ */
 function decidingOf(
   part: PolicyEntry,
   whole: PolicyEntry | undefined,

@@ -107,16 +107,16 @@ export type Verdict = { readonly findings: readonly RiskFinding[] } & (
 
 /** Something in a call's input that people should know of. */
 export interface RiskFinding {
-  /** Such as `rm -rf`. */
+  /** What was found, such as `rm -rf`. */
   readonly pattern: string;
-  /** In English. */
+  /** Why it matters, in English. */
   readonly reason: string;
 }
 
 /** What is asked when a call needs an approval. */
 export interface Question {
   readonly deciders: Deciders;
-  /** Of the entry that asks; empty where none does. */
+  /** The reason of the entry that asks; empty where it gives none. */
   readonly reason: LocalText;
   readonly risk: RiskLevel;
   /** What the call does, for those who are asked alone; otherwise the summary that its tool announces. */
@@ -200,7 +200,9 @@ function isNamed({ people, roles }: Deciders, person: Person, known: Roles): boo
   return people.includes(person.id) || hasRole(person, roles, known);
 }
 
-/** As {@link mayDecide}, of a person whose groups are looked up only where they could make a difference. */
+/**
+ * Decides as {@link mayDecide}, about a person whose groups are looked up only where they could make a difference.
+ */
 export async function isDecider(
   approval: Approval,
   { id, word }: { id: string; word: DecisionWord },

@@ -233,7 +233,9 @@ export function matchesSubject(pattern: string, subject: string): boolean {
   return end >= from && subject.endsWith(tail) && isOneCommand(subject.slice(from, end));
 }
 
-/** Where `part` is found from `from` on with nothing but one command's text in between; -1 if nowhere. */
+/**
+ * Finds `part` from `from` on, with nothing but one command's text in between; -1 if it is not there.
+ */
 function reached(subject: string, part: string, from: number): number {
   const at = subject.indexOf(part, from);
   return at !== -1 && isOneCommand(subject.slice(from, at)) ? at : -1;

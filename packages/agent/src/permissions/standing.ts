@@ -48,7 +48,7 @@ function fits(
   );
 }
 
-/** As a bound of an argument: it may have any value, or be absent. */
+/** A bound of an argument that allows any value, and its absence. */
 export const anything = "*";
 
 function fitsValue(wanted: unknown, given: unknown): boolean {

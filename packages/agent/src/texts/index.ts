@@ -7,19 +7,19 @@ export function textsOf(language: ReplyLanguage): Texts {
   return language === "zh" ? zh : en;
 }
 
-/** At most `maxChars` from the beginning; no emoji or rare Chinese character is split. */
+/** The first `maxChars` characters at most; no emoji or rare Chinese character is split. */
 export function textHead(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
   const splits = /[\uD800-\uDBFF]/.test(text.charAt(maxChars - 1));
   return text.slice(0, splits ? maxChars - 1 : maxChars);
 }
 
-/** At most `maxChars`, with "…" at the end where it is cut. */
+/** The text with `maxChars` characters at most, and "…" at the end where it is cut. */
 export function shortened(text: string, maxChars: number): string {
   return text.length > maxChars ? `${textHead(text, maxChars - 1)}…` : text;
 }
 
-/** At most `maxChars` from the end; no emoji or rare Chinese character is split. */
+/** The last `maxChars` characters at most; no emoji or rare Chinese character is split. */
 export function textTail(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
   const start = text.length - maxChars;

@@ -111,7 +111,9 @@ export interface Ability<State = unknown> {
    * alone. Undefined: that is the outcome of the call, as far as the ability is concerned. `ask`: the call waits for people, as one that {@link onDecision} may let start again.
    */
   onOutcome?(call: CallState, ended: OutcomeEntry, facts: CallFacts): AttemptEnd | undefined;
-  /** Of a call that waits because of {@link beforeCall} or `onOutcome`: whose permission it needs, as others read it. */
+  /**
+   * Whose permission a call needs that waits because of {@link beforeCall} or `onOutcome`, as others read it.
+   */
   permissionOf?(turn: TurnState): string | undefined;
   /** Runs a call that {@link onCall} did not answer, with the stores and clients that it was made with. May reject. */
   run?(call: CallState, work: AbilityWork): Promise<ToolOutcome>;
@@ -252,7 +254,7 @@ export interface SchemaFacts {
 
 /** What people are asked about a call, which waits for their answer. */
 export interface AskedPeople {
-  /** As it is stored and shown; the same write stores it and the call that waits. */
+  /** The question as it is stored and shown; the same write stores it and the call that waits. */
   readonly record: Approval;
   readonly events: readonly EngineEvent[];
 }
@@ -262,7 +264,7 @@ export interface FurtherQuestion {
   readonly ask: AskedPeople;
   /** The call as it waits: with an outcome, where that is what people decide about. */
   readonly call: CallState;
-  /** As the ability keeps it. */
+  /** The turn with what the ability keeps from now on. */
   readonly turn?: TurnState;
 }
 
@@ -657,7 +659,7 @@ function withoutAnswerState(turn: TurnState, abilities: readonly Ability[]): Tur
   return ended.reduce((kept, ability) => withState(kept, ability, undefined), turn);
 }
 
-/** Where another agent answers from now on, what abilities keep about the answer before is dropped. */
+/** Drops what abilities keep about the answer before, where another agent answers from now on. */
 export function ofNextAgent(transition: Transition, { abilities }: TurnEnvironment): Transition {
   if (transition.handedOver !== true) return transition;
   return { ...transition, turn: withoutAnswerState(transition.turn, abilities) };

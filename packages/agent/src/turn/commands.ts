@@ -86,7 +86,7 @@ function customNamed(
 
 /** A command as people read it. */
 interface DescribedCommand {
-  /** With the slash. */
+  /** Its name, with the slash. */
   name: string;
   description: string;
 }
@@ -147,7 +147,7 @@ export interface CommandFacts extends ModelFacts {
   nowMs: number;
   /** Language of the reply; without it that of the person's message. */
   texts?: ReplyLanguage;
-  /** Those of the session so far. */
+  /** The choices of the session so far. */
   choices?: SessionChoices;
   agents?: AgentFacts;
 }
@@ -291,7 +291,7 @@ function finished(turn: TurnState, reply: string): Transition {
   return endDone(turn, { history: [], events, reply, reason: "", final: reply });
 }
 
-/** By full name, or by the id alone when only one provider has it. */
+/** The model of that full name, or of that id when only one provider has it. */
 function modelNamed(wanted: string, models: readonly string[]): string | undefined {
   const exact = models.find((model) => model.toLowerCase() === wanted);
   if (exact !== undefined) return exact;
@@ -340,7 +340,7 @@ export interface StatusFacts {
 /** A call that waits for people. */
 export interface AskedCall {
   tool: string;
-  /** Whose turn it is of, and who decides, as people are called. */
+  /** The person of the turn and those who decide, by their names. */
   requester: string;
   deciders: string;
   sinceMs: number;

@@ -89,7 +89,9 @@ export function isOfTeam(message: Message): boolean {
 /** Vendors want a message of the user before an assistant speaks again. */
 const yourTurn = "[It is your turn again.]";
 
-/** With the contributions of other agents as quotes of users, and without the steps that they took to them. */
+/**
+ * The history with the contributions of other agents as quotes of users, and without the steps that they took to them.
+ */
 function withQuotes(agent: string, history: readonly Message[]): readonly Message[] {
   if (!history.some(isOfTeam)) return history;
   const seen: Message[] = [];
@@ -135,7 +137,7 @@ export function contributionAt(history: readonly Message[], at: number): Contrib
   return { agent, text, note: `[gives the word to ${to}. ${reasonOf(message, callId)}]` };
 }
 
-/** With a line break at its end: adapters may put the next message behind it. */
+/** A quote, with a line break at its end: adapters may put the next message behind it. */
 function quoteOf(said: Contribution): Message {
   return textMessage(`${quotedText(said)}\n`);
 }
@@ -284,7 +286,10 @@ function keptFrom(
   return start;
 }
 
-/** Where the latest turn begins: turns end with words of the assistant, and joined messages follow a user or a result. */
+/**
+ * The index at which the latest turn begins: turns end with words of the assistant, and joined messages follow a user
+ * or a result.
+ */
 function latestTurnStart(history: readonly Message[]): number {
   const start = history.findLastIndex(
     ({ role }, index) =>

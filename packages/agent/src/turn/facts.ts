@@ -159,7 +159,9 @@ type JsonObject = Record<string, unknown>;
 export interface StepResult {
   /** All text of the step, joined without separator. */
   text: string;
-  /** In ascending index order, gaps closed; ids and names may be empty when the model sent none. */
+  /**
+   * The calls in ascending index order, gaps closed; ids and names may be empty when the model sent none.
+   */
   toolCalls: ToolCall[];
   /** Text and thinking in the order their blocks began, adjacent text joined. */
   parts: (TextPart | ThinkingPart)[];
@@ -227,7 +229,7 @@ export interface DoneEnding {
   history: Message[];
   events: EngineEvent[];
   reply: string;
-  /** Empty for a normal end. */
+  /** Why the turn ended; empty for a normal end. */
   reason: string;
   /** Text of the last model step. */
   final: string;

@@ -18,7 +18,7 @@ import {
 import { addressesIn } from "../permissions/arguments.ts";
 import { oneLine, textHead } from "../texts/index.ts";
 
-/** Where a message was written; empty strings count as absent. */
+/** The place in which a message was written; empty strings count as absent. */
 export interface MessagePlace {
   chatId?: string | undefined;
   rootId?: string | undefined;
@@ -205,7 +205,7 @@ export function continuedFrom(
   return Math.max(0, at);
 }
 
-/** By whom a message of a group is. */
+/** The writer of a message of a group. */
 export function writerOf({ sender }: UserMessage): Pick<UserMessage, "sender"> {
   return sender === undefined ? {} : { sender };
 }

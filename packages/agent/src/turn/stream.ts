@@ -57,7 +57,7 @@ export function createAccumulator(): Accumulator {
   let ending: Ending = { stopReason: "other", usage: null };
   const ended: VendorCall[] = [];
   let current: VendorCall | undefined;
-  /** By the calls that the current one continues. */
+  /** The tokens written by the calls that the current one continues. */
   let writtenBefore = 0;
   let pauses = 0;
 
@@ -154,7 +154,7 @@ interface Blocks {
   parts: (TextPart | ThinkingPart)[];
   /** The one that grows: those before it have ended. */
   open: TextPart | ThinkingPart | undefined;
-  /** Of vendors that number their messages. */
+  /** The blocks of vendors that number them. */
   textByIndex: Map<number, TextPart>;
   thinkingByIndex: Map<number, ThinkingPart>;
   callsByIndex: Map<number, ToolCall>;
@@ -323,7 +323,7 @@ function inOrder<T>(byIndex: ReadonlyMap<number, T>): T[] {
 
 /** Follows a step while it is read. */
 export interface StepFollower {
-  /** Of the step in its turn. */
+  /** The number of the step in its turn. */
   turnNumber: number;
   /** Called with its events, a complete block before the first delta of the next one. The step waits for what it returns. */
   onEvent?: ((event: EngineEvent) => void | Promise<void>) | undefined;

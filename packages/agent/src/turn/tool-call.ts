@@ -57,7 +57,7 @@ export interface PreparedCall {
 interface Preparation {
   turn: TurnState;
   env: TurnEnvironment;
-  /** Of the conversation: the same for all calls of a step. */
+  /** The addresses of the conversation: the same for all calls of a step. */
   addressContext: AddressContext;
 }
 
@@ -575,7 +575,7 @@ export function answered(
   return { call: { ...rest, state: "done", outcome }, outcome, event };
 }
 
-/** Of a failed call whose text names no code. */
+/** The code of a failed call whose text names none. */
 const otherCode = "tool_execution_error";
 
 const deniedCode = "permission_denied";
@@ -649,7 +649,10 @@ export function resultText(outcome: ToolOutcome): string {
   return code === resultCodeIn(text) ? text : `${code}: ${text}`;
 }
 
-/** That of a refusal is a fact of the outcome; all others are what the text of the tool begins with. */
+/**
+ * The code of a failed call: a refusal is a fact of the outcome; all others have the code with which the text of the
+ * tool begins.
+ */
 function codeOf({ error, denied: isDenied }: FailedOutcome): string {
   if (isDenied === true) return deniedCode;
   const code = resultCodeIn(error);

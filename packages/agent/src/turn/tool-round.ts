@@ -259,7 +259,7 @@ export function nextInRound({ turn, started, asked }: RoundMove, env: TurnEnviro
 
 /** An outcome on its way to a call. */
 interface Answer {
-  /** Of the attempt. */
+  /** The id of the attempt. */
   callId: string;
   outcome: ToolOutcome;
   timing?: CallTiming | undefined;
@@ -366,9 +366,9 @@ function exhausted(turn: TurnState, { abilities, known }: TurnEnvironment): Tran
 
 /** What the model reads of calls that are open when a turn ends. */
 interface ClosingWords {
-  /** Of calls that may have started. */
+  /** The outcome of calls that may have started. */
   maybeRun: string;
-  /** Of calls that still waited to be allowed. */
+  /** The outcome of calls that still waited to be allowed. */
   notRun: string;
 }
 
@@ -423,7 +423,7 @@ function isAnswered(call: CallState): boolean {
 
 /** A result that is longer than what the model gets of its call. */
 interface LargeResult {
-  /** As in its entry: the id of the attempt. */
+  /** The id of the attempt, as in its entry. */
   callId: string;
   text: string;
 }
@@ -533,7 +533,7 @@ function withWaiting(
   };
 }
 
-/** By how much the clocks of a runner and of a worker may differ, ms. */
+/** Most that the clocks of a runner and of a worker may differ, ms. */
 const clockSlackMs = 1_000;
 
 /**

@@ -365,7 +365,9 @@ function withoutCutCalls(step: StepResult): StepResult {
   return { ...step, toolCalls: marked };
 }
 
-/** At the length limit the last call may have been cut off before its arguments. */
+/**
+ * Whether a call was cut off: at the length limit the last one may have ended before its arguments.
+ */
 function isCutCall(
   { name, arguments: text }: ToolCall,
   stopReason: StepResult["stopReason"],

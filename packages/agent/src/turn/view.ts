@@ -85,7 +85,7 @@ function runningFooter({ agent }: ViewOptions): ReplyFooter {
   return agent === undefined ? {} : { agent };
 }
 
-/** That the model has failed and what comes next, until it says something again. */
+/** Says that the model has failed and what comes next, until the model says something again. */
 function retryNote(
   { putOff }: TurnState,
   live: LiveStep | undefined,

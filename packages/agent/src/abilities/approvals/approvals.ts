@@ -44,7 +44,7 @@ interface ApprovalsState {
 /** Its key in the checkpoint. */
 const name = "approvals";
 
-/** Of every agent. */
+/** The ability of every agent. */
 export const approvals: Ability<ApprovalsState> = {
   name,
   toolNames: [],
@@ -167,7 +167,7 @@ const aborted = "The outcome of this call is unknown, and a person decided not t
 
 const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
 
-/** Without a decision about exactly this call its outcome stays unknown. */
+/** The outcome stays unknown without a decision about exactly this call. */
 function outcomeDecided(call: CallState, entry: DecisionEntry): Decided {
   const unknown: ToolOutcome = call.outcome ?? { ok: false, error: aborted, unknown: true };
   if (entry.argumentsHash !== hashOf(call)) return unknown;
@@ -312,9 +312,9 @@ const texts = {
 
 /** The text in one language. Values are cut to size and to one line. */
 export function approvalText(
-  name: keyof typeof texts,
+  which: keyof typeof texts,
   language: ReplyLanguage,
   values: NoticeValues,
 ): string {
-  return filledText(texts[name][language], values);
+  return filledText(texts[which][language], values);
 }

@@ -13,7 +13,7 @@ export interface BudgetPolicy {
 export interface Budget extends BudgetLimit {
   readonly per: BudgetKind;
   readonly period: BudgetPeriod;
-  /** Absent: for all that no other budget of this kind and period names. */
+  /** Whom the budget is for; absent: all that no other budget of this kind and period names. */
   readonly of?: readonly string[];
 }
 
@@ -45,7 +45,7 @@ export interface BudgetBook {
   groups(nowMs: number): BudgetGroup[];
 }
 
-/** Whose budgets a message draws on. */
+/** The people, chats, agents and tenants whose budgets a message draws on. */
 export type Spender = Readonly<Record<Exclude<BudgetKind, "deployment">, string>>;
 
 /** What one spender may spend in the present period. */
@@ -65,7 +65,7 @@ export interface BudgetGroup {
   readonly period: BudgetPeriod;
   readonly bucket: string;
   readonly endsAtMs: number;
-  /** Of those who are not named; absent: they have none. */
+  /** The limit of all who are not named; absent: they have none. */
   readonly general?: BudgetLimit;
   readonly named: ReadonlyMap<string, BudgetLimit>;
 }
@@ -149,7 +149,9 @@ export function spenderOf(message: InboundMessage, agent: string): Spender {
 export interface BudgetUse {
   readonly account: BudgetAccount;
   readonly spent: Spent;
-  /** Of the limit that is reached first: 1 is all of it. 0 where nothing is limited. */
+  /**
+   * The spent share of the limit that is reached first: 1 is all of it; 0 where nothing is limited.
+   */
   readonly share: number;
 }
 
@@ -159,7 +161,9 @@ export interface Spent {
   readonly usd: number;
 }
 
-/** Where a spender stands: which budget is in the way of another model call, and which ones are near their end. */
+/**
+ * The standing of a spender: which budget forbids another model call, and which ones are near their end.
+ */
 export interface BudgetStanding {
   /** Spent. Of several the one that renews last: until then nothing can be asked. */
   readonly exceeded?: BudgetUse;

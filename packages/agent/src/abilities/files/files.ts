@@ -23,7 +23,7 @@ import { attemptOf } from "../../turn/tool-call.ts";
 interface FolderFile {
   readonly path: string;
   readonly text: string;
-  /** Of the text. */
+  /** The length of the text in bytes. */
   readonly bytes: number;
   /** Whether this call has written it before. */
   isOf(call: FolderChange): boolean;
@@ -32,7 +32,7 @@ interface FolderFile {
 interface FolderChange {
   readonly turnId: string;
   readonly call: string;
-  /** Whose turn it is. */
+  /** The person of the turn. */
   readonly by: string;
   readonly path: string;
 }
@@ -67,7 +67,7 @@ declare module "../../turn/ability.ts" {
   }
 }
 
-/** Of an agent that is configured with `files: true`. */
+/** The ability of agents that are configured with `files: true`. */
 export const files: Ability = {
   name: "files",
   config: Type.Boolean({
@@ -391,7 +391,7 @@ async function write(folder: FilesClient, turn: TurnState, call: CallState): Pro
   return before === undefined ? `There is no file ${target} now.` : `${target} is gone.`;
 }
 
-/** Of one step. */
+/** Most files that one step sends. */
 const maxSends = 10;
 /**
  * Sends a file to the chat of the turn's person. A call that runs again after a crash sends under the same key, so that the

@@ -22,7 +22,7 @@ import type { Transition, TurnModel } from "../../turn/facts.ts";
 import { stepStart, after, withNeeds } from "../../turn/step.ts";
 import { continueTeam, endsInstead, passedOn, refusedByEnd, type TeamFacts } from "../team/team.ts";
 
-/** Of agents that may hand over, and of members of teams that do. */
+/** The ability of agents that may hand over, and of members of teams that do. */
 export const handover: Ability<readonly string[]> = {
   name: "handover",
   toolNames: [],
@@ -52,7 +52,7 @@ export const handover: Ability<readonly string[]> = {
   needs: () => "hand-over",
 };
 
-/** Of those that the person may use. */
+/** The calls of hand-overs that the person may use. */
 function offered(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
   const targets = env.known?.handover;
   if (targets === undefined || !mayHandOver(turn, env)) return [];
@@ -112,10 +112,10 @@ export interface TransferTarget {
   readonly context: "all" | "last";
   /** The acting person may use that agent; otherwise it is not offered. */
   readonly isAllowed: boolean;
-  /** Of that agent. */
+  /** The model of that agent. */
   readonly model: TurnModel;
   readonly tool: TransferTool;
-  /** That is a team, which answers then. */
+  /** The team that answers then, where the agent is one. */
   readonly team?: TeamFacts;
 }
 
@@ -136,7 +136,7 @@ declare module "../../turn/ability.ts" {
 /** How one agent may hand over to another one, as the configuration has it. */
 export interface Handoff {
   readonly agent: string;
-  /** In which cases, for the model. */
+  /** When to hand over, in words for the model. */
   readonly when?: string;
   readonly context: "all" | "last";
   /** Further arguments of the call: a JSON Schema of type object. */
@@ -243,7 +243,7 @@ function failed(error: string): ToolOutcome {
 interface SettledTransfer {
   call: CallState;
   outcome: ToolOutcome;
-  /** Absent: nothing is handed over. */
+  /** The agent that answers next; absent: nothing is handed over. */
   target?: TransferTarget;
   /** The team of the turn ends instead. */
   endsTeam?: true;

@@ -58,7 +58,7 @@ export interface HelperTarget {
 
 /** What bounds the helpers of a turn. */
 export interface HelperFacts {
-  /** By the name of their tool. */
+  /** The helpers, by the name of their tool. */
   readonly targets: ReadonlyMap<string, HelperTarget>;
   /** Every worker can run them: while one of the version before lives, none is started. */
   readonly isReady: boolean;
@@ -71,7 +71,7 @@ declare module "../../turn/ability.ts" {
   }
 }
 
-/** Of agents that have helpers. */
+/** The ability of agents that have helpers. */
 export const helpers: Ability<CalledHelpers> = {
   name: "helpers",
   toolNames: [],
@@ -123,7 +123,7 @@ function taskSeen({ helper, arguments: given }: CallState): SeenCall | undefined
       };
 }
 
-/** Of those that the person may use, while the turn may call any. */
+/** The tools of helpers that the person may use, while the turn may call any. */
 function offered(turn: TurnState, { known = {}, limits }: TurnEnvironment): ToolSpec[] {
   const { isReady, targets } = known.helpers ?? {
     isReady: false,
@@ -156,7 +156,7 @@ export interface HelperLink {
 /** How far below the run of a person's message helpers work. */
 const maxHelperDepth = 3;
 
-/** Of the arguments of one call: as much as a job of a tool may have. */
+/** Most bytes of the arguments of one call: as much as a job of a tool may have. */
 const maxTaskBytes = 200_000;
 
 const taskInput = {

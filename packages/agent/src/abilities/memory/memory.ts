@@ -41,7 +41,7 @@ export interface FoundMemory {
   readonly owner: MemoryOwner;
 }
 
-/** Where memories are kept. */
+/** The store of memories. */
 export interface MemoryClient {
   find(asker: MemoryOwner, owners: readonly MemoryOwner[], query: string): Promise<FoundMemory[]>;
   /** `known`: the owner has one of the same text; `forgotten`: this call has written it before, and it was taken away. */
@@ -72,21 +72,26 @@ declare module "../../turn/ability.ts" {
 
 const MemoryInput = Type.Object(
   {
-    /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
+    /**
+     * Whether it keeps memories of people: only where they talk to the bot alone, in groups too, or not. Default `off`.
+     */
     person: Type.Optional(Type.Enum(["off", "direct", "everywhere"])),
-    /** Those of chats. Default: no. */
+    /** Whether it keeps memories of chats. Default: no. */
     chat: Type.Optional(Type.Boolean()),
   },
   { additionalProperties: false, description: "Whose memories an agent keeps over conversations." },
 );
 
-/** Whose memories an agent keeps: those of people `everywhere`, only where they talk to it alone, or not; those of chats. */
+/**
+ * The memories that an agent keeps: those of people `everywhere`, only where they talk to it alone, or not; those of
+ * chats.
+ */
 export interface MemorySettings {
   readonly person: "off" | "direct" | "everywhere";
   readonly chat: boolean;
 }
 
-/** Of an agent's abilities, as the configuration has them. */
+/** What an agent's configuration says of memories. */
 export function memorySettings({
   memory: given,
 }: Readonly<Record<string, unknown>>): MemorySettings {
@@ -147,7 +152,7 @@ type Written = readonly Required<Remembered>[];
 
 const maxShown = 5;
 
-/** Of agents that keep memories. */
+/** The ability of agents that keep memories. */
 export const memory: Ability<Written> = {
   name: "memory",
   config: MemoryInput,
@@ -345,7 +350,7 @@ function toolsFor(kinds: readonly ("me" | "chat")[]): readonly ToolAnnouncement[
   return tools;
 }
 
-/** Before a note is written that others may want, its owner is asked. */
+/** Asks the owner of a note before it is written, where others may want it written. */
 function beforeCall(
   { name, arguments: given }: CallState,
   facts: CallFacts,
@@ -406,7 +411,9 @@ function isOwnWish(message: InboundMessage, note: unknown): boolean {
   return meant.length > 0 && meant.every((word) => said.has(word));
 }
 
-/** Of a note, so that it fits with the words around it in the 300 characters of a summary. */
+/**
+ * Most characters of a note that a question shows: with the words around it, it fits in the 300 of a summary.
+ */
 const maxAskedCharacters = 250;
 
 function questionAbout(about: "me" | "chat", given: unknown): LocalText {

@@ -37,7 +37,7 @@ import { withoutWait } from "../../turn/tool-call.ts";
  * look after it. No runner sees such a call, and nothing but a person who was asked can answer it.
  */
 
-/** Of an agent that is configured with `questions: true`. */
+/** The ability of agents that are configured with `questions: true`. */
 export const questions: Ability = {
   name: "questions",
   config: Type.Boolean({
@@ -97,7 +97,7 @@ const tools = new Map<string, ToolAnnouncement>();
 function toolFor(roles: readonly string[]): ToolAnnouncement {
   const key = roles.join(" ");
   const known = tools.get(key);
-  const spec = { name: askPersonName, description, inputSchema: inputFor(roles) };
+  const spec = { name: askPersonName, description: askDescription, inputSchema: inputFor(roles) };
   const tool: ToolAnnouncement = known ?? {
     spec,
     effect: "idempotent",
@@ -109,7 +109,7 @@ function toolFor(roles: readonly string[]): ToolAnnouncement {
   return tool;
 }
 
-const description =
+const askDescription =
   "Asks a person and waits for the answer, for a day at most; the result is {answer, by}. Use it where you cannot go on " +
   "without something that only a person can say, not for what you can find out or may decide yourself. Ask one thing " +
   "at a time, and offer choices where there are a few.";
@@ -217,10 +217,10 @@ const maxRounds = 5;
 
 const maxFields = 10;
 
-/** Of all fields together, so that a card of 30 KB has room for them. */
+/** Most choices and bytes of all fields together: a card of 30 KB has room for them. */
 const [maxOptions, maxFormBytes] = [60, 4_000];
 
-/** Of every agent whose people can be asked. */
+/** The ability of every agent whose people can be asked. */
 export const serverQuestions: Ability = {
   name: "serverQuestions",
   toolNames: [],
@@ -455,7 +455,9 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** In words for places without forms, and with buttons where the form is one choice. */
+/**
+ * The question in words, for places without forms, and with buttons where the form is one choice.
+ */
 function questionOf(form: AskedForm, language: ReplyLanguage): AskedQuestion {
   const { server, message, fields } = form;
   const [only] = fields;
@@ -472,7 +474,7 @@ function questionOf(form: AskedForm, language: ReplyLanguage): AskedQuestion {
   return { text: textHead(`${words}${names}`, maxQuestion), choices: labels, form };
 }
 
-/** As many as a question may have, each as long as it may be. */
+/** The buttons of a choice: as many as a question may have, each as long as it may be. */
 function buttonsOf(field: FormField, language: ReplyLanguage): string[] {
   const labels =
     field.kind === "boolean"

@@ -14,9 +14,9 @@ import type { Ability, AbilityWork } from "../../turn/ability.ts";
  * rest page by page.
  */
 
-/** Where long results are kept. */
+/** The store of long results. */
 export interface ResultsClient {
-  /** Undefined where the session has no result of that handle, or not any more. */
+  /** Resolves to undefined where the session has no result of that handle, or not any more. */
   page(
     session: SessionKey,
     page: { readonly handle: string; readonly offset: number; readonly characters: number },
@@ -69,7 +69,7 @@ const tool: ToolAnnouncement = {
   timeoutMs: 30_000,
 };
 
-/** Of every agent that has tools. */
+/** The ability of every agent that has tools. */
 export const results: Ability = {
   name: "results",
   toolNames: [readResultName],

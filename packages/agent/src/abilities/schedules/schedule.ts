@@ -117,7 +117,7 @@ declare module "../../turn/ability.ts" {
   }
 }
 
-/** Of an agent that is configured with `schedules: true`. */
+/** The ability of agents that are configured with `schedules: true`. */
 export const schedules: Ability<Made> = {
   name: "schedules",
   config: Type.Boolean({
@@ -243,7 +243,7 @@ function timesText(timing: ScheduleTiming, zone: string, nowMs: number): string 
     .join(", ");
 }
 
-/** Of a task on the card, which lists all arguments below it. */
+/** Most characters of a task in the summary on the card, which lists all arguments below it. */
 const maxShownTask = 90;
 
 /** The person whose schedule it is confirms what is made or changed. */
@@ -454,7 +454,7 @@ interface ShownSchedule {
   task: string;
   when: string;
   state: KnownSchedule["state"];
-  /** Absent where it does not run any more. */
+  /** When it runs next; absent where it does not run any more. */
   next?: string;
   why?: string;
   missed: string;

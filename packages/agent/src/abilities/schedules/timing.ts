@@ -165,7 +165,9 @@ export function instantOf(local: string, zone: string): number | undefined {
 
 const durationForm = /^P(?:(\d{1,4})D)?(?:T(?:(\d{1,5})H)?(?:(\d{1,6})M)?(?:(\d{1,7})S)?)?$/;
 
-/** Of an ISO 8601 duration of days, hours, minutes and seconds, ms. Undefined: it is none, or is empty. */
+/**
+ * The length of an ISO 8601 duration of days, hours, minutes and seconds, ms. Undefined: the text is none, or is empty.
+ */
 export function durationOf(text: string): number | undefined {
   const found = durationForm.exec(text.trim().toUpperCase());
   if (found === null) return undefined;
@@ -224,7 +226,7 @@ const inTimeMs = 2 * minuteMs;
 const [leastLateMs, mostLateMs] = [2 * minuteMs, 2 * hourMs];
 /** How late a single one may be, ms: less than the store remembers the ids of messages, so that none is written twice. */
 const onceLateMs = 23 * hourMs;
-/** Of several missed instants, so many run with the policy `all`. */
+/** Most missed instants that run with the policy `all`. */
 const maxCaughtUp = 5;
 /** Instants of a long absence that are looked at in one go. */
 const maxMissed = 100;

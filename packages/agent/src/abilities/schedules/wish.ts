@@ -68,7 +68,7 @@ export const wishFields = {
 const Wish = Type.Object(wishFields);
 export type Wish = Static<typeof Wish>;
 
-/** Where times are read, now, and when durations begin. */
+/** The zone in which times are read, the present time, and the time from which durations count. */
 export interface WishFacts {
   zone: string;
   nowMs: number;
@@ -194,7 +194,9 @@ export function changedSchedule(
   return { schedule: retold, state, dueMs, alarmMs: alarmOf(retold, dueMs) };
 }
 
-/** Of these, the one that does the same at the same times in the same chat, and may do as much without asking. */
+/**
+ * Finds the schedule that does the same at the same times in the same chat, and may do as much without asking.
+ */
 export function equalOf(
   known: readonly KnownSchedule[],
   wanted: Schedule,
@@ -208,7 +210,7 @@ function whatOf({ task, timing, zone, chatId, allowed = [] }: Schedule): string 
   return JSON.stringify([task, whenOf(timing), zone, chatId, calls]);
 }
 
-/** Without the instant that steps are counted from. */
+/** The timing without the instant that steps are counted from. */
 function whenOf(timing: ScheduleTiming): unknown[] {
   switch (timing.kind) {
     case "once":

@@ -23,7 +23,7 @@ declare module "../../turn/ability.ts" {
 /** How often the model was asked to correct its answer. */
 type Corrections = number;
 
-/** Of agents and requests that name a form. */
+/** The ability of agents and requests that name a form. */
 export const structured: Ability<Corrections> = {
   name: "structured",
   toolNames: [],

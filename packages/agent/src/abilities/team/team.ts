@@ -48,7 +48,7 @@ import {
 export interface TeamSettings {
   readonly members: readonly string[];
   readonly select: "round_robin" | "model" | "handoff";
-  /** Of the model that chooses: a further prompt, and whether a member may speak twice in a row. */
+  /** A further prompt for the model that chooses, and whether a member may speak twice in a row. */
   readonly prompt: string | undefined;
   readonly repeat: boolean;
   readonly end: {
@@ -57,7 +57,7 @@ export interface TeamSettings {
     /** The words by which one of `from` ends it; without `from` any member. */
     readonly mention?: string;
     readonly from?: readonly string[];
-    /** Of the whole team, in and out. */
+    /** Most tokens of the whole team, in and out. */
     readonly tokens?: number;
   };
   /** What the answer is: the last contribution, or all. */
@@ -85,7 +85,7 @@ declare module "../../turn/ability.ts" {
   }
 }
 
-/** Of agents that are teams. */
+/** The ability of agents that are teams. */
 export const teams: Ability<TeamState> = {
   name: "team",
   toolNames: [],
@@ -400,7 +400,7 @@ export function endsInstead(turn: TurnState, records: Records, env: TurnEnvironm
 
 /** Asked about the next speaker so often, each time after the first with what was wrong. */
 const maxAnswers = 3;
-/** Of the conversation that the choice is made from. */
+/** Most contributions of the conversation from which the choice is made. */
 const maxContributions = 20;
 const maxEntryChars = 2_000;
 const maxWrongChars = 300;
