@@ -1,9 +1,10 @@
 // `node infra/dev/run.mjs [--redis] <file.ts> [arguments]`: sets up when needed, then runs a file with
 // the pinned Node. `--redis` makes sure that a redis-server can be started by it.
 import { spawn } from "node:child_process";
+import { isAbsolute, join } from "node:path";
 import { Failure } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
-import { dataFolder, nodeProgram } from "./launcher/paths.mjs";
+import { dataFolder, nodeProgram, root } from "./launcher/paths.mjs";
 import { installDependencies, installProgram, redisProgram } from "./launcher/set-up.mjs";
 
 const exitCodeOfSignal = 128;
@@ -24,8 +25,8 @@ function codeCache() {
   }
 }
 
-async function runFile(args) {
-  const child = spawn(nodeProgram(), args, {
+async function runFile([file, ...args]) {
+  const child = spawn(nodeProgram(), [isAbsolute(file) ? file : join(root, file), ...args], {
     stdio: "inherit",
     env: { ...codeCache(), ...process.env },
   });

@@ -1,13 +1,13 @@
 // `npm start`: sets up, starts everything on this machine, and stops it all again on Ctrl-C.
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { isAbsolute, join } from "node:path";
 import { bundledApps } from "./launcher/bundles.mjs";
 import { callSigningKey, grantKeyOf } from "./launcher/call-keys.mjs";
 import { requireCredentials } from "./launcher/credentials.mjs";
 import { readEnvFile } from "./launcher/env-file.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
-import { dataFolder, logDirectory, root, shownPath } from "./launcher/paths.mjs";
+import { dataFolder, home, logDirectory, root, shownPath } from "./launcher/paths.mjs";
 import { addressOf, planFrom } from "./launcher/plan.mjs";
 import { freePort, requireFree } from "./launcher/port.mjs";
 import { isRunning } from "./launcher/process.mjs";
@@ -93,7 +93,7 @@ function startApp(service, { context, life }) {
   const file = context.bundles !== undefined && existsSync(bundle) ? bundle : source;
   return startService({
     name: service,
-    args: [file],
+    args: [isAbsolute(file) ? file : join(root, file)],
     env: serviceEnv(service, context),
     onLine: life.say,
   });
@@ -156,7 +156,7 @@ async function installPrograms(life, { env, plan }) {
 }
 
 async function prepare(life) {
-  const env = { ...readEnvFile(join(root, ".env")), ...process.env };
+  const env = { ...readEnvFile(join(home, ".env")), ...process.env };
   const plan = planFrom(env);
   await requireFree(plan.ports);
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);

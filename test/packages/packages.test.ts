@@ -1,4 +1,5 @@
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
 import { createServer, request } from "node:http";
 import {
   copyFile,
@@ -15,6 +16,7 @@ import { tmpdir } from "node:os";
 import { text as textOfStream } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { pack } from "@larkline/publish";
+import { freePort } from "@larkline/testkit";
 import { chromium } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 import { root, textOf } from "../docs/document.ts";
@@ -457,9 +459,76 @@ describe("npx larkline-create my-bot", () => {
     expect(await readdir(join(folder, "created"), { recursive: true })).toEqual(before);
   });
 
+  it("says what an agent that writes code has to know", async () => {
+    expect(await readFile(join(bot, "AGENTS.md"), "utf8")).toContain("export default defineTool");
+  });
+
   it("tells how it is used", async () => {
     expect(await createWith(node20, "--help")).toContain(
       "npx larkline-create <folder> [--lang zh|en]",
     );
+  });
+});
+
+describe("larkline", () => {
+  const program = (): string => join(folder, "node_modules/larkline/larkline.mjs");
+
+  it(
+    "starts in an empty folder, answers, adds a runner, and leaves its data there",
+    { timeout: 300_000 },
+    async () => {
+      const place = await mkdtemp(join(tmpdir(), "larkline-empty-"));
+      const ports = await Promise.all([freePort(), freePort(), freePort(), freePort(), freePort()]);
+      const [ingress = 0, ...others] = ports;
+      const names = ["PLAYGROUND", "AGENT_WORKER", "TOOL_RUNNER", "CONSOLE"];
+      const env = {
+        PATH: process.env["PATH"],
+        HOME: process.env["HOME"],
+        LANG: "C",
+        XDG_CACHE_HOME: join(folder, "cache"),
+        INGRESS_PORT: String(ingress),
+        ...Object.fromEntries(names.map((name, at) => [`${name}_PORT`, String(others[at])])),
+      };
+      const launcher = spawn(node20, [program()], {
+        cwd: place,
+        env,
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const ended = once(launcher, "exit");
+      try {
+        let said = "";
+        for await (const data of launcher.stdout.setEncoding("utf8")) {
+          said += data as string;
+          if (said.includes("Ctrl-C stops everything.")) break;
+        }
+        expect(said).toContain("Larkline is running.");
+        expect(said).toContain("npx larkline runner add");
+        const answer = await fetch(`http://127.0.0.1:${ingress}/chat`, {
+          method: "POST",
+          body: JSON.stringify({ message: "What is 12*7?" }),
+        });
+        expect(await answer.text()).toContain("84");
+        await copyFile(join(bot, "tools/roll-dice.ts"), join(place, "dice.ts"));
+        const words = ["runner", "add", "games", "dice.ts"];
+        const line = await run(node20, [program(), ...words], { cwd: place, env });
+        expect(line.stdout).toContain(`RUNNER_TOOLS=${join(place, "dice.ts")} `);
+        expect(await readdir(join(place, ".data"))).toContain("signing-key");
+      } finally {
+        launcher.kill("SIGTERM");
+        expect(await ended).toEqual([0, null]);
+        await rm(place, { recursive: true });
+      }
+    },
+  );
+
+  it("makes a folder as larkline-create does, and says how it is used", async () => {
+    const env = { PATH: process.env["PATH"], LANG: "C" };
+    const cwd = join(folder, "created");
+    await run(node20, [program(), "init", "by-init"], { cwd, env });
+    expect(await readdir(join(cwd, "by-init"))).toContain("larkline.config.ts");
+    expect((await run(node20, [program(), "--help"], { env })).stdout).toContain(
+      "npx larkline init",
+    );
+    await expect(run(node20, [program(), "stop"], { env })).rejects.toMatchObject({ code: 2 });
   });
 });

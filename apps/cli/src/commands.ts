@@ -266,7 +266,7 @@ function lineOfRunner(
   const root = fileURLToPath(new URL("../../..", import.meta.url));
   const program = isPython
     ? ["python3", path]
-    : ["node", join(root, "infra/dev/run.mjs"), join(root, "apps/tool-runner/src/main.ts")];
+    : ["node", join(root, "infra/dev/run.mjs"), "apps/tool-runner/src/main.ts"];
   const set = Object.entries(variables).map(([variable, value]) => `${variable}=${quoted(value)}`);
   return [...set, ...program.map(quoted)].join(" ");
 }

@@ -7,8 +7,11 @@ import { text } from "./texts.mjs";
 /** The checkout. */
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
 
+/** Where `.env`, larkline.config.ts and tools of a person's own are: the checkout, or where `npx larkline` was called. */
+export const home = resolve(process.env.LARKLINE_FOLDER || root);
+
 /** Everything that is written at run time; `LARKLINE_DATA_DIR` moves it. */
-export const dataDirectory = resolve(root, process.env.LARKLINE_DATA_DIR ?? ".data");
+export const dataDirectory = resolve(home, process.env.LARKLINE_DATA_DIR ?? ".data");
 export const logDirectory = join(dataDirectory, "logs");
 
 /** The Node that the lock file pins. */
@@ -33,7 +36,7 @@ function isOpenToOthers(path) {
 
 /** `LARKLINE_DATA_DIR` may name any folder by mistake, such as one of the system. */
 function isOurs(directory) {
-  if (directory === join(root, ".data")) return true;
+  if (directory === join(home, ".data")) return true;
   const names = readdirSync(directory);
   return (
     names.length === 0 ||
@@ -73,8 +76,8 @@ export function dataFolder(...names) {
   return folder;
 }
 
-/** A path as short as it can be shown: relative inside the checkout. */
+/** A path as short as it can be shown: relative inside the folder that was started. */
 export function shownPath(path) {
-  const inside = relative(root, path);
+  const inside = relative(home, path);
   return inside.startsWith("..") ? path : inside || ".";
 }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, statSync, watch } from "node:fs";
 import { basename, dirname, relative, resolve } from "node:path";
-import { root } from "./paths.mjs";
+import { home } from "./paths.mjs";
 
 /** Those that load larkline.config.ts, and those that load the modules of RUNNER_TOOLS. */
 const readers = {
@@ -82,10 +82,10 @@ export function watchFiles(modules, onChange) {
 /** The configuration is among them while it is not there: the first one replaces the one of the playground. */
 function modulesOf(env) {
   const config = {
-    path: resolve(root, env.LARKLINE_CONFIG || "larkline.config.ts"),
+    path: resolve(home, env.LARKLINE_CONFIG || "larkline.config.ts"),
     services: readers.config,
   };
-  const tools = (env.RUNNER_TOOLS ?? "").split(",").map((name) => resolve(root, name.trim()));
+  const tools = (env.RUNNER_TOOLS ?? "").split(",").map((name) => resolve(home, name.trim()));
   const all = [config, ...tools.map((path) => ({ path, services: readers.tools }))];
   return all.filter(({ path }) => isCode.test(basename(path)));
 }

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { runnerKeyOf } from "./call-keys.mjs";
-import { dataDirectory, dataFolder, root } from "./paths.mjs";
+import { dataDirectory, dataFolder, home, root } from "./paths.mjs";
 import { addressOf } from "./plan.mjs";
 
 /** See `ownOf`. */
@@ -104,7 +104,7 @@ function addressesOf({ plan, redisUrl, modelPort }) {
 /** Whether this start has no bot, no model and no configuration of its own. */
 export function isPlayground(env, { feishu, model }) {
   const isOwn = feishu.kind === "simulator" && model.kind === "scripted";
-  return isOwn && !env.LARKLINE_CONFIG && !existsSync(join(root, "larkline.config.ts"));
+  return isOwn && !env.LARKLINE_CONFIG && !existsSync(join(home, "larkline.config.ts"));
 }
 
 /** Shows what has to be switched on, where no configuration says what is. */

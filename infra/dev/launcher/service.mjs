@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { signalGroup } from "./command.mjs";
-import { logDirectory, nodeProgram, root } from "./paths.mjs";
+import { home, logDirectory, nodeProgram } from "./paths.mjs";
 import { until } from "./process.mjs";
 import { text } from "./texts.mjs";
 
@@ -72,7 +72,7 @@ export function startService({ name, args, env, onLine }) {
   // (infra/docker/Dockerfile) give more than a start on one machine, for the same work at a higher load.
   const flags = ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=2"];
   const child = spawn(nodeProgram(), [...flags, ...args], {
-    cwd: root,
+    cwd: home,
     env,
     detached: true,
     stdio: ["ignore", "pipe", "pipe", "ipc"],

@@ -1,3 +1,4 @@
+import { home, root } from "./paths.mjs";
 import { addressOf } from "./plan.mjs";
 import { text } from "./texts.mjs";
 
@@ -10,9 +11,13 @@ function addressIn(plan, service) {
 export function summaryOf({ plan, redis, logs }) {
   const playground = addressIn(plan, "playground");
   const { feishu, model } = plan;
+  const isCheckout = home === root;
+  const [chat, add] = isCheckout
+    ? ["npm run chat", "npm run -s runner -- add"]
+    : ["npx larkline chat", "npx larkline runner add"];
   const rows = [
     [text("labelPlayground"), feishu.kind === "simulator" ? playground : undefined],
-    [text("labelApi"), `${addressIn(plan, "ingress")}  (npm run chat)`],
+    [text("labelApi"), `${addressIn(plan, "ingress")}  (${chat})`],
     [text("labelConsole"), addressIn(plan, "console")],
     [
       text("labelFeishu"),
@@ -22,7 +27,7 @@ export function summaryOf({ plan, redis, logs }) {
     ],
     [text("labelModel"), model.kind === "vendor" ? model.models : text("modelScripted")],
     [text("labelRedis"), redis],
-    [text("labelTools"), `${addressIn(plan, "tool-runner")}  ${text("tools")}`],
+    [text("labelTools"), `${addressIn(plan, "tool-runner")}  ${text("tools", add)}`],
     [text("labelLogs"), logs],
   ];
   const lines = rows.flatMap(([label, value]) =>

@@ -203,8 +203,8 @@ const texts = {
     zh: (port, directory) => `私有服务，端口 ${port}，数据在 ${directory}`,
   },
   tools: {
-    en: "(one tool-runner; for another one: npm run -s runner -- add <name> <file>)",
-    zh: "（一个 tool-runner；再加一个：npm run -s runner -- add <名称> <文件>）",
+    en: (add) => `(one tool-runner; for another one: ${add} <name> <file>)`,
+    zh: (add) => `（一个 tool-runner；再加一个：${add} <名称> <文件>）`,
   },
 };
 

@@ -31,7 +31,8 @@ Makes a folder with a tool for Larkline, its test, a configuration and a README.
     badPath: (folder) =>
       `${folder} has a comma or a line break in its path, which RUNNER_TOOLS cannot hold.`,
     ready: (folder) => `${folder} has a tool, its test and a configuration:`,
-    mount: "Then start a checkout of Larkline with it:",
+    mount:
+      "Then start Larkline with it, in a checkout, or by `npx larkline` in the place of `npm start`:",
     try: 'Ask "roll a die" there. README.md says how to mount it into images.',
   },
   zh: {
@@ -47,7 +48,7 @@ Makes a folder with a tool for Larkline, its test, a configuration and a README.
     notFolder: (folder) => `${folder} 不是可以写入的文件夹：没有写入任何内容。`,
     badPath: (folder) => `${folder} 的路径里有逗号或换行，RUNNER_TOOLS 无法表示。`,
     ready: (folder) => `${folder} 里有工具、它的测试和配置：`,
-    mount: "然后用它启动 Larkline 的检出目录：",
+    mount: "然后用它启动 Larkline：在检出目录里，或用 `npx larkline` 代替 `npm start`：",
     try: "在那里说“掷骰子”。README.md 说明如何挂载到镜像。",
   },
 };
@@ -151,6 +152,7 @@ async function filesFor(place, language) {
     "tools/roll-dice.ts": tool,
     "tools/roll-dice.test.ts": toolTest,
     "README.md": readme[language](name, mountCommand(place)),
+    "AGENTS.md": agents[language],
   };
 }
 
@@ -227,6 +229,36 @@ test("a die has at least two sides", async () => {
 `;
 
 const docs = "https://github.com/larkline/larkline/blob/main/docs";
+
+/** For coding agents that work in the folder. */
+const agents = {
+  en: `# For coding agents
+
+This folder has tools and a configuration for Larkline, which runs LLM agents behind a Feishu bot.
+
+- A tool is a file in \`tools/\` with \`export default defineTool({...})\`, and a line in \`tools/index.ts\`. Copy \`tools/roll-dice.ts\`.
+- \`effect\` says whether a call may run twice: \`pure\` changes nothing, \`idempotent\` may be repeated, \`once\` must not be: give the other system \`context.callId\` as its key.
+- A tool reads no variable that its \`env\` does not name, and returns JSON. What it throws is what the model reads: say what to do.
+- Each tool has a test with \`runTool\`, as \`tools/roll-dice.test.ts\` has. Run \`npm test\` before you are done; it compiles as well.
+- Types are stripped, not compiled: no enums, no parameter properties; imports name the file with \`.ts\`.
+- \`larkline.config.ts\` is typed: the editor and \`npm run check\` know each key. Secrets belong in the environment.
+- While Larkline runs it takes a changed file over by itself, and says why where it cannot.
+- Everything else: ${docs}/tools.md and ${docs}/configuration.md.
+`,
+  zh: `# 写给编程智能体
+
+这个文件夹有 Larkline 的工具和配置；Larkline 在飞书机器人背后运行 LLM 智能体。
+
+- 工具是 \`tools/\` 里带 \`export default defineTool({...})\` 的一个文件，加上 \`tools/index.ts\` 里的一行。以 \`tools/roll-dice.ts\` 为样例。
+- \`effect\` 说明调用能否运行两次：\`pure\` 不改变任何东西，\`idempotent\` 可以重复，\`once\` 不可以：把 \`context.callId\` 作为键交给对方系统。
+- 工具读不到 \`env\` 没有列出的变量，返回 JSON。它抛出的内容就是模型读到的：请写明该怎么做。
+- 每个工具都有用 \`runTool\` 写的测试，如 \`tools/roll-dice.test.ts\`。完成之前运行 \`npm test\`，它也会编译。
+- 类型只是被去掉，不经编译：不要用 enum 和参数属性；import 的文件名带 \`.ts\`。
+- \`larkline.config.ts\` 有类型：编辑器和 \`npm run check\` 知道每个键。机密放在环境变量里。
+- Larkline 运行时会自己换上改动过的文件，换不了时说明原因。
+- 其余内容：${docs}/zh/tools.md 和 ${docs}/zh/configuration.md。
+`,
+};
 
 const readme = {
   en: (name, mount) => `# ${name}

@@ -76,7 +76,8 @@ export async function pack(folder: string): Promise<string[]> {
     const tarballs = await Promise.all(
       published.map(async (one) => await packed(one, { work, types, folder })),
     );
-    return [...tarballs, await packedCreate(tarballs, { work, types, folder })];
+    const create = await packedCreate(tarballs, { work, types, folder });
+    return [...tarballs, create, await packedProgram({ work, types, folder })];
   } finally {
     await rm(work, { recursive: true });
   }
@@ -200,6 +201,55 @@ async function packedCreate(
     cwd: out,
   });
   return join(folder, stdout.trim());
+}
+
+/**
+ * The program that starts all of it without a checkout. It brings the sources of the apps as an archive of their own:
+ * npm packs no lock file.
+ */
+async function packedProgram({ work, folder }: Places): Promise<string> {
+  const out = join(work, "program");
+  await cp(join(work, "create"), join(out, "create"), { recursive: true });
+  await cp(join(repository, "infra/publish/program/larkline.mjs"), join(out, "larkline.mjs"));
+  for (const name of ["LICENSE", "README.md"]) await cp(join(repository, name), join(out, name));
+  const sources = await sourcesOfApps();
+  await run("tar", ["-czf", join(out, "sources.tgz"), "-C", repository, ...sources]);
+  const { version, license } = await manifest(join(repository, "infra/publish/package.json"));
+  const made = {
+    name: "larkline",
+    version,
+    description: "LLM agents behind a Feishu (Lark) bot: starts everything on this machine.",
+    license,
+    type: "module",
+    engines: { node: ">=20" },
+    bin: { larkline: "larkline.mjs" },
+    files: ["larkline.mjs", "sources.tgz", "create"],
+  };
+  await writeFile(join(out, "package.json"), JSON.stringify(made, undefined, 2));
+  const { stdout } = await run("npm", ["pack", "--silent", "--pack-destination", folder], {
+    cwd: out,
+  });
+  return join(folder, stdout.trim());
+}
+
+/** What a start reads, and a package.json for each project that the lock file knows. */
+async function sourcesOfApps(): Promise<string[]> {
+  const { stdout } = await run("git", ["ls-files", "-z"], {
+    cwd: repository,
+    maxBuffer: 16_000_000,
+  });
+  const isSource = /^(?:apps|packages|simulator|infra\/dev)\//;
+  const isTest = /\.(?:test|suite|fixture)\.ts$/;
+  const named =
+    /^(?:LICENSE|pnpm-lock\.yaml|pnpm-workspace\.yaml|tsconfig\.json|infra\/tsconfig\.[a-z]+\.json)$/;
+  return stdout
+    .split("\0")
+    .filter(
+      (path) =>
+        (isSource.test(path) && !isTest.test(path)) ||
+        basename(path) === "package.json" ||
+        named.test(path),
+    );
 }
 
 /** Schemas that nothing reads are left out: making one has no effect. */
