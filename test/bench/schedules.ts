@@ -124,8 +124,9 @@ async function nineOClock(
   };
   const endMs = nowMs + patienceMs;
   while (!people.every(isOut)) {
-    if (Date.now() > endMs)
+    if (Date.now() > endMs) {
       throw new Error(`${people.filter(isOut).length} of ${due} were answered`);
+    }
     await sleep(100);
   }
   const outMs = Date.now();

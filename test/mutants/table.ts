@@ -548,7 +548,7 @@ const inPermissions: Mutant[] = [
   {
     id: "refusal-is-asked-about",
     file: agent("permissions/decide-call.ts"),
-    from: 'if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };',
+    from: 'if (entry?.do === "refuse") return { do: "refuse", reason: textIn(entry.reason, "en"), findings };',
     to: "",
     tests: [agent("permissions/decide-call.test.ts")],
     why: "What the policy forbids would run.",

@@ -274,12 +274,14 @@ describe("the card of a reply", () => {
   });
 
   it("says how long the model thought, once it has", () => {
-    const titleOf = (fields: Partial<ReplyView>) =>
+    const thoughtsOf = (fields: Partial<ReplyView>) =>
       JSON.stringify(rendered({ thinking: "Hm.", ...fields }).parts["thinking"]);
-    expect(titleOf({ thinkingMs: 12_400, answer: "x" })).toContain("Thought for 12 s");
-    expect(titleOf({ thinkingMs: 12_400, answer: "x", language: "zh" })).toContain("思考了 12 秒");
-    expect(titleOf({ thinkingMs: 400, answer: "x" })).toContain('"Thoughts"');
-    expect(titleOf({ thinkingMs: 12_400 })).not.toContain("12");
+    expect(thoughtsOf({ thinkingMs: 12_400, answer: "x" })).toContain("Thought for 12 s");
+    expect(thoughtsOf({ thinkingMs: 12_400, answer: "x", language: "zh" })).toContain(
+      "思考了 12 秒",
+    );
+    expect(thoughtsOf({ thinkingMs: 400, answer: "x" })).toContain('"Thoughts"');
+    expect(thoughtsOf({ thinkingMs: 12_400 })).not.toContain("12");
   });
 
   it.each(["zh", "en"] as const)("ends with what it took (%s)", (language) => {

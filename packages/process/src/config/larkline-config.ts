@@ -259,7 +259,8 @@ function parseInput(input: unknown): ParseResult<ConfigInput> {
 export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const parsed = parseInput(input);
   if (!parsed.ok) return parsed;
-  const { agents = {}, teams = {}, models = [], limits, observers = [] } = parsed.value;
+  const { agents = {}, teams = {}, models = [], observers = [], toolTitles = {} } = parsed.value;
+  const { limits, transcription } = parsed.value;
   const named = Object.fromEntries(
     Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]),
   );
@@ -299,24 +300,25 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       agents: all,
       models: models.map(completeModelInfo),
       providers: providers.value,
-      ...(parsed.value.transcription === undefined
-        ? {}
-        : { transcription: parsed.value.transcription }),
+      ...(transcription === undefined ? {} : { transcription }),
       limits: { ...defaultLimits, ...limits },
       bots: bots.value,
       webhook: webhook.value,
       doors: doors.value,
       events: resolveEvents(parsed.value.events),
-      toolTitles: parsed.value.toolTitles ?? {},
+      toolTitles,
       permissions: permissions.value,
       budgets: budgets.value,
       ...tools.value,
       observers,
       retention: { ...defaultRetention, ...parsed.value.retention },
       sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },
-      consoleUrl: parsed.value.console?.url?.replace(/\/+$/, ""),
-      changesAgents: parsed.value.console?.changes === true,
+      ...resolveConsole(parsed.value),
       currency: parsed.value.currency,
     },
   };
+}
+
+function resolveConsole({ console: given }: ConfigInput) {
+  return { consoleUrl: given?.url?.replace(/\/+$/, ""), changesAgents: given?.changes === true };
 }

@@ -383,9 +383,9 @@ function fieldOf(name: string, schema: unknown, required: boolean): ParseResult<
   if (!isRecord(schema) || name === "" || name.length > maxLabel || name === "__proto__") {
     return refuse("is no field of a form");
   }
-  const { type, title, description, format, enum: values, enumNames, oneOf } = schema;
+  const { type, title, description: said, format, enum: values, enumNames, oneOf } = schema;
   const label = textHead(oneLine(textOf(title) || name, maxLabel), maxLabel) || "?";
-  const hint = oneLine(textOf(description), 300);
+  const hint = oneLine(textOf(said), 300);
   if ([name, label, hint, textOf(format)].some((text) => secretWords.test(wordsOf(text)))) {
     return refuse("asks for a secret, which nobody should write here");
   }
