@@ -286,6 +286,26 @@ describe("a file of the working folder", () => {
     }
   });
 
+  it("is sent also where a tool has kept it, under its name", async () => {
+    const person = system.person("Fay");
+    system.model.setScript(async (request) => {
+      const [result] = request.messages.at(-1)?.results ?? [];
+      const kept = /blob:blob_[\w-]{43}/.exec(result?.content ?? "")?.[0];
+      if (kept === undefined) return await obedientModel(request);
+      return { calls: [{ name: "send_file", arguments: JSON.stringify({ path: kept }) }] };
+    });
+    await system.ask(person, "call export_notes {}");
+    await vi.waitUntil(
+      () => shownIn(system, person.chatId).said.includes("notes.pdf was sent to the chat."),
+      { timeout: 60_000, interval: 20 },
+    );
+    expect(shownIn(system, person.chatId).files).toMatchObject([
+      { name: "notes.pdf", text: "%PDF-1.7" },
+    ]);
+    const gone = JSON.stringify({ path: `blob:blob_${"x".repeat(43)}` });
+    expect(await system.ask(person, `call send_file ${gone}`)).toContain("is not kept any more");
+  });
+
   it("is sent once, although its answer is lost and the worker dies", async () => {
     const text = system.botNamed("text");
     const person = text.person("Dan");

@@ -36,13 +36,17 @@ export function abilityClientsOf(services: Services): AbilityClients {
 const sendMs = 25_000;
 
 function filesClient(services: Services): FilesClient {
-  const { files } = services;
+  const { files, blobs } = services;
   return {
     limits: folderLimits,
     problemOfPath,
     all: async (session) => await files.all(session),
     read: async (session, path) => await files.read(session, path),
     change: async (session, change, text) => await files.change(session, change, text),
+    kept: async (id) => {
+      const blob = await blobs.get(id);
+      return blob && { bytes: blob.bytes, ...(blob.facts.name && { name: blob.facts.name }) };
+    },
     send: async (turn, file) => await send(services, turn, file),
   };
 }
@@ -50,7 +54,7 @@ function filesClient(services: Services): FilesClient {
 async function send(
   services: Services,
   turn: TurnState,
-  { name, text, key: uuid }: Parameters<FilesClient["send"]>[1],
+  { name, bytes: content, key: uuid }: Parameters<FilesClient["send"]>[1],
 ): ReturnType<FilesClient["send"]> {
   const { bots, clock } = services;
   const { message } = turn;
@@ -62,7 +66,7 @@ async function send(
   const options = { signal: ending.signal, traceparent: message.traceparent };
   let isLeaving = false;
   try {
-    const bytes = Buffer.from(text, "utf8");
+    const bytes = Buffer.from(content);
     const key = await api.files.uploadFile({ bytes, fileName: name, fileType: "stream" }, options);
     if (!(await isWanted(services, turn))) return "stopped";
     isLeaving = true;

@@ -35,7 +35,10 @@ function contextWith(signal = new AbortController().signal): CallContext {
 }
 
 /** A tool that does `work`. */
-function toolOf(work: (context: ToolContext) => unknown, savesFiles = true): HandlerTool {
+function toolOf(
+  work: (context: ToolContext) => unknown,
+  savesFiles: boolean | "any" = true,
+): HandlerTool {
   const input: Record<string, unknown> = { type: "object" };
   return defineTool({
     name: "draw",
@@ -50,7 +53,7 @@ function toolOf(work: (context: ToolContext) => unknown, savesFiles = true): Han
 /** Runs a tool that saves files; `kept` is what reached the store. */
 async function run(
   work: (context: ToolContext) => unknown,
-  given: { storeFile?: StoreFile; signal?: AbortSignal; savesFiles?: boolean } = {},
+  given: { storeFile?: StoreFile; signal?: AbortSignal; savesFiles?: boolean | "any" } = {},
 ): Promise<{ outcome: ToolOutcome; kept: Kept[] }> {
   const kept: Kept[] = [];
   const storeFile: StoreFile = async (bytes, facts) => {
@@ -100,6 +103,31 @@ describe("saveFile", () => {
     ); // untyped callers
     expect(outcome).toEqual({ ok: false, error: expect.stringMatching(error) });
     expect(kept).toEqual([]);
+  });
+
+  it("keeps any file of a tool that says so, with a name, to be sent", async () => {
+    const csv = Buffer.from("a,b");
+    const facts = { mediaType: "text/csv", name: "data.csv" };
+    const savesFiles = "any";
+    const { outcome, kept } = await run((context) => context.saveFile(csv, facts), { savesFiles });
+    expect(outcome).toEqual({ ok: true, result: `blob:${id}` });
+    expect(kept).toEqual([{ bytes: csv, facts }]);
+    const shown = await run((context) => context.saveFile(png, { mediaType: "image/png" }), {
+      savesFiles,
+    });
+    expect(shown.outcome).toEqual({ ok: true, result: `![image](blob:${id})` });
+    const wrong = [
+      { bytes: csv, name: " ", error: /needs a name/ },
+      { bytes: Buffer.alloc(0), name: "a", error: /0 bytes/ },
+      { bytes: Buffer.alloc(20 * 1024 * 1024 + 1), name: "a", error: /20971520 can be kept/ },
+    ];
+    for (const { bytes, name, error } of wrong) {
+      const { outcome: answer } = await run(
+        (context) => context.saveFile(bytes, { mediaType: "text/csv", name }),
+        { savesFiles },
+      );
+      expect(answer).toEqual({ ok: false, error: expect.stringMatching(error) });
+    }
   });
 
   it("saves eight files of one call, also when they are saved at once", async () => {

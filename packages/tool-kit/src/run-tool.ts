@@ -245,8 +245,21 @@ export type StoreFile = (bytes: Uint8Array, facts: FileFacts) => Promise<string>
 /** Files that one call may save: each is kept for days, and a card has little room. */
 export const maxFilesPerCall = 8;
 
-function problemOf(bytes: Uint8Array, { mediaType }: FileFacts): string | undefined {
+/** Of a file that is no image: what a chat takes, and some room. */
+const maxFileBytes = 20 * 1024 * 1024;
+
+function problemOf(
+  bytes: Uint8Array,
+  { mediaType, name = "" }: FileFacts,
+  takesAny: boolean,
+): string | undefined {
   if (!(bytes instanceof Uint8Array)) return "saveFile takes the bytes as a Uint8Array or Buffer";
+  if (takesAny && !isImage(bytes)) {
+    if (name.trim() === "") return "a file that is no image needs a name";
+    return bytes.byteLength > 0 && bytes.byteLength <= maxFileBytes
+      ? undefined
+      : `the file has ${bytes.byteLength} bytes: 1 to ${maxFileBytes} can be kept`;
+  }
   if (bytes.byteLength > maxImageBytes) {
     return `the file has ${bytes.byteLength} bytes, more than the ${maxImageBytes} that can be shown: make it smaller`;
   }
@@ -257,6 +270,11 @@ function problemOf(bytes: Uint8Array, { mediaType }: FileFacts): string | undefi
   return found === mediaType
     ? undefined
     : `the bytes are ${found}, but mediaType says ${mediaType}: correct one of them`;
+}
+
+/** Whether it can be shown. */
+function isImage(bytes: Uint8Array): boolean {
+  return bytes.byteLength <= maxImageBytes && imageTypeOf(bytes) !== undefined;
 }
 
 /** Settles like `work`, or rejects with the signal's reason as soon as it aborts. */
@@ -286,13 +304,13 @@ export function fileSaver(
 ): (bytes: Uint8Array, facts: FileFacts) => Promise<string> {
   let saved = 0;
   return async (bytes, facts) => {
-    if (!tool.savesFiles) {
+    if (tool.savesFiles === false) {
       throw new Error(
         `tool ${tool.name} saves files without saying so: set savesFiles: true in its definition`,
       );
     }
     if (store === undefined) throw new Error("files cannot be saved here: the runner keeps none");
-    const problem = problemOf(bytes, facts);
+    const problem = problemOf(bytes, facts, tool.savesFiles === "any");
     if (problem !== undefined) throw new TypeError(problem);
     if (saved >= maxFilesPerCall) {
       throw new RangeError(
@@ -309,7 +327,7 @@ export function fileSaver(
       store(bytes, { mediaType, ...(name === undefined ? {} : { name }) }),
       signal,
     );
-    return imageMarkOf(id, name ?? "");
+    return isImage(bytes) ? imageMarkOf(id, name ?? "") : `blob:${id}`;
   };
 }
 

@@ -18,9 +18,9 @@ import { completedIsolation, type Isolation, type ResolvedIsolation } from "./is
 
 /** What a tool says of a file that it saves. */
 export interface FileFacts {
-  /** `image/png`, `image/jpeg`, `image/gif` or `image/webp`: other files cannot be shown. */
+  /** `image/png`, `image/jpeg`, `image/gif` or `image/webp`; of tools with `savesFiles: "any"` any other, too. */
   mediaType: string;
-  /** For people: shown where the image cannot be. */
+  /** For people: shown where the image cannot be; what a file is called in the chat. */
   name?: string;
 }
 
@@ -52,6 +52,8 @@ export interface ToolContext {
    * description asks the model to write it where the person is to see the image. Rejects when
    * the bytes are no PNG, JPEG, GIF or WebP image of at most 10 MiB or not what `mediaType` says,
    * after 8 files of one call, when it cannot be stored, and when the call is over.
+   * With `savesFiles: "any"` other files of at most 20 MiB are kept, too: resolves to `blob:...`, which `send_file`
+   * takes in place of a path.
    */
   saveFile(bytes: Uint8Array, facts: FileFacts): Promise<string>;
   /**
@@ -135,10 +137,10 @@ export interface ToolDefinition<S extends TSchema> extends ToolFacts<S> {
   /** Default `process`. */
   isolation?: Isolation;
   /**
-   * The tool calls `saveFile`: its description is completed by how models show what it saves. Not in a
-   * sandbox. Default false.
+   * The tool calls `saveFile`: its description is completed by how models show what it saves. `any`: also files that
+   * cannot be shown, but sent to a chat. Not in a sandbox. Default false.
    */
-  savesFiles?: boolean;
+  savesFiles?: boolean | "any";
   /**
    * Does the work. The result is a JSON value (`undefined` counts as null); the model reads
    * a thrown error's message, so it must hold no secret.
@@ -185,7 +187,7 @@ interface AnyTool {
   readonly scopes: readonly string[];
   readonly repeatMs: number | undefined;
   readonly isolation: ResolvedIsolation;
-  readonly savesFiles: boolean;
+  readonly savesFiles: boolean | "any";
   /** Checks parsed arguments against the whole input schema. */
   readonly check: (input: unknown) => ParseResult<unknown>;
 }
@@ -214,6 +216,9 @@ const maxSchemaCharacters = 65_536;
 const showingHint =
   "Images in the result are Markdown such as ![name](blob:...): the person does not see them there. " +
   "To show one, write its Markdown in the answer exactly as it is in the result.";
+const sendingHint =
+  "A file in the result is a name such as blob:blob_...: the person does not have it yet. " +
+  "To give it to them, call send_file with that name as the path; where there is no such tool, say that it cannot be sent here.";
 
 const require = createRequire(import.meta.url);
 
@@ -328,7 +333,7 @@ const placeholder = /\{([^{}]{1,100})\}/g;
 
 interface ToolRest {
   isolation: Isolation;
-  savesFiles: boolean;
+  savesFiles: boolean | "any";
 }
 
 function toolFrom<S extends TSchema>(
@@ -361,7 +366,11 @@ function toolFrom<S extends TSchema>(
   if (!resolved.ok) throw invalid(name, resolved.error);
   const tool = {
     name,
-    description: savesFiles ? `${facts.description} ${showingHint}` : facts.description,
+    description: [
+      facts.description,
+      ...(savesFiles === false ? [] : [showingHint]),
+      ...(savesFiles === "any" ? [sendingHint] : []),
+    ].join(" "),
     // Not read of a trusted definition: processes that only run tools make a schema when it is read.
     inputSchema: isTrusted
       ? (facts.input as Record<string, unknown>)

@@ -52,12 +52,17 @@ export interface FilesClient {
     text: (file: FolderFile | undefined) => string | undefined,
   ): Promise<"written" | "closed" | "full" | "length" | "busy">;
   /**
+   * A file that a tool has kept, by its id; undefined: it is not there any more. As with images, who knows an id was
+   * given it in a conversation, because it is a hash of the content.
+   */
+  kept(id: string): Promise<{ readonly name?: string; readonly bytes: Uint8Array } | undefined>;
+  /**
    * Sends a file to the chat of a turn's person, once for each `key`. `stopped`: the turn was cancelled before;
    * `unknown`: the chat has not confirmed it; undefined: there is no chat that takes files.
    */
   send(
     turn: TurnState,
-    file: { readonly name: string; readonly text: string; readonly key: string },
+    file: { readonly name: string; readonly bytes: Uint8Array; readonly key: string },
   ): Promise<"sent" | "stopped" | "unknown" | { readonly refused: string } | undefined>;
 }
 
@@ -172,7 +177,11 @@ const EditInput = Type.Object(
 );
 const SendInput = Type.Object(
   {
-    path,
+    path: Type.String({
+      minLength: 1,
+      maxLength: maxPathCharacters,
+      description: "Such as notes/plan.md, or the blob:... of a file that a tool has kept.",
+    }),
     name: Type.Optional(
       Type.String({
         minLength: 1,
@@ -250,7 +259,7 @@ const toolsWithChat: readonly ToolAnnouncement[] = [
     ...tool(
       sendFileName,
       "idempotent",
-      "Sends a file of the working folder to the chat, as an attachment. Use it when people want the file itself.",
+      "Sends a file of the working folder, or one that a tool has kept, to the chat, as an attachment. Use it when people want the file itself.",
       SendInput,
     ),
     timeoutMs: 120_000,
@@ -405,14 +414,11 @@ async function send(folder: FilesClient, turn: TurnState, call: CallState): Prom
   ) {
     throw new Refusal(`At most ${maxSends} files are sent at once. This one was not sent.`);
   }
-  const file = await folder.read(turn.message.session, checkedPath(folder, given));
-  if (file === undefined) {
-    throw new Refusal(`There is no file ${given}. list_files shows the files.`);
-  }
-  if (file.text === "") throw new Refusal(`${file.path} is empty. It was not sent.`);
-  const fileName = sentName(name ?? file.path);
+  const file = await wholeFile(folder, turn.message.session, given);
+  if (file.bytes.byteLength === 0) throw new Refusal(`${file.name} is empty. It was not sent.`);
+  const fileName = sentName(name ?? file.name);
   const key = keyOf(`${turn.turnId} ${attemptOf(call)}`);
-  const sent = await folder.send(turn, { name: fileName, text: file.text, key });
+  const sent = await folder.send(turn, { name: fileName, bytes: file.bytes, key });
   if (sent === "sent") return `${fileName} was sent to the chat.`;
   if (sent === undefined) {
     throw new Refusal(
@@ -425,6 +431,26 @@ async function send(folder: FilesClient, turn: TurnState, call: CallState): Prom
       ? `${fileName} may have been sent: the chat has not confirmed it. Tell the person so, and do not send it again unasked.`
       : `${fileName} was not sent: the chat does not take it (${sent.refused}).`,
   );
+}
+
+async function wholeFile(
+  folder: FilesClient,
+  session: SessionKey,
+  given: string,
+): Promise<{ name: string; bytes: Uint8Array }> {
+  const id = /^blob:(blob_[\w-]{43})$/.exec(given.trim())?.[1];
+  if (id !== undefined) {
+    const kept = await folder.kept(id);
+    if (kept === undefined) {
+      throw new Refusal("The file is not kept any more. Let the tool make it again.");
+    }
+    return { name: kept.name ?? "file", bytes: kept.bytes };
+  }
+  const file = await folder.read(session, checkedPath(folder, given));
+  if (file === undefined) {
+    throw new Refusal(`There is no file ${given}. list_files shows the files.`);
+  }
+  return { name: file.path, bytes: Buffer.from(file.text, "utf8") };
 }
 
 /** What a file is called in a chat: the last part of a path, without characters that a name has nowhere. */
