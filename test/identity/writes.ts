@@ -193,7 +193,8 @@ async function writeAs(
         const isAboutEnd = JSON.stringify(card.shown).includes("outcome is unknown");
         if (!isAboutEnd || decided.has(card.message.messageId)) continue;
         decided.add(card.message.messageId);
-        await decide(system, card, { openId: person.openId, wanted: { decision: "abort" } });
+        const wanted = { larkline: "outcome", action: "abort" };
+        await decide(system, card, { openId: person.openId, wanted });
       }
       await delay(200);
     }
