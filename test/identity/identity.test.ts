@@ -72,7 +72,8 @@ it(
   async () => {
     const report = await runLeaks({ rounds: 1, atOnce: 6, patienceMs: 120_000 });
     console.dir(report);
-    const none = { leaked: 0, asAnn: 0, changed: 0, unanswered: 0, found: [] };
-    expect(report).toEqual({ attempts: 112, calls: 112, ...none });
+    const none = { leaked: 0, asAnn: 0, changed: 0, unanswered: [], found: [] };
+    expect(report).toMatchObject({ attempts: 160, calls: 160, ...none });
+    expect(report.exports).toBeGreaterThan(60);
   },
 );

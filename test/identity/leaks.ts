@@ -1,23 +1,28 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ModelScript, NormalisedRequest, ScriptedCall } from "@larkline/testkit";
 import { answersTo, write, type Written } from "../system/answers.ts";
+import { runApp } from "../system/app-process.ts";
 import { openQuestions } from "../system/approvals.ts";
 import type { Writer } from "../system/sending.ts";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";
 import { agreeToLinks } from "./people.ts";
 
 // Bob asks for what only Ann may read, in every way in which a call can come about, and the model obeys. Ann has granted
-// the bot everything. Nothing of hers may come out, and no call may run as her.
+// the bot everything. Nothing of hers may come out: not in an answer, and not afterwards in what is exported of Bob, in
+// the API or on the console's pages of his conversations. No call may run as her.
 
 /** How the call comes about. */
 const ways = [
   "chat",
   "group",
   "quote",
+  "forward",
   "memory",
   "helper",
   "helper of a helper",
+  "team",
   "hand-over",
+  "api",
 ] as const;
 type Way = (typeof ways)[number];
 
@@ -33,14 +38,16 @@ export interface LeakReport {
   attempts: number;
   /** Calls of tools that the model has made for them. */
   calls: number;
-  /** Answers and cards in which something of Ann was. */
+  /** What was read of Bob and his conversations afterwards: exports, answers of the API, pages of the console. */
+  exports: number;
+  /** Answers, cards and exports in which something of Ann was. */
   leaked: number;
   /** Calls of the platform as Ann, after her own. */
   asAnn: number;
   /** Changes by Ann, or of what is hers. */
   changed: number;
-  /** Attempts without an answer. */
-  unanswered: number;
+  /** Attempts without an answer, by way and tool. */
+  unanswered: string[];
   /** Some of what came out. */
   found: string[];
 }
@@ -82,7 +89,7 @@ function own({ messages }: NormalisedRequest): ReturnType<ModelScript> {
     ({ role, results }) => role === "user" && results.length === 0,
   );
   const results = messages.slice(last + 1).flatMap((message) => message.results);
-  const json = /\[.*\]/s.exec(messages[last]?.text ?? "")?.[0];
+  const json = /\bmine (\[.*\])/s.exec(messages[last]?.text ?? "")?.[1];
   if (results.length > 0 || json === undefined) return { text: "done" };
   return { calls: JSON.parse(json) as ScriptedCall[] };
 }
@@ -101,6 +108,10 @@ function stepsOf(
     if (who === "helper") return [{ name: "ask_inner", arguments: task }];
     return who === "inner" ? [call] : [{ name: "ask_helper", arguments: task }];
   }
+  if (way === "team") {
+    if (who === "speaker") return [call];
+    return who === "closer" ? [] : [{ name: "ask_board", arguments: task }];
+  }
   if (way === "hand-over") {
     const handOver = { name: "transfer_to_clerk", arguments: { reason: "mine" } };
     return who === "clerk" ? [handOver, call] : [handOver];
@@ -116,8 +127,13 @@ const config = {
     default: {
       ...shared,
       handoffs: ["clerk"],
-      helpers: [{ agent: "helper", as: "ask_helper" }],
+      helpers: [
+        { agent: "helper", as: "ask_helper" },
+        { team: "board", as: "ask_board" },
+      ],
     },
+    speaker: { ...shared, instructions: "speaker" },
+    closer: { ...shared, instructions: "closer" },
     clerk: { ...shared, instructions: "clerk" },
     helper: {
       ...shared,
@@ -125,6 +141,9 @@ const config = {
       helpers: [{ agent: "inner", as: "ask_inner" }],
     },
     inner: { ...shared, instructions: "inner" },
+  },
+  teams: {
+    board: { members: ["speaker", "closer"], select: "round_robin", end: { messages: 2 } },
   },
 };
 
@@ -154,20 +173,29 @@ export async function runLeaks(options: LeakOptions): Promise<LeakReport> {
     const waiting = attempts.map((attempt, number) => ({ ...attempt, number }));
     for (const { number, ...attempt } of waiting) calls.set(number, attempt);
     const found: string[] = [];
-    let unanswered = 0;
+    const unanswered: string[] = [];
+    const operators = await system.start("console");
+    let exports = 0;
     const bobs = Array.from({ length: options.atOnce }, async (_, which) => {
       const bob = bobOf(system, ann, which);
+      const numbers: number[] = [];
       await askForAll(system, bob, asks, options);
       for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+        numbers.push(next.number);
         const seen = await attemptBy(system, bob, { ...next, patienceMs: options.patienceMs });
-        if (seen === undefined) unanswered += 1;
+        if (seen === undefined) unanswered.push(`${next.way} ${next.call.name}`);
         else if (seen.includes(hidden)) found.push(`${next.way} ${next.call.name}: ${seen}`);
+      }
+      for (const { of, text } of await exportsOf(system, bob, { url: operators.url, numbers })) {
+        exports += 1;
+        if (text.includes(hidden)) found.push(`${of}: ${text}`);
       }
     });
     await Promise.all(bobs);
     return {
       attempts: attempts.length,
       calls: made,
+      exports,
       leaked: found.length,
       asAnn,
       changed: changesOf(system, ann) - changesBefore,
@@ -272,19 +300,67 @@ async function attemptBy(
     const written = await write(system, { openId, chatId, mention: true }, text);
     return await answered(system, bob, written, patienceMs);
   }
-  if (way === "quote") {
-    const { messageId, delivery } = await system.feishu.sendMessage({
-      appId: system.appId,
-      chatId,
-      from: openId,
-      text,
-      mention: true,
-      parentId: await bob.quoted,
+  if (way === "api") return await runOverHttp(system, text);
+  if (way === "quote" || way === "forward") {
+    const written = { appId: system.appId, chatId, from: openId };
+    const quoted = await bob.quoted;
+    const { messageId: forwarded } = await system.feishu.sendMessage({
+      ...written,
+      forward: [quoted],
     });
+    const parentId = way === "quote" ? quoted : forwarded;
+    const asking = { ...written, text, mention: true, parentId };
+    const { messageId, delivery } = await system.feishu.sendMessage(asking);
     await delivery;
     return await answered(system, bob, { chatId, messageId, text }, patienceMs);
   }
   return await answered(system, bob, await write(system, bob, text), patienceMs);
+}
+
+/** Bob asks over the HTTP API; what comes back, events of its calls included. */
+async function runOverHttp(system: ProcessSystem, text: string): Promise<string | undefined> {
+  const url = system.ingresses[0]?.url ?? "";
+  const response = await fetch(`${url}/v1/runs`, {
+    method: "POST",
+    headers: { "content-type": "application/json", prefer: "wait=120" },
+    body: JSON.stringify({ input: text, session_id: text }),
+  });
+  const report = await response.text();
+  if (!report.includes("done")) return undefined;
+  const events = await fetch(`${url}/v1/runs/api.${text}-1/events`);
+  return `${report} ${await events.text()}`;
+}
+
+/** What is exported of Bob, and what the API and the console show of his conversations. */
+async function exportsOf(
+  system: ProcessSystem,
+  bob: Bob,
+  { url, numbers }: { url: string; numbers: readonly number[] },
+): Promise<{ of: string; text: string }[]> {
+  const { appId, redis } = system;
+  const args = ["people", "export", bob.openId, "--app", appId];
+  const exported = await runApp({ file: "apps/cli/src/main.ts", args }, { REDIS_URL: redis.url });
+  if (exported.code !== 0) throw new Error(exported.output);
+  const sessions = [bob.chatId, bob.group].map((chat) => `${appId}.${chat}`);
+  const api = system.ingresses[0]?.url ?? "";
+  const addresses = [
+    ...sessions.flatMap((session) => [
+      `${api}/v1/sessions/${session}/items`,
+      `${api}/v1/runs/${session}-2`,
+      `${api}/v1/runs/${session}-2/events`,
+      `${url}/sessions/${session}`,
+    ]),
+    ...[bob.openId, hidden].map((word) => `${url}/runs?q=${word}`),
+    ...numbers
+      .filter((number) => calls.get(number)?.way === "api")
+      .map((number) => `${api}/v1/sessions/attempt-${number}/items`),
+  ];
+  const read = addresses.map(async (address) => {
+    const text = await (await fetch(address)).text();
+    // A page repeats what was looked for.
+    return { of: address, text: address.endsWith(hidden) ? text.replaceAll(hidden, "") : text };
+  });
+  return [{ of: "people export", text: exported.output }, ...(await Promise.all(read))];
 }
 
 /** The text of the answer, when the person has agreed to what the platform asked. */

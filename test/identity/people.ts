@@ -46,8 +46,9 @@ export interface PeopleReport {
   /** Tasks that are there more than once. */
   doubled: number;
   kills: Kills;
-  /** Some of the answers that were wrong. */
+  /** Some of the answers that were wrong, and of the messages that have none, or several. */
   wrongTexts: string[];
+  notOnce: string[];
 }
 
 /** A person, and what only they have. */
@@ -271,9 +272,27 @@ function judge(
     consentsAgain: sum(({ again }) => again),
     unknown: texts.filter(isUnknown).length,
     doubled: titles.length - new Set(titles).size,
+    notOnce: answers
+      .filter((one) => one.answers.length !== 1)
+      .slice(0, 5)
+      .map((one) => notOnceOf(system, one)),
     wrongTexts: texts
       .filter((one) => isWrong(one) || isForeign(one))
       .slice(0, 5)
       .map(({ text }) => text),
   };
+}
+
+/** A message that does not have one answer, and what the bot has written since. */
+function notOnceOf(
+  { feishu }: ProcessSystem,
+  { written, answers }: { written: Written; answers: readonly { text: string }[] },
+): string {
+  const shown = feishu.messages(written.chatId);
+  const at = shown.findIndex(({ messageId }) => messageId === written.messageId);
+  const since = shown.slice(at).map(({ createdAt, senderType, text, parentId }) => {
+    const when = new Date(createdAt).toISOString();
+    return `${when} ${senderType} ${parentId === written.messageId ? "answers" : ""} ${text.slice(0, 200)}`;
+  });
+  return [`${written.messageId} ${written.text}: ${answers.length}`, ...since].join("\n  ");
 }
