@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import {
   measureTurns,
+  median,
   naiveBullmq,
   startSubject,
   userCpuMs,
@@ -79,6 +80,35 @@ export async function measureAllocation(
     await running.close();
     await rm(folder, { recursive: true });
   }
+}
+
+/** Paired rounds of two subjects, the first of which is the base: medians, and how many times as much the other takes. */
+export async function measurePairs(
+  vendors: BenchVendors,
+  [base, other]: readonly [Subject, Subject],
+  { rounds, ...work }: { rounds: number; turns: number; warm: number },
+): Promise<string> {
+  const measured: [AllocationNumbers[], AllocationNumbers[]] = [[], []];
+  for (let round = 0; round < rounds; round += 1) {
+    measured[0].push(await measureAllocation(vendors, base, work));
+    measured[1].push(await measureAllocation(vendors, other, work));
+  }
+  const [first, second] = measured.map((all) => ({
+    user: median(all.map(({ userMs }) => userMs)),
+    kb: profiledNames.map((app) => median(all.map(({ allocatedKb }) => allocatedKb[app]))),
+  }));
+  if (first === undefined || second === undefined) throw new Error("two subjects were measured");
+  const row = ({ name }: Subject, { user, kb }: typeof first) => [
+    name,
+    ...kb.map((one, at) => `${one.toFixed(1)} (${(one / (first.kb[at] ?? one)).toFixed(3)})`),
+    `${user.toFixed(3)} (${(user / first.user).toFixed(3)})`,
+  ];
+  const header = [
+    `a turn with one call, medians of ${rounds} pairs`,
+    ...profiledNames.map((app) => `${app}, KB`),
+    "user CPU, ms",
+  ];
+  return table(header, [row(base, first), row(other, second)]);
 }
 
 function bytesIn({ selfSize, children }: HeapProfiler.SamplingHeapProfileNode): number {

@@ -3,7 +3,7 @@ import { cpus } from "node:os";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { allocationTable, measureAllocation } from "./allocation.ts";
+import { allocationTable, measureAllocation, measurePairs } from "./allocation.ts";
 import { measureApprovals } from "./approvals.ts";
 import { measureBursts } from "./burst.ts";
 import { measureCallsAtOnce } from "./calls-at-once.ts";
@@ -14,8 +14,10 @@ import { measureLengths } from "./long-conversation.ts";
 import {
   checkpointBytes,
   larkline,
+  larklineActing,
   larklineCards,
   larklineOf,
+  larklineOwnTools,
   larklineProcess,
   larklineSuspending,
   measureTurns,
@@ -78,6 +80,11 @@ const parts = {
   allocation: {
     tells: "what a turn allocates and its user CPU, beside naive BullMQ; fails beyond the marks",
     measure: allocationTables,
+  },
+  identity: {
+    tells:
+      "a turn of an agent without work tools, with the key and the runner of those beside it or not",
+    measure: identityTables,
   },
   lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
   kills: { tells: "from kill -9, or a cut line, to the answer", measure: recoveryTables },
@@ -305,6 +312,16 @@ async function allocationTables(): Promise<string[]> {
   for (const one of missed) console.error(`Beyond its mark: ${one}.`);
   if (missed.length > 0) process.exitCode = 1;
   return [text];
+}
+
+async function identityTables(): Promise<string[]> {
+  const { rounds, turns, warm } = values;
+  const work = { rounds: Number(rounds), turns: Number(turns), warm: Number(warm) };
+  return [
+    await withVendors(
+      async (vendors) => await measurePairs(vendors, [larklineOwnTools, larklineActing], work),
+    ),
+  ];
 }
 
 async function callTables(): Promise<string[]> {

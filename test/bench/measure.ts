@@ -21,6 +21,8 @@ import type { BenchVendors, Before, Trip } from "./vendors.ts";
 export interface Subject {
   name: string;
   options: ProcessOptions;
+  /** Starts what runs beside it. */
+  prepare?(system: ProcessSystem): Promise<unknown>;
 }
 
 /** Replies of plain text, as fast as they come: what the baselines send, too. */
@@ -46,6 +48,31 @@ const ratedCards = { feishu: { ...plainText.feishu, feedback: true } };
 export const larklineCards: Subject = {
   name: "Larkline, cards that are rated",
   options: { ...larkline.options, config: ratedCards },
+};
+
+const ownTools = {
+  ...plainText,
+  agents: { default: { ...plainText.agents.default, tools: ["note_pure"] } },
+};
+
+/** Its agent has tools of its own: what other runners offer is in no request. */
+export const larklineOwnTools: Subject = {
+  name: "Larkline, an agent with one tool",
+  options: { ...larkline.options, config: ownTools },
+};
+
+/** The same, and people could let other agents act as them: with the key of grants, and the runner of the work tools. */
+export const larklineActing: Subject = {
+  name: "the same, with GRANT_KEY and the runner feishu",
+  options: {
+    ...larklineOwnTools.options,
+    env: { ...larkline.options.env, GRANT_KEY: "a1".repeat(32) },
+  },
+  prepare: async (system) =>
+    await system.start("tool-runner", {
+      RUNNER_NAME: "feishu",
+      RUNNER_TOOLS: "@larkline/feishu-tools",
+    }),
 };
 
 /** The same without what the console shows of runs: no records, buckets, names and ratings. */
@@ -119,7 +146,7 @@ const allRunning = new Set<Running>();
 
 export async function startSubject(
   vendors: BenchVendors,
-  { name, options }: Subject,
+  { name, options, prepare }: Subject,
 ): Promise<Running> {
   const system = await startProcesses({
     transport: "webhook",
@@ -127,6 +154,7 @@ export async function startSubject(
     ...options,
     env: { LOG_LEVEL: "error", RECORDING_FILE: "", ...options.env },
   });
+  await prepare?.(system);
   const { appId, env, ingresses } = system;
   const recipient = {
     url: ingresses[0]?.url ?? "",
