@@ -299,7 +299,7 @@ npm test        # 编译，并运行工具的测试
 npm run check   # 只检查类型
 \`\`\`
 
-- \`larkline.config.ts\`：提示词、模型、限额、权限（[配置](${docs}/zh/configuration.md)）。
+- \`larkline.config.ts\`：指令、模型、限额、权限（[配置](${docs}/zh/configuration.md)）。
 - \`tools/index.ts\`：工具列表；\`tools/roll-dice.ts\` 是第一个（[工具](${docs}/zh/tools.md)）。
 
 ## 挂载
