@@ -1,6 +1,6 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { relative } from "node:path";
-import { forgetClock } from "@larkline/protocol";
+import { forgetClock } from "@larkline/protocol/clock";
 import * as fc from "fast-check";
 import { afterAll, expect, vi } from "vitest";
 

@@ -1,6 +1,6 @@
 import { timingSafeEqual, createHash } from "node:crypto";
 import { gunzipSync } from "node:zlib";
-import { type Clock, systemRandom } from "@larkline/protocol";
+import { type Clock, systemRandom } from "@larkline/protocol/clock";
 import {
   newId,
   isAppId,

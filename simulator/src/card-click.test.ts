@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { afterEach, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import {

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { markdown, streamingCard } from "./card-scene.fixture.ts";
 import { createCardStore } from "./card-store.ts";

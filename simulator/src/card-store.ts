@@ -1,4 +1,4 @@
-import { type Clock, systemRandom } from "@larkline/protocol";
+import { type Clock, systemRandom } from "@larkline/protocol/clock";
 import type { CardFacts } from "./card-validator.ts";
 import type { SimCardView, MessageStore, SimMessage } from "./message-store.ts";
 import { type JsonObject, isJsonObject, newId, PlatformError } from "./open-api.ts";

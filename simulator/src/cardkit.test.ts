@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { afterEach, expect, test } from "vitest";
 import {
   button,

@@ -6,7 +6,7 @@ import {
   type IncomingMessage,
 } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
-import { type Clock, pause } from "@larkline/protocol";
+import { type Clock, pause } from "@larkline/protocol/clock";
 import type { SimApp, Transport } from "./apps.ts";
 import { randomFraction, randomHex, isJsonObject, type JsonObject, newId } from "./open-api.ts";
 

@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { pause, type Clock } from "@larkline/protocol";
+import { pause, type Clock } from "@larkline/protocol/clock";
 
 /** What happens to a matched call. Times are milliseconds. */
 export type FaultAction =

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { type Clock, systemRandom } from "@larkline/protocol";
+import { type Clock, systemRandom } from "@larkline/protocol/clock";
 import { type SimApp, sameSecret } from "./apps.ts";
 import { type DeliveryReport, type OutgoingEvent, envelope } from "./delivery.ts";
 import type { SimUser, Directory } from "./directory.ts";

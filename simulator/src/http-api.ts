@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type Clock, pause } from "@larkline/protocol";
+import { type Clock, pause } from "@larkline/protocol/clock";
 import findMyWay from "find-my-way";
 import type { HTTPMethod } from "find-my-way";
 import {

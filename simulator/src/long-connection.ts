@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { type Clock, systemRandom } from "@larkline/protocol";
+import { type Clock, systemRandom } from "@larkline/protocol/clock";
 import protobuf from "protobufjs";
 import { type WebSocket, WebSocketServer, type RawData } from "ws";
 import { type SimApp, sameSecret } from "./apps.ts";

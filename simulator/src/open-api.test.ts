@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { afterEach, expect, test } from "vitest";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
 import { callOpenApi, connectTestClient, type TestClient } from "./open-api.fixture.ts";

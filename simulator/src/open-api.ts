@@ -1,4 +1,4 @@
-import { systemRandom } from "@larkline/protocol";
+import { systemRandom } from "@larkline/protocol/clock";
 
 // Bodies, fields, refusals, ids and pages of the open API.
 

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { expect, test } from "vitest";
 import type { PersonMessage } from "./index.ts";
 import { app, objectOf, otherApp, personWorld, type PersonWorld } from "./person-world.fixture.ts";

@@ -1,4 +1,4 @@
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { SimApp, AppConsole, Registrations, TokenStore } from "./apps.ts";
 import type { CardStore, CardTokens } from "./card-store.ts";
 import type { OutgoingEvent, DeliveryReport } from "./delivery.ts";

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { test, expect } from "vitest";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { PlatformError } from "./open-api.ts";

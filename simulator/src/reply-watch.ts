@@ -1,4 +1,4 @@
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { MessageStore, SimMessage } from "./message-store.ts";
 
 /** Waits for what bots answer to a message. */

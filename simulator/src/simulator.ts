@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { ApiCall } from "./http-api.ts";
 import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./card-store.ts";
 import type {

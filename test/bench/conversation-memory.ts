@@ -1,4 +1,4 @@
-import { textOf, type Message } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
 import { SessionRetention, SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis } from "@larkline/testkit";

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { alarmOf } from "@larkline/agent/schedules";
-import type { Schedule } from "@larkline/protocol";
+import type { Schedule } from "@larkline/protocol/schedule";
 import { ScheduleStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { isClosed } from "../system/answer.ts";

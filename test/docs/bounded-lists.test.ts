@@ -5,12 +5,12 @@ import { root, textOf } from "./document.ts";
 /** Lists without a limit of their own, by the schema that has them, and what limits them. */
 const limitedElsewhere: Record<string, string> = {
   "apps/ingress/src/schedule-api.ts": "answers of ours: a caller's schedules",
-  "packages/protocol/src/api-approval.ts": "answers of ours: what a session waits for",
+  "packages/protocol/src/views/api-approval.ts": "answers of ours: what a session waits for",
   "packages/protocol/src/approval.ts": "stored by workers: names of a tool's secrets",
   "packages/protocol/src/content.ts": "the stored history: made by parsers with limits",
   "packages/protocol/src/inbox.ts": "stored by ingress: made by parsers with limits",
   "packages/protocol/src/reply-view.ts": "stored by workers: what a turn shows",
-  "packages/protocol/src/stream-frame.ts": "frames of ours",
+  "packages/protocol/src/views/stream-frame.ts": "frames of ours",
   "packages/protocol/src/tool.ts": "signed by workers: the people of an approval",
   "packages/protocol/src/turn.ts": "the checkpoint: sealed by workers",
   "packages/protocol/src/views/chat-messages.ts": "messages of ours",

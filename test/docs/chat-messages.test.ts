@@ -1,5 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { compileJsonSchema } from "@larkline/protocol";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
 import {
   agentEventSchemas,
   chatMessageSchemas,

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
-import { errorCodes } from "@larkline/protocol";
+import { errorCodes } from "@larkline/protocol/error";
 import { isTool, runTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import dice from "../fixtures/dice-tool.ts";

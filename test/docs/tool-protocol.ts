@@ -5,10 +5,9 @@ import {
   HandoffAnswer,
   HandoffEntry,
   RunnerAnnouncement,
-  ToolAnnouncement,
   ToolJob,
-  ReportedOutcome,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
+import { ToolAnnouncement, ReportedOutcome } from "@larkline/protocol/tool";
 import {
   agentEventSchemas,
   chatMessageSchemas,

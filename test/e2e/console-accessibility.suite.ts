@@ -1,10 +1,5 @@
-import {
-  traceIdOf,
-  traceparentOf,
-  turnJobId,
-  turnsQueue,
-  type InboundMessage,
-} from "@larkline/protocol";
+import { turnJobId, turnsQueue, type InboundMessage } from "@larkline/protocol";
+import { traceIdOf, traceparentOf } from "@larkline/protocol/trace";
 import { DeadLetters, GrantStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { Browser } from "playwright-core";

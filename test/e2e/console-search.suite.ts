@@ -1,4 +1,4 @@
-import { traceIdOf, traceparentOf } from "@larkline/protocol";
+import { traceIdOf, traceparentOf } from "@larkline/protocol/trace";
 import { expect, it, vi } from "vitest";
 import { visibleAnswers, waitForAnswer } from "../system/answer.ts";
 import { write, type Written } from "../system/answers.ts";

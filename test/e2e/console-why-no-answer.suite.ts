@@ -1,4 +1,4 @@
-import { traceIdOf, traceparentOf } from "@larkline/protocol";
+import { traceIdOf, traceparentOf } from "@larkline/protocol/trace";
 import type { ScriptedReply } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { expect, it, vi } from "vitest";

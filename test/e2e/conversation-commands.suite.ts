@@ -1,4 +1,4 @@
-import { textOf, type Message } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { visibleAnswers } from "../system/answer.ts";

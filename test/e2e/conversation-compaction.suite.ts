@@ -1,5 +1,5 @@
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
-import { textOf, type Message } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { visibleAnswers } from "../system/answer.ts";

@@ -1,7 +1,7 @@
 import { SessionStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
-import type { StreamFrame } from "@larkline/protocol";
+import type { StreamFrame } from "@larkline/protocol/views/stream-frame";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { chat, heldFrames, type ChatStream } from "../system/chat-stream.ts";
 import { hangingAfter, obedientModel } from "../system/model-script.ts";

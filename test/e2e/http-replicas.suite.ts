@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import type { StreamFrame } from "@larkline/protocol";
+import type { StreamFrame } from "@larkline/protocol/views/stream-frame";
 import { codeCache } from "@larkline/testkit";
 import { describe, expect, it, vi } from "vitest";
 import { chat, heldFrames, resume } from "../system/chat-stream.ts";

@@ -1,4 +1,4 @@
-import type { EngineEvent, EventOf } from "@larkline/protocol";
+import type { EngineEvent, EventOf } from "@larkline/protocol/event";
 import type { SimMessage } from "@larkline/simulator";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";

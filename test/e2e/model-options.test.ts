@@ -1,4 +1,4 @@
-import type { EngineEvent } from "@larkline/protocol";
+import type { EngineEvent } from "@larkline/protocol/event";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { elementOf, waitForAnswer } from "../system/answer.ts";

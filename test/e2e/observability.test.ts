@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { traceIdOf, traceparentOf } from "@larkline/protocol";
+import { traceIdOf, traceparentOf } from "@larkline/protocol/trace";
 import { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";

@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { toolsQueue } from "@larkline/protocol";
+import { toolsQueue } from "@larkline/protocol/runner";
 import { Queue } from "bullmq";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { metricOf, write } from "../system/answers.ts";

@@ -1,4 +1,4 @@
-import type { StreamFrame } from "@larkline/protocol";
+import type { StreamFrame } from "@larkline/protocol/views/stream-frame";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { elementOf, visibleAnswers, waitForAnswer } from "../system/answer.ts";

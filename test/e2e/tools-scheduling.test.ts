@@ -1,4 +1,4 @@
-import { toolsQueue } from "@larkline/protocol";
+import { toolsQueue } from "@larkline/protocol/runner";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { Queue } from "bullmq";

@@ -17,7 +17,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
-import { runnerKeyOf } from "@larkline/protocol";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { patientClock } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { root } from "../docs/document.ts";

@@ -1447,7 +1447,7 @@ const atTheBorders: Mutant[] = [
   },
   {
     id: "envelope-signature-not-compared",
-    file: "packages/protocol/src/tool.ts",
+    file: "packages/protocol/src/runner.ts",
     from: "const isGenuine = rest.length === 0 && given.length === expected.length && timingSafeEqual(given, expected);",
     to: "const isGenuine = rest.length === 0 && given.length === expected.length;",
     tests: ["packages/runner/src/envelope.test.ts"],
@@ -1455,7 +1455,7 @@ const atTheBorders: Mutant[] = [
   },
   {
     id: "envelope-of-yesterday",
-    file: "packages/protocol/src/tool.ts",
+    file: "packages/protocol/src/runner.ts",
     from: 'if (parsed.ok && parsed.value.expiresAtMs < nowMs) return { ok: false, error: "it has expired" };',
     to: "",
     tests: ["packages/runner/src/envelope.test.ts"],

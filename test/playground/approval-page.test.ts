@@ -1,5 +1,5 @@
 import { approvalCard, type ShownApproval } from "@larkline/feishu/cards";
-import type { Approval, SettledState } from "@larkline/protocol";
+import type { Approval, SettledState } from "@larkline/protocol/approval";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { startCardBot } from "./card-bot.fixture.ts";

@@ -3,7 +3,7 @@ import nodeCrypto from "node:crypto";
 import net, { type Server } from "node:net";
 import { syncBuiltinESMExports } from "node:module";
 import timersPromises from "node:timers/promises";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { SeededRandom } from "../chaos/random.ts";
 
 // Time and chance of this whole process. Apps get `simulatedClock`; what has no other way to be given a clock gets it in

@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { startWorkerApp } from "@larkline/agent-worker";
 import { startIngressApp } from "@larkline/ingress";
 import { startToolRunnerApp } from "@larkline/tool-runner";
-import { runnerKeyOf } from "@larkline/protocol";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { startModelServer, type ModelScript, type ModelServer } from "@larkline/testkit";
 import type { Driver } from "./driver.ts";

@@ -1,4 +1,4 @@
-import type { StreamFrame } from "@larkline/protocol";
+import type { StreamFrame } from "@larkline/protocol/views/stream-frame";
 
 /** An answer of `POST /chat` as it arrives. */
 export interface ChatStream {

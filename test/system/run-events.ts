@@ -1,4 +1,4 @@
-import { isTerminal, type EngineEvent, type EventRecord } from "@larkline/protocol";
+import { isTerminal, type EngineEvent, type EventRecord } from "@larkline/protocol/event";
 import { parseMessage, StructuredModels } from "@larkline/protocol/views/chat-messages";
 import { runMessages } from "@larkline/protocol/views/chat-view";
 import { problemsOf } from "@larkline/protocol/views/conformance.fixture";

@@ -1,7 +1,7 @@
 import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { engineEventTypes } from "@larkline/protocol";
+import { engineEventTypes } from "@larkline/protocol/event";
 import { runMessages } from "@larkline/protocol/views/chat-view";
 import { engineRecords } from "@larkline/protocol/views/engine-view";
 import { runItems } from "@larkline/protocol/views/item-view";

@@ -7,7 +7,7 @@ import {
   type FeishuSimulator,
   type SimulatorOptions,
 } from "@larkline/simulator";
-import { runnerKeyOf } from "@larkline/protocol";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import {
   freePort,
   patientClock,

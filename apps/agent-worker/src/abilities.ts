@@ -5,7 +5,8 @@ import {
   type FilesClient,
   type PrivateChatsClient,
 } from "@larkline/agent";
-import { peopleOf, type TurnState } from "@larkline/protocol";
+import { peopleOf } from "@larkline/protocol";
+import type { TurnState } from "@larkline/protocol/turn";
 import { FeishuError, sendFileMessage } from "@larkline/feishu";
 import { folderLimits, problemOfPath } from "@larkline/store";
 import { resultPage } from "@larkline/store/runners";

@@ -1,11 +1,6 @@
 import { readProviders, resolveConfig } from "@larkline/process/config";
-import {
-  systemRandom,
-  systemClock,
-  builtInRunner,
-  readResultName,
-  type ToolAnnouncement,
-} from "@larkline/protocol";
+import { systemRandom, systemClock } from "@larkline/protocol/clock";
+import { builtInRunner, readResultName, type ToolAnnouncement } from "@larkline/protocol/tool";
 import type { AvailableTool } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { agentsOf, createAgentModels, type Agent } from "./agent.ts";

@@ -7,7 +7,9 @@ import {
   type LarklineConfig,
 } from "@larkline/process/config";
 import type { Logger } from "@larkline/process/telemetry";
-import type { AgentChange, TurnState, Clock } from "@larkline/protocol";
+import type { AgentChange } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { TurnState } from "@larkline/protocol/turn";
 import type { AgentVersion, OrderAct, AgentVersions } from "@larkline/store/operations";
 import { LRUCache } from "lru-cache";
 import { Agent, agentsOf, type AgentModels } from "./agent.ts";

@@ -31,14 +31,8 @@ import {
   type ModelOptions,
   type ModelProviders,
 } from "@larkline/process/config";
-import type {
-  Clock,
-  Random,
-  InboundMessage,
-  OutputForm,
-  ParseResult,
-  ReplyLanguage,
-} from "@larkline/protocol";
+import type { InboundMessage, OutputForm, ParseResult, ReplyLanguage } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import type { Logger } from "@larkline/process/telemetry";
 import type { InstanceDirectory } from "@larkline/store/operations";
 import type { WorkerConfig } from "./config.ts";

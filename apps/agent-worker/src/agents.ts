@@ -16,16 +16,8 @@ import {
 } from "@larkline/agent";
 import { hasAccess } from "@larkline/agent/permissions";
 import { agentOfMessage } from "@larkline/process/config";
-import {
-  teamOfTurn,
-  type InboundMessage,
-  agentOfTurn,
-  chatOf,
-  peopleOf,
-  type QueuedMessage,
-  type TeamState,
-  type TurnState,
-} from "@larkline/protocol";
+import { type InboundMessage, chatOf, peopleOf, type QueuedMessage } from "@larkline/protocol";
+import { teamOfTurn, agentOfTurn, type TeamState, type TurnState } from "@larkline/protocol/turn";
 import type { Agent } from "./agent.ts";
 import { groupsOf } from "./approvals.ts";
 import type { RunningTurn } from "./running-turn.ts";

@@ -15,7 +15,8 @@ import {
   type Env,
 } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
-import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
+import { systemClock, systemRandom } from "@larkline/protocol/clock";
+import { formatErrorForDisplay } from "@larkline/protocol/error";
 import { TraceLog } from "@larkline/store/operations";
 import { createAgentModels } from "./agent.ts";
 import { loadConfig } from "./config.ts";

@@ -1,5 +1,7 @@
 import { type LlmBackend, type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
-import { type EngineEvent, type Message, type ModelChunk } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { checkPairs, session, type World } from "./turn-world.fixture.ts";
 
 // For tests: turns whose calls wait for people.

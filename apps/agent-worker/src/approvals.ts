@@ -8,18 +8,17 @@ import {
 } from "@larkline/agent/permissions";
 import { FeishuError } from "@larkline/feishu";
 import type { Tags } from "@larkline/process/telemetry";
+import type { ControlEntry } from "@larkline/protocol";
 import {
-  argumentsHashOf,
   operatorsDecide,
-  withDeadline,
   type Approval,
   type ApprovalState,
-  type CallState,
-  type ControlEntry,
   type DecisionWord,
-  type EventOf,
-  type TurnState,
-} from "@larkline/protocol";
+} from "@larkline/protocol/approval";
+import { withDeadline } from "@larkline/protocol/clock";
+import type { EventOf } from "@larkline/protocol/event";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Services } from "./services.ts";
 

@@ -1,14 +1,9 @@
 import { FeishuError } from "@larkline/feishu";
-import {
-  argumentsHashOf,
-  type Approval,
-  type ApprovalDecision,
-  type CallAuthority,
-  type CallState,
-  type ControlEntry,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import type { Approval, ApprovalDecision } from "@larkline/protocol/approval";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import type { CallAuthority, ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type { ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { settledDecision, checkGrant, DecidersUnknownError, keepRule } from "./approvals.ts";

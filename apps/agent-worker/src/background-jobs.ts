@@ -1,15 +1,10 @@
 import { attemptOf } from "@larkline/agent";
 import { endOrphan } from "@larkline/feishu";
 import type { Telemetry } from "@larkline/process/telemetry";
-import {
-  builtInRunner,
-  traceparentOfMessage,
-  turnIdOf,
-  type CallState,
-  type SessionKey,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import { builtInRunner, type ToolOutcome } from "@larkline/protocol/tool";
+import { traceparentOfMessage } from "@larkline/protocol/trace";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type { CardReply, StaleSession } from "@larkline/store";
 import { sweepGrants } from "./grants.ts";
 import { endsLate } from "./helpers.ts";

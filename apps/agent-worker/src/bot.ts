@@ -7,7 +7,7 @@ import {
   type LarklineConfig,
 } from "@larkline/process/config";
 import type { Logger } from "@larkline/process/telemetry";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { LookupCache } from "@larkline/store/platform";
 
 /** One bot: how this process reaches the platform on its behalf. */

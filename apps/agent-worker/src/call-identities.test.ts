@@ -1,6 +1,7 @@
 import { GrantsApi } from "@larkline/feishu";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { programSender, tokenDigestOf, type AuditRecord, type Sender } from "@larkline/protocol";
+import { programSender, type AuditRecord, type Sender } from "@larkline/protocol";
+import { tokenDigestOf } from "@larkline/protocol/tool";
 import { forgetGrant, GrantEnds, GrantStore, type GrantOwner } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";

@@ -1,13 +1,9 @@
 import { FeishuError, type FeishuApi } from "@larkline/feishu";
 import type { GrantOwner } from "@larkline/store";
 import type { CallIdentities, IdentityOfCall } from "@larkline/store/runners";
-import {
-  isProgram,
-  type CallState,
-  type ToolIdentityNeed,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import { isProgram } from "@larkline/protocol";
+import type { ToolIdentityNeed, ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type { PersonTokens } from "./person-tokens.ts";
 
 // As whom calls act. The ledger says it when a call is opened: from the message whose sender the platform has vouched for,

@@ -10,19 +10,16 @@ import {
   type Question,
   type StandingApprovals,
 } from "@larkline/agent/permissions";
+import { chatOf, peopleOf, type InboundMessage } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
 import {
   builtInRunner,
-  chatOf,
   denial,
-  peopleOf,
   type Actor,
   type CallAuthority,
-  type CallState,
-  type InboundMessage,
-  type PermissionRule,
   type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { isStandingId, standingApprovalsOf } from "@larkline/agent/schedules";
 import type { Agent } from "./agent.ts";
 import { DecidersUnknownError, groupsOf, isApproved, keepRule } from "./approvals.ts";

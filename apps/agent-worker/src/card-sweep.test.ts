@@ -1,5 +1,6 @@
 import { FeishuApi, LiveReplies } from "@larkline/feishu";
-import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { Claim } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";

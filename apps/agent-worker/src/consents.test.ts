@@ -1,5 +1,7 @@
 import { ApprovalCards, FeishuApi, GrantsApi } from "@larkline/feishu";
-import { systemClock, type Approval, type ToolOutcome } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { systemClock } from "@larkline/protocol/clock";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import { startFeishuSimulator, type SimMessage } from "@larkline/simulator";
 import { ConsentCallbacks, ConsentStore, GrantStore } from "@larkline/store";
 import { openElsewhere, openTestStores } from "@larkline/store/testing";

@@ -1,6 +1,7 @@
 import type { GrantsApi, ConsentRound } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
-import type { Clock, InboundMessage } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import {
   codeFlowMs,
   type ApprovalStatus,

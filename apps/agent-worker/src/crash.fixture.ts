@@ -1,4 +1,5 @@
-import { streamFramesOfRecord, turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { streamFramesOfRecord } from "@larkline/protocol/views/stream-frame";
 import { isLongRun } from "@larkline/testkit";
 import { expect } from "vitest";
 import {

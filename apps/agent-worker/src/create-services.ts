@@ -9,7 +9,7 @@ import {
 import { botOfApp, type LarklineConfig, type Transcription } from "@larkline/process/config";
 import { SchemaChecks } from "@larkline/process/schemas";
 import { watchPlatform, type Logger, type Telemetry } from "@larkline/process/telemetry";
-import { type Clock, type Random } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import type { OwnPresence } from "@larkline/store/redis";
 import { type RedisConnection } from "@larkline/store/redis";
 import { HandoffImport } from "@larkline/store/runners";

@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createLogger } from "@larkline/process/telemetry";
-import { systemClock, type InboundMessage, type Message } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { Message } from "@larkline/protocol/content";
 import {
   type Archive,
   AuditLog,

@@ -1,5 +1,6 @@
 import type { Archive, ArchiveEnd, AuditPlace } from "@larkline/store";
-import { apiApp, pause, type Random, type SessionKey } from "@larkline/protocol";
+import { apiApp, type SessionKey } from "@larkline/protocol";
+import { pause, type Random } from "@larkline/protocol/clock";
 import type { Services } from "./services.ts";
 
 /** What became of stored data. */

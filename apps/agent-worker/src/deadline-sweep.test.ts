@@ -2,7 +2,7 @@ import { replaced } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
 import type { LivingRunner } from "@larkline/store/runners";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
 import { startSweeper, sweepDeadlines, sweepOwn } from "./background-jobs.ts";
 import {

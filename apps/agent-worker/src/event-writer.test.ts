@@ -1,5 +1,5 @@
 import { blobIdOf } from "@larkline/store";
-import type { EngineEvent } from "@larkline/protocol";
+import type { EngineEvent } from "@larkline/protocol/event";
 import { expect, it } from "vitest";
 import { EventWriter } from "./turn-output.ts";
 import { inbound, newWorld, servicesOf, session } from "./turn-world.fixture.ts";

@@ -1,5 +1,6 @@
 import { GrantsApi } from "@larkline/feishu";
-import { systemClock, type AuditRecord } from "@larkline/protocol";
+import type { AuditRecord } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { startFeishuSimulator } from "@larkline/simulator";
 import { forgetGrant, GrantStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";

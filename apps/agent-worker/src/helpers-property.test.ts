@@ -1,11 +1,7 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import {
-  childSessionOf,
-  textOf,
-  turnIdOf,
-  type Message,
-  type ModelChunk,
-} from "@larkline/protocol";
+import { childSessionOf, turnIdOf } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it } from "vitest";
 import { checkEnds, repliedTo, runUntilCrash } from "./crash.fixture.ts";
 import {

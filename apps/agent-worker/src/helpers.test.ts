@@ -1,13 +1,10 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import {
-  childSessionOf,
-  systemClock,
-  textOf,
-  turnIdOf,
-  type Approval,
-  type EngineEvent,
-  type ModelChunk,
-} from "@larkline/protocol";
+import { childSessionOf, turnIdOf } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { systemClock } from "@larkline/protocol/clock";
+import { textOf } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { SessionRetention } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { sweepDeadlines } from "./background-jobs.ts";

@@ -10,14 +10,12 @@ import {
 import {
   rootSessionOf,
   turnIdOf,
-  agentOfTurn,
-  type CallState,
   type HelperWait,
   type InboundMessage,
-  type Message,
   type SessionKey,
-  type TurnState,
 } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import { agentOfTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import type { AskerAnswer, AskerUpdate, ChildFacts, OpenCall } from "@larkline/store";
 import type { Services } from "./services.ts";
 

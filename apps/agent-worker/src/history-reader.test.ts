@@ -1,12 +1,7 @@
 import type { LlmBackend, ModelRequest } from "@larkline/model";
-import {
-  systemClock,
-  textOf,
-  type ImagePart,
-  type Message,
-  type SessionKey,
-  type UserPart,
-} from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol/content";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { LRUCache } from "lru-cache";
 import { describe, expect, it } from "vitest";

@@ -1,4 +1,6 @@
-import { streamFramesOf, type EventOf, readResultName } from "@larkline/protocol";
+import type { EventOf } from "@larkline/protocol/event";
+import { readResultName } from "@larkline/protocol/tool";
+import { streamFramesOf } from "@larkline/protocol/views/stream-frame";
 import { keepResult } from "@larkline/store/runners";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn, type Wanted } from "./approval-world.fixture.ts";

@@ -1,5 +1,6 @@
 import type { MemorySettings } from "@larkline/agent/memory";
-import type { InboundMessage, MemoryOwner, Message } from "@larkline/protocol";
+import type { InboundMessage, MemoryOwner } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import { survives } from "./crash.fixture.ts";
 import { calling, eventsOf, resultsIn, typesOf, type Wanted } from "./approval-world.fixture.ts";

@@ -6,13 +6,10 @@ import {
   memorySettings,
   type FoundMemory,
 } from "@larkline/agent/memory";
-import {
-  textOf,
-  withDeadline,
-  type InboundMessage,
-  type MemoryFound,
-  type MemoryOwner,
-} from "@larkline/protocol";
+import type { InboundMessage, MemoryOwner } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
+import { textOf } from "@larkline/protocol/content";
+import type { MemoryFound } from "@larkline/protocol/event";
 import type { OwnedMemory } from "@larkline/store";
 import type { Agent } from "./agent.ts";
 import type { Services } from "./services.ts";

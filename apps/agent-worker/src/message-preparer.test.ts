@@ -1,12 +1,8 @@
 import { FeishuApi } from "@larkline/feishu";
 import type { LarklineConfig, Transcription } from "@larkline/process/config";
 import { silentLogger } from "@larkline/process/telemetry";
-import {
-  textOf,
-  type InboundMessage,
-  type MessageReferences,
-  type UserPart,
-} from "@larkline/protocol";
+import type { InboundMessage, MessageReferences } from "@larkline/protocol";
+import { textOf, type UserPart } from "@larkline/protocol/content";
 import {
   startFeishuSimulator,
   type FeishuSimulator,

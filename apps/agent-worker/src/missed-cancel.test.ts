@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { messageStop, type LlmBackend } from "@larkline/model";
-import type { ModelChunk } from "@larkline/protocol";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it } from "vitest";
 import { inbound, newWorld, outboxOf, runnerOf, session } from "./turn-world.fixture.ts";
 

@@ -15,21 +15,15 @@ import {
 import type { ModelSteps, Speaker, StepHost, StepPurpose } from "@larkline/agent/drive";
 import { costOf, type ModelChain, type ModelInfo, type PictureScaling } from "@larkline/model";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
-import {
-  teamOfTurn,
-  withDeadline,
-  type Clock,
-  type FilePart,
-  type ImagePart,
-  type LeftOut,
-  type Message,
-  type ModelFailure,
-  type ModelWarning,
-  type TextPart,
-  type StepUse,
-  type Usage,
-  type ModelRetry,
-} from "@larkline/protocol";
+import { withDeadline, type Clock } from "@larkline/protocol/clock";
+import type { FilePart, ImagePart, LeftOut, Message, TextPart } from "@larkline/protocol/content";
+import type {
+  ModelFailure,
+  ModelWarning,
+  Usage,
+  ModelRetry,
+} from "@larkline/protocol/model-stream";
+import { teamOfTurn, type StepUse } from "@larkline/protocol/turn";
 import type { BlobStore } from "@larkline/store";
 import { isRedisTrouble } from "@larkline/store/redis";
 import type { TextExtractor } from "./attachments/text-extractor.ts";

@@ -1,5 +1,5 @@
 import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/process/config";
-import { systemClock, systemRandom } from "@larkline/protocol";
+import { systemClock, systemRandom } from "@larkline/protocol/clock";
 import { describe, expect, it } from "vitest";
 import { Agent, createAgentModels, type AgentModels } from "./agent.ts";
 

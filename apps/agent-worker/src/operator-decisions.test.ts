@@ -1,5 +1,7 @@
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
-import type { Approval, ModelChunk, OperatorOrder, OrderResult } from "@larkline/protocol";
+import type { OperatorOrder, OrderResult } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it } from "vitest";
 import { checkGrant } from "./approvals.ts";
 import { applyOrder } from "./operator-orders.ts";

@@ -1,4 +1,5 @@
-import { InboundMessage, parserOf, systemClock, type OperatorOrder } from "@larkline/protocol";
+import { InboundMessage, parserOf, type OperatorOrder } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import type { DeadLetter, OutboxRecord } from "@larkline/store";
 import { OperatorOrders } from "@larkline/store/operations";
 import { expect, it } from "vitest";

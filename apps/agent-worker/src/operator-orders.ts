@@ -1,13 +1,13 @@
 import { answerUuid, noticeText } from "@larkline/agent";
 import { changedSchedule } from "@larkline/agent/schedules";
 import {
-  operatorsDecide,
   turnIdOf,
   type InboundMessage,
   type OperatorOrder,
   type OrderResult,
   type SessionKey,
 } from "@larkline/protocol";
+import { operatorsDecide } from "@larkline/protocol/approval";
 import type { DeadLetter, OutboxRecord, ResetOptions } from "@larkline/store";
 import type { OrderAct } from "@larkline/store/operations";
 import { changeAgent } from "./agent-versions.ts";

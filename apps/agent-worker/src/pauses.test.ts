@@ -1,5 +1,7 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { textOf, type ModelChunk, type OperatorOrder } from "@larkline/protocol";
+import type { OperatorOrder } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it, vi } from "vitest";
 import { followPauses } from "./background-jobs.ts";
 import { startOrders } from "./operator-orders.ts";

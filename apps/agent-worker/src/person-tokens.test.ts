@@ -1,6 +1,7 @@
 import { GrantsApi } from "@larkline/feishu";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { systemClock, tokenDigestOf } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import { tokenDigestOf } from "@larkline/protocol/tool";
 import { GrantStore, type GrantOwner } from "@larkline/store";
 import { openElsewhere, openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";

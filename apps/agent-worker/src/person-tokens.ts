@@ -1,12 +1,12 @@
+import type { AuditRecord } from "@larkline/protocol";
 import {
   pause,
-  tokenDigestOf,
   systemClock,
   systemRandom,
-  type AuditRecord,
   type Clock,
   type Random,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
+import { tokenDigestOf } from "@larkline/protocol/tool";
 import type { GrantsApi, GrantedTokens } from "@larkline/feishu";
 import { endingKeptMs, type GrantOwner, type GrantStore, type StoredGrant } from "@larkline/store";
 

@@ -3,19 +3,16 @@ import { addressesIn } from "@larkline/agent/permissions";
 import { readContent, type FetchedMessage, type SaidMessage } from "@larkline/feishu";
 import { transcribe } from "@larkline/model/openai";
 import type { LarklineConfig, Transcription } from "@larkline/process/config";
-import {
-  deadline,
-  imageTypeOf,
-  type Attachment,
-  type AttachmentState,
-  type Clock,
-  type FilePart,
-  type InboundMessage,
-  type Message,
-  type QueuedMessage,
-  type TextPart,
-  type UserPart,
-} from "@larkline/protocol";
+import type { Attachment, InboundMessage, QueuedMessage } from "@larkline/protocol";
+import { deadline, type Clock } from "@larkline/protocol/clock";
+import type {
+  AttachmentState,
+  FilePart,
+  Message,
+  TextPart,
+  UserPart,
+} from "@larkline/protocol/content";
+import { imageTypeOf } from "@larkline/protocol/stored-image";
 import type { BlobStore, SessionStore } from "@larkline/store";
 import { sessionOfRun } from "@larkline/store/operations";
 import type { LookupCache } from "@larkline/store/platform";

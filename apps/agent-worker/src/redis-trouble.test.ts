@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import type { SessionStore } from "@larkline/store";
 import {
   closeRedis,

@@ -1,5 +1,7 @@
 import { modelFailure, messageStop, toolCallDelta, type ModelRequest } from "@larkline/model";
-import { textOf, type InboundMessage, type ModelChunk } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it } from "vitest";
 import { append, inbound, newWorld, outboxOf, session, settle } from "./turn-world.fixture.ts";
 

@@ -1,6 +1,6 @@
 import { isReachableUnasked } from "@larkline/agent/permissions";
 import type { RemoteImages } from "@larkline/feishu";
-import { maxImageBytes } from "@larkline/protocol";
+import { maxImageBytes } from "@larkline/protocol/stored-image";
 
 /*
  * Pictures that an answer names by their address. A model that was led astray could tell its secrets to a server in an

@@ -1,7 +1,8 @@
 import { newTurn } from "@larkline/agent";
 import { countIn, type RunLog, type RunRecord, usageBy } from "@larkline/store/operations";
 import { silentLogger } from "@larkline/process/telemetry";
-import { traceIdOf, traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol/trace";
 import { describe, expect, it, vi } from "vitest";
 import { RunRecords, shownKeyOf } from "./run-records.ts";
 import {

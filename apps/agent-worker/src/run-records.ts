@@ -1,17 +1,11 @@
 import type { DeliveryWatch, FeishuApi } from "@larkline/feishu";
 import type { Logger } from "@larkline/process/telemetry";
-import {
-  agentOfTurn,
-  deadline,
-  type RatedRun,
-  traceIdOf,
-  traceparentOfMessage,
-  type Approval,
-  type Clock,
-  type InboundMessage,
-  type Random,
-  type TurnState,
-} from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { deadline, type Clock, type Random } from "@larkline/protocol/clock";
+import type { RatedRun } from "@larkline/protocol/reply-view";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol/trace";
+import { agentOfTurn, type TurnState } from "@larkline/protocol/turn";
 import {
   type NameBook,
   placeOfRun,

@@ -1,19 +1,13 @@
 import { scrubText, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
-import {
-  turnIdOf,
-  type CallState,
-  type InboundMessage,
-  type ModelFailure,
-  type ModelRetry,
-  type TurnState,
-  traceparentOfMessage,
-  type Clock,
-  type Message,
-  asksRequesterAlone,
-  withoutImageMarks,
-  type Approval,
-  type ReplyView,
-} from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { asksRequesterAlone, type Approval } from "@larkline/protocol/approval";
+import type { Clock } from "@larkline/protocol/clock";
+import type { Message } from "@larkline/protocol/content";
+import type { ModelFailure, ModelRetry } from "@larkline/protocol/model-stream";
+import type { ReplyView } from "@larkline/protocol/reply-view";
+import { withoutImageMarks } from "@larkline/protocol/stored-image";
+import { traceparentOfMessage } from "@larkline/protocol/trace";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type {
   CommitResult,
   SessionSettings,

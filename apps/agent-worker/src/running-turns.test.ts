@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { expect, it } from "vitest";
 import { RunningTurns } from "./running-turns.ts";
 

@@ -1,5 +1,7 @@
 import type { AbortReason } from "@larkline/agent/drive";
-import type { Clock, SessionKey, CallState, ControlEntry, TurnState } from "@larkline/protocol";
+import type { SessionKey, ControlEntry } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type { DeliverResult } from "@larkline/store";
 
 interface Running {

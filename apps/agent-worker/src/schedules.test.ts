@@ -3,14 +3,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { nextDue } from "@larkline/agent/schedules";
-import type {
-  Approval,
-  ControlEntry,
-  InboundMessage,
-  Schedule,
-  ScheduleTiming,
-} from "@larkline/protocol";
+import type { ControlEntry, InboundMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import { stopScriptClock } from "@larkline/protocol/lua";
+import type { Schedule, ScheduleTiming } from "@larkline/protocol/schedule";
 import type { ApprovalStatus } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { startRedis } from "@larkline/testkit";

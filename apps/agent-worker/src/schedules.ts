@@ -14,13 +14,8 @@ import {
   type DueWork,
   type SchedulesClient,
 } from "@larkline/agent/schedules";
-import {
-  personZoneKey,
-  type ControlEntry,
-  type InboundMessage,
-  type Schedule,
-  type ScheduleLogEntry,
-} from "@larkline/protocol";
+import type { ControlEntry, InboundMessage } from "@larkline/protocol";
+import { personZoneKey, type Schedule, type ScheduleLogEntry } from "@larkline/protocol/schedule";
 import type { DeliveryWatch } from "@larkline/feishu";
 import type { DueSchedule, StoredSchedule } from "@larkline/store";
 import { noticePerson } from "./person-notices.ts";

@@ -3,7 +3,8 @@ import type { ApprovalCards, LiveReplies, OutboxSender } from "@larkline/feishu"
 import type { LarklineConfig } from "@larkline/process/config";
 import type { SchemaChecks } from "@larkline/process/schemas";
 import type { Logger, Metrics, Telemetry } from "@larkline/process/telemetry";
-import type { Clock, Random, SessionKey } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import type { OwnPresence } from "@larkline/store/redis";
 import type { HandoffImport } from "@larkline/store/runners";
 import type { LRUCache } from "lru-cache";

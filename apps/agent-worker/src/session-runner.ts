@@ -2,17 +2,15 @@ import type { AbortReason } from "@larkline/agent/drive";
 import { scrubText } from "@larkline/process/telemetry";
 import {
   apiApp,
-  errorCodes,
-  newEngineError,
-  pause,
-  traceIdOf,
-  traceparentOfMessage,
   turnIdOf,
   type InboundMessage,
-  type ModelFailure,
   type SessionKey,
   type TurnJob,
 } from "@larkline/protocol";
+import { pause } from "@larkline/protocol/clock";
+import { errorCodes, newEngineError } from "@larkline/protocol/error";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol/trace";
 import {
   type Claim,
   ClaimRefusedError,

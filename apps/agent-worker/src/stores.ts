@@ -1,5 +1,6 @@
 import type { LarklineConfig } from "@larkline/process/config";
-import { stateKeyOf, type Clock, type Random } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
+import { stateKeyOf } from "@larkline/protocol/runner";
 import {
   ApprovalStore,
   AuditLog,

@@ -1,5 +1,7 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { textOf, type EngineEvent, type ModelChunk } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { ClaimRefusedError } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";

@@ -1,13 +1,10 @@
 import { allAbilities, toolsOfAbilities } from "@larkline/agent";
 import type { Logger } from "@larkline/process/telemetry";
-import {
-  runnerKeyOf,
-  type Clock,
-  type InboundMessage,
-  type LocalText,
-  type TurnState,
-  readResultName,
-} from "@larkline/protocol";
+import type { InboundMessage, LocalText } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import { runnerKeyOf } from "@larkline/protocol/runner";
+import { readResultName } from "@larkline/protocol/tool";
+import type { TurnState } from "@larkline/protocol/turn";
 import type { AvailableTool, RunnerDirectory, ToolClash } from "@larkline/store/runners";
 import { isDeepStrictEqual } from "node:util";
 import type { Agent } from "./agent.ts";

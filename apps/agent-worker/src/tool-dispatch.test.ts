@@ -1,17 +1,13 @@
+import type { InboundMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { argumentsHashOf, runnerKeyOf, verifyCall, type ToolJob } from "@larkline/protocol/runner";
 import {
   builtInRunner,
-  argumentsHashOf,
-  runnerKeyOf,
-  verifyCall,
-  type Approval,
   type CallAuthority,
-  type CallState,
-  type InboundMessage,
-  type ToolJob,
   type ToolOutcome,
-  type TurnState,
   readResultName,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type { DispatchOptions } from "@larkline/store/queues";
 import type { ApprovalStatus } from "@larkline/store";
 import { keepResult } from "@larkline/store/runners";

@@ -9,22 +9,12 @@ import {
 } from "@larkline/agent";
 import { didYouMean } from "@larkline/process/config";
 import type { Telemetry } from "@larkline/process/telemetry";
-import {
-  argumentsHashOf,
-  agentOfTurn,
-  builtInRunner,
-  inputHashOf,
-  signCall,
-  traceparentOfMessage,
-  withDeadline,
-  type CallState,
-  type ControlEntry,
-  type SessionKey,
-  type StoredResult,
-  type ToolJob,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import type { ControlEntry, SessionKey } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
+import { argumentsHashOf, inputHashOf, signCall, type ToolJob } from "@larkline/protocol/runner";
+import { builtInRunner, type StoredResult, type ToolOutcome } from "@larkline/protocol/tool";
+import { traceparentOfMessage } from "@larkline/protocol/trace";
+import { agentOfTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import type { DeliverResult } from "@larkline/store";
 import { keepResult } from "@larkline/store/runners";
 import { abilityClientsOf } from "./abilities.ts";

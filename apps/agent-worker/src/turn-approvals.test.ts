@@ -1,5 +1,5 @@
 import { FeishuError } from "@larkline/feishu";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import {

@@ -1,7 +1,9 @@
 import { startTurn, stepUse, type TurnModel } from "@larkline/agent";
 import { createBudgetBook, type Budget } from "@larkline/agent/budgets";
 import { type LlmBackend, messageStop } from "@larkline/model";
-import { systemClock, textOf, type Clock, type ModelChunk, type Usage } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import { textOf } from "@larkline/protocol/content";
+import type { ModelChunk, Usage } from "@larkline/protocol/model-stream";
 import type { BudgetStore } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";

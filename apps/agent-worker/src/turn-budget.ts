@@ -14,7 +14,9 @@ import {
   type BudgetAccount,
   type BudgetUse,
 } from "@larkline/agent/budgets";
-import { pause, type InboundMessage, type StepUse, type TurnState } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { pause } from "@larkline/protocol/clock";
+import type { StepUse, TurnState } from "@larkline/protocol/turn";
 import type { BudgetStore, Spending } from "@larkline/store";
 import type { Agent } from "./agent.ts";
 import type { Services } from "./services.ts";

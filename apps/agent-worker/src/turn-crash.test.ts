@@ -1,6 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type LlmBackend, type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
-import { textOf, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it, vi } from "vitest";
 import { checkEnds, heldByClients, repliedTo, survives } from "./crash.fixture.ts";
 import {

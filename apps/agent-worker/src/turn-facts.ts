@@ -1,7 +1,8 @@
 import { allAbilities, type SchemaFacts, type TurnEnvironment } from "@larkline/agent";
 import type { Facts } from "@larkline/agent/drive";
 import type { SchemaChecks } from "@larkline/process/schemas";
-import { teamOfTurn, type SchemaCheck } from "@larkline/protocol";
+import type { SchemaCheck } from "@larkline/protocol/json-schema";
+import { teamOfTurn } from "@larkline/protocol/turn";
 import type { Agent } from "./agent.ts";
 import { agentsIn, helpersOf, isPaused, teamOfRun, transfersOf, type MayUse } from "./agents.ts";
 import { TurnPolicy } from "./call-policy.ts";

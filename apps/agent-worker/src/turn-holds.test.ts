@@ -1,5 +1,8 @@
 import { messageStop } from "@larkline/model";
-import { systemClock, textOf, turnIdOf, readResultName } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import { textOf } from "@larkline/protocol/content";
+import { readResultName } from "@larkline/protocol/tool";
 import type { SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";

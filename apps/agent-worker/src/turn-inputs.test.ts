@@ -1,10 +1,7 @@
 import { type ModelRequest, messageStop, toolCallDelta } from "@larkline/model";
-import {
-  textOf,
-  type InboundMessage,
-  type ModelChunk,
-  type ModelFailure,
-} from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import type { ModelChunk, ModelFailure } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import {
   append,

@@ -14,26 +14,24 @@ import {
   type SessionChoices,
 } from "@larkline/agent";
 import { cutHistory, sessionInfo, useWith, type TurnLog } from "@larkline/agent/drive";
+import type { ControlEntry, HelperWait, QueuedMessage, SessionKey } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import {
+  type EngineEvent,
+  type NewEvent,
+  isTerminal,
+  type PersonMessage,
+} from "@larkline/protocol/event";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import { splitAtOpenMark, withoutImageMarks } from "@larkline/protocol/stored-image";
 import {
   teamOfTurn,
   agentOfTurn,
-  argumentsHashOf,
-  type Approval,
   type CallState,
-  type ControlEntry,
-  type EngineEvent,
-  type HelperWait,
-  type NewEvent,
-  type Message,
-  type QueuedMessage,
-  type SessionKey,
   type TurnState,
   calledHelpersOf,
-  isTerminal,
-  splitAtOpenMark,
-  withoutImageMarks,
-  type PersonMessage,
-} from "@larkline/protocol";
+} from "@larkline/protocol/turn";
 import type {
   AskedInReply,
   AskerUpdate,

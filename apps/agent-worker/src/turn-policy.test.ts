@@ -1,7 +1,8 @@
 import { replaced } from "@larkline/store/testing";
 import { definitionOf } from "@larkline/agent/permissions";
 import { scheduleMessage } from "@larkline/agent/schedules";
-import type { PermissionRule, Schedule, StandingApproval } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
+import type { Schedule, StandingApproval } from "@larkline/protocol/schedule";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
 import { ToolCatalog } from "./tool-catalog.ts";

@@ -1,5 +1,7 @@
 import { messageStop, type LlmBackend } from "@larkline/model";
-import { attemptIdOf, textOf, type ModelChunk } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
+import { attemptIdOf } from "@larkline/protocol/runner";
 import type { SessionStore } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import {

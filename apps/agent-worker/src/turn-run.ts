@@ -27,19 +27,16 @@ import {
   type Woken,
 } from "@larkline/agent/drive";
 import {
-  teamOfTurn,
-  agentOfTurn,
   apiApp,
   turnIdOf,
-  type CallState,
-  type Clock,
   type ControlEntry,
-  type EngineEvent,
   type InboundMessage,
-  type ModelFailure,
   type QueuedMessage,
-  type TurnState,
 } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
+import { teamOfTurn, agentOfTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import { noteKeptResponse, type SaveResult } from "@larkline/store";
 import { type Speaker, agentOtherThan, commandFactsOf, pausedEnd, refusalOf } from "./agents.ts";
 import { checkEntries, DecidersUnknownError, dropAsks, waitsForPeople } from "./approvals.ts";

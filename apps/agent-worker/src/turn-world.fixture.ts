@@ -13,21 +13,13 @@ import {
 import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import { SchemaChecks } from "@larkline/process/schemas";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
-import {
-  systemRandom,
-  attemptIdOf,
-  systemClock,
-  textOf,
-  type Approval,
-  type DecisionWord,
-  type InboundMessage,
-  type Message,
-  type ModelChunk,
-  type ToolAnnouncement,
-  type ToolJob,
-  type ToolOutcome,
-  type TurnJob,
-} from "@larkline/protocol";
+import type { InboundMessage, TurnJob } from "@larkline/protocol";
+import type { Approval, DecisionWord } from "@larkline/protocol/approval";
+import { systemRandom, systemClock } from "@larkline/protocol/clock";
+import { textOf, type Message } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
+import { attemptIdOf, type ToolJob } from "@larkline/protocol/runner";
+import type { ToolAnnouncement, ToolOutcome } from "@larkline/protocol/tool";
 import type {
   ApprovalStore,
   DeliverResult,

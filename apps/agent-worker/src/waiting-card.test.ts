@@ -1,6 +1,7 @@
 import { ApprovalCards, FeishuApi, LiveReplies, OutboxSender } from "@larkline/feishu";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
-import { systemClock, turnIdOf } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";

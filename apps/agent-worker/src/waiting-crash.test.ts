@@ -1,5 +1,7 @@
 import { type LlmBackend, messageStop, toolCallDelta } from "@larkline/model";
-import { textOf, turnIdOf, type InboundMessage, readResultName } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import { readResultName } from "@larkline/protocol/tool";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";

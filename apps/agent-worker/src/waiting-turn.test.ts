@@ -1,5 +1,6 @@
 import { exhaustedText, turnLimits } from "@larkline/agent";
-import { textOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
 import { describe, expect, it, vi } from "vitest";
 import { sweepExpiries } from "./background-jobs.ts";
 import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";

@@ -1,6 +1,7 @@
 import { parseArgs } from "node:util";
 import type { Env } from "@larkline/process/config";
-import { type ParseResult, parserOf, RunnerName } from "@larkline/protocol";
+import { type ParseResult, parserOf } from "@larkline/protocol";
+import { RunnerName } from "@larkline/protocol/runner";
 import { type Bilingual, type Language, languageOf, languages } from "./config.ts";
 
 interface CommonOptions {

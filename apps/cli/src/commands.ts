@@ -4,7 +4,8 @@ import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { Writable } from "node:stream";
 import { fileURLToPath } from "node:url";
-import { runnerKeyOf, systemClock, withDeadline } from "@larkline/protocol";
+import { systemClock, withDeadline } from "@larkline/protocol/clock";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import {
   type Command,

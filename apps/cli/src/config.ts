@@ -1,6 +1,6 @@
 import { open, readFile, realpath, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import { systemRandom } from "@larkline/protocol";
+import { systemRandom } from "@larkline/protocol/clock";
 import {
   archiveProtocols,
   checkNamespace,

@@ -1,4 +1,4 @@
-import { deadline, withDeadline, type Clock } from "@larkline/protocol";
+import { deadline, withDeadline, type Clock } from "@larkline/protocol/clock";
 import { openDoors, toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import {

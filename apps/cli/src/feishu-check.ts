@@ -1,4 +1,4 @@
-import { deadline, type Clock } from "@larkline/protocol";
+import { deadline, type Clock } from "@larkline/protocol/clock";
 import {
   type AppInspector,
   appManifest,

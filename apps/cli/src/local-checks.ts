@@ -17,7 +17,8 @@ import {
   readProviders,
   readTriggerSecrets,
 } from "@larkline/process/config";
-import { runnerKeyOf, withDeadline, type Clock } from "@larkline/protocol";
+import { withDeadline, type Clock } from "@larkline/protocol/clock";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { redisUrlProblem } from "@larkline/store/redis";
 import type { Bilingual, Deployment, EnvFile, FeishuAccess } from "./config.ts";
 import { type Finding, ok, problem, skipped, warning } from "./finding.ts";

@@ -1,5 +1,5 @@
 import type { AppInspector } from "@larkline/feishu";
-import { withDeadline, type Clock } from "@larkline/protocol";
+import { withDeadline, type Clock } from "@larkline/protocol/clock";
 import { closeRedis, connectRedis, redisUrlProblem } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import type { FeishuAccess } from "./config.ts";

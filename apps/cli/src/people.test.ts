@@ -2,16 +2,10 @@ import { randomUUID } from "node:crypto";
 import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
-import {
-  childSessionOf,
-  toolJobId,
-  turnIdOf,
-  type InboundMessage,
-  type Message,
-  type SessionKey,
-  type ToolJob,
-  systemClock,
-} from "@larkline/protocol";
+import { childSessionOf, turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { Message } from "@larkline/protocol/content";
+import { toolJobId, type ToolJob } from "@larkline/protocol/runner";
 import {
   createQueueCatalog,
   ToolQueues,

@@ -1,17 +1,15 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import {
-  deadline,
   apiApp,
   isChildSession,
-  type Message,
   type QueuedMessage,
   type SessionKey,
   turnIdOf,
-  pause,
-  type Clock,
-  personZoneKey,
 } from "@larkline/protocol";
+import { deadline, pause, type Clock } from "@larkline/protocol/clock";
+import type { Message } from "@larkline/protocol/content";
+import { personZoneKey } from "@larkline/protocol/schedule";
 import { forgetKeptResponses, type DeadLetter, type SessionFile } from "@larkline/store";
 import { removeResult } from "@larkline/store/runners";
 import type { Bilingual, Language } from "./config.ts";

@@ -1,10 +1,5 @@
-import {
-  apiApp,
-  isChildSession,
-  type InboundMessage,
-  type Message,
-  type SessionKey,
-} from "@larkline/protocol";
+import { apiApp, isChildSession, type InboundMessage, type SessionKey } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   forgetGrant,

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
-import { type Message, type SessionKey, textOf } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import { type Message, textOf } from "@larkline/protocol/content";
 import type { Rating } from "@larkline/store/operations";
 import {
   messagesOf,

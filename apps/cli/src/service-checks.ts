@@ -1,4 +1,4 @@
-import { readResultName } from "@larkline/protocol";
+import { readResultName } from "@larkline/protocol/tool";
 import { type LarklineConfig, nearestName } from "@larkline/process/config";
 import type { RedisServerFacts } from "@larkline/store/operations";
 import type { ToolClash } from "@larkline/store/runners";

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";

@@ -3,7 +3,7 @@ import { access } from "node:fs/promises";
 import { dirname } from "node:path";
 import { AppInspector, missingScopes, type PanelEntry, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/process/config";
-import { deadline, type Clock } from "@larkline/protocol";
+import { deadline, type Clock } from "@larkline/protocol/clock";
 import { encode, renderUnicodeCompact } from "uqr";
 import type { SetupOptions } from "./command-line.ts";
 import {

@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { chmod, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { runnerKeyOf } from "@larkline/protocol";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";

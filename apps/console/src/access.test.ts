@@ -1,5 +1,5 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
-import { toolJobId } from "@larkline/protocol";
+import { toolJobId } from "@larkline/protocol/runner";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
   callOf,

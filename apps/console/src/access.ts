@@ -1,7 +1,7 @@
 import cookie from "@fastify/cookie";
 import csrfProtection from "@fastify/csrf-protection";
 import helmet, { type FastifyHelmetOptions } from "@fastify/helmet";
-import { withDeadline } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isLoopbackAddress, isLoopbackHost } from "./config.ts";
 import { boardPath } from "./queue-board.ts";

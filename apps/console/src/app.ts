@@ -7,7 +7,7 @@ import {
 } from "@larkline/process/app";
 import { loadConfigFile, type Env } from "@larkline/process/config";
 import { createLogger, Metrics } from "@larkline/process/telemetry";
-import { systemClock, systemRandom } from "@larkline/protocol";
+import { systemClock, systemRandom } from "@larkline/protocol/clock";
 import { loadConfig } from "./config.ts";
 import { startConsole } from "./console.ts";
 

@@ -1,5 +1,6 @@
 import { decidersText, maskedArguments } from "@larkline/agent/permissions";
-import { operatorsDecide, textIn, type Approval } from "@larkline/protocol";
+import { textIn } from "@larkline/protocol";
+import { operatorsDecide, type Approval } from "@larkline/protocol/approval";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
 import { facts, html, type Html, moment, table, toolText, who, whoIn } from "./html.ts";

@@ -7,16 +7,10 @@ import {
   resolveConfig,
   type LarklineConfig,
 } from "@larkline/process/config";
-import {
-  systemRandom,
-  systemClock,
-  argumentsHashOf,
-  type Approval,
-  type InboundMessage,
-  type OperatorOrder,
-  type OrderResult,
-  type ToolJob,
-} from "@larkline/protocol";
+import type { InboundMessage, OperatorOrder, OrderResult } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { systemRandom, systemClock } from "@larkline/protocol/clock";
+import { argumentsHashOf, type ToolJob } from "@larkline/protocol/runner";
 import { ToolQueues, TurnQueue } from "@larkline/store/queues";
 import {
   ApprovalStore,

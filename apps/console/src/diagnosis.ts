@@ -1,14 +1,8 @@
-import {
-  attemptIdOf,
-  isTerminal,
-  turnIdOf,
-  type CallState,
-  type EngineEvent,
-  type TraceEntry,
-  turnJobId,
-  turnsQueue,
-  type SessionKey,
-} from "@larkline/protocol";
+import { turnIdOf, turnJobId, turnsQueue, type SessionKey } from "@larkline/protocol";
+import { isTerminal, type EngineEvent } from "@larkline/protocol/event";
+import { attemptIdOf } from "@larkline/protocol/runner";
+import type { TraceEntry } from "@larkline/protocol/trace";
+import type { CallState } from "@larkline/protocol/turn";
 import type { ApprovalStatus, ChildSession, EventLog, SessionSummary } from "@larkline/store";
 import { outcomeKind, type Pause, type SessionLedger } from "@larkline/store/operations";
 import { operatorIn } from "./agents.ts";

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from "fastify";
-import { finishedCallOf, FinishedCall, parserOf, ToolJob, TurnJob } from "@larkline/protocol";
+import { parserOf, TurnJob } from "@larkline/protocol";
+import { finishedCallOf, FinishedCall, ToolJob } from "@larkline/protocol/runner";
 import type { QueuedJob } from "@larkline/store/queues";
 import {
   countAction,

@@ -1,4 +1,5 @@
-import { turnIdOf, type SessionKey, type TraceEntry } from "@larkline/protocol";
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { TraceEntry } from "@larkline/protocol/trace";
 
 /** What a trace says of one message. Most traces have one; a client may give the same to several. */
 export interface MessageTrace {

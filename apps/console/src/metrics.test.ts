@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { noteBeat } from "@larkline/store/testing";
 import type { GateState, ServerState } from "@larkline/store/operations";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";

@@ -1,5 +1,5 @@
 import type { BatchObservableResult, Logger, Metrics } from "@larkline/process/telemetry";
-import { withDeadline, type Clock } from "@larkline/protocol";
+import { withDeadline, type Clock } from "@larkline/protocol/clock";
 import type { QueueCatalog } from "@larkline/store/queues";
 import type { DeadLetters } from "@larkline/store";
 import type { GateState, Presence, ServerState, SessionIndex } from "@larkline/store/operations";

@@ -2,11 +2,11 @@ import {
   replyLanguages,
   rootSessionOf,
   textIn,
-  withDeadline,
   type OperatorOrder,
   type OrderResult,
   type ReplyLanguage,
 } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { html, type Html, idsIn, nameOf, who, withNames } from "./html.ts";
 import type { Services } from "./services.ts";

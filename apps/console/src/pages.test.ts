@@ -1,5 +1,5 @@
 import { noteBeat } from "@larkline/store/testing";
-import { toolJobId } from "@larkline/protocol";
+import { toolJobId } from "@larkline/protocol/runner";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";

@@ -1,4 +1,5 @@
-import { toolJobId, turnJobId } from "@larkline/protocol";
+import { turnJobId } from "@larkline/protocol";
+import { toolJobId } from "@larkline/protocol/runner";
 import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/store/queues";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { scrubText } from "@larkline/process/telemetry";

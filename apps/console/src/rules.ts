@@ -1,6 +1,6 @@
 import type { FastifyInstance } from "fastify";
 import { ruleText } from "@larkline/agent/permissions";
-import type { PermissionRule } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
 import {
   countAction,
   order,

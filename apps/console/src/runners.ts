@@ -1,4 +1,4 @@
-import { type ToolAnnouncement, type ToolLimits } from "@larkline/protocol";
+import type { ToolAnnouncement, ToolLimits } from "@larkline/protocol/tool";
 import { usageBy, type UsageOf } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import type { FastifyInstance } from "fastify";

@@ -1,5 +1,5 @@
 import type { Browser, Page } from "playwright-core";
-import type { Schedule } from "@larkline/protocol";
+import type { Schedule } from "@larkline/protocol/schedule";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";
 import {

@@ -1,5 +1,6 @@
 import { timingText } from "@larkline/agent/schedules";
-import type { OperatorOrder, ScheduleLogEntry } from "@larkline/protocol";
+import type { OperatorOrder } from "@larkline/protocol";
+import type { ScheduleLogEntry } from "@larkline/protocol/schedule";
 import type { StoredSchedule } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
 import { facts, html, moment, table, who, type Html } from "./html.ts";

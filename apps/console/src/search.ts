@@ -1,10 +1,5 @@
-import {
-  traceIdOf,
-  traceparentOf,
-  turnIdOf,
-  type SessionKey,
-  type TraceId,
-} from "@larkline/protocol";
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import { traceIdOf, traceparentOf, type TraceId } from "@larkline/protocol/trace";
 import {
   type FoundTrace,
   maxTracesOfSubject,

@@ -6,7 +6,8 @@ import {
   type Logger,
   type Metrics,
 } from "@larkline/process/telemetry";
-import { apiApp, type Clock, type Random } from "@larkline/protocol";
+import { apiApp } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/store/queues";
 import {
   ApprovalStore,

@@ -1,14 +1,7 @@
-import {
-  parserOf,
-  SessionKey,
-  traceIdOf,
-  traceparentOfMessage,
-  type Approval,
-  type ContentPart,
-  type InboundMessage,
-  type Message,
-  type QueuedMessage,
-} from "@larkline/protocol";
+import { parserOf, SessionKey, type InboundMessage, type QueuedMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { ContentPart, Message } from "@larkline/protocol/content";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol/trace";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { decidersText } from "@larkline/agent/permissions";
 import type { ApprovalStatus, OutboxRecord, SessionSummary } from "@larkline/store";

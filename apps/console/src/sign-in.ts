@@ -1,4 +1,4 @@
-import { withDeadline } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { html } from "./html.ts";
 import {

@@ -1,8 +1,9 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { isIPv6 } from "node:net";
-import { jsonParserOf, pause, type Clock } from "@larkline/protocol";
-import type { LookupCache, RateBucket, RateGovernor, RateGrant } from "@larkline/store/platform";
+import { jsonParserOf } from "@larkline/protocol";
+import { pause, type Clock } from "@larkline/protocol/clock";
 import { Type, type Static } from "@larkline/protocol/type";
+import type { LookupCache, RateBucket, RateGovernor, RateGrant } from "@larkline/store/platform";
 import type { Passwords } from "./config.ts";
 
 /** `viewer` looks, `operator` also acts and may be shown content. */

@@ -1,11 +1,7 @@
-import type {
-  Approval,
-  CallState,
-  InboundMessage,
-  PutOffStep,
-  TraceEntry,
-  TurnState,
-} from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { TraceEntry } from "@larkline/protocol/trace";
+import type { CallState, PutOffStep, TurnState } from "@larkline/protocol/turn";
 import type { Standing } from "./diagnosis.ts";
 import { messagesOf, type MessageTrace } from "./message-trace.ts";
 

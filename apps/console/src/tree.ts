@@ -1,5 +1,6 @@
 import { usdText } from "@larkline/agent/budgets";
-import { agentOfTurn, rootSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
+import { rootSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
+import { agentOfTurn } from "@larkline/protocol/turn";
 import type { ChildSession } from "@larkline/store";
 import { endOf, type Diagnosis, type Standing, type TreeRow } from "./diagnosis.ts";
 import { html, type Html, table } from "./html.ts";

@@ -1,4 +1,4 @@
-import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
+import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol/trace";
 import { TraceLog } from "@larkline/store/operations";
 import type { Browser } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";

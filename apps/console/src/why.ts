@@ -1,5 +1,6 @@
 import type { FastifyInstance } from "fastify";
-import { turnIdOf, type TraceId } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import type { TraceId } from "@larkline/protocol/trace";
 import {
   diagnose,
   standingOf,

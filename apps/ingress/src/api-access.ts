@@ -1,5 +1,6 @@
 import { BlockList, isIPv6 } from "node:net";
-import { apiApp, type Clock, type SessionKey } from "@larkline/protocol";
+import { apiApp, type SessionKey } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { FastifyInstance } from "fastify";
 import { needsCredentials, personOf, type CallerRules } from "./callers.ts";
 import type { RefusedRequest } from "./refusal-log.ts";

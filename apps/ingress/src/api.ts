@@ -1,21 +1,15 @@
 import { noticeText, sessionKeyOf } from "@larkline/agent";
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
+import { apiApp, jsonParserOf, parserOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { traceIdOf, Traceparent, traceparentOfMessage } from "@larkline/protocol/trace";
+import { ApiError } from "@larkline/protocol/views/run-api";
 import {
-  apiApp,
   ChatRequest,
   formatSseEvent,
-  jsonParserOf,
-  parserOf,
   streamErrors,
-  traceIdOf,
-  Traceparent,
-  traceparentOfMessage,
-  turnIdOf,
-  type InboundMessage,
   type StreamFrame,
-} from "@larkline/protocol";
+} from "@larkline/protocol/views/stream-frame";
 import type { AppendResult } from "@larkline/store";
-import { ApiError } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { obeyCommand, readCommand, type Order } from "./commands.ts";

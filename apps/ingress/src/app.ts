@@ -16,7 +16,8 @@ import {
   type IngressBotAccess,
 } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, watchPlatform } from "@larkline/process/telemetry";
-import { formatErrorForDisplay, systemClock, systemRandom } from "@larkline/protocol";
+import { systemClock, systemRandom } from "@larkline/protocol/clock";
+import { formatErrorForDisplay } from "@larkline/protocol/error";
 import { isRedisTrouble } from "@larkline/store/redis";
 import { TraceLog, refuseOlderInstances } from "@larkline/store/operations";
 import { Bot } from "./bot.ts";

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from "vitest";
-import type { Approval } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import {
   postChat,

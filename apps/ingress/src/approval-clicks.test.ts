@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest";
 import type { ConfigInput } from "@larkline/process/config";
 import type { CardClickResult } from "@larkline/simulator";
-import type { Approval, Deciders } from "@larkline/protocol";
+import type { Approval, Deciders } from "@larkline/protocol/approval";
 import { ask, shownCard, type Question } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";

@@ -1,6 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { approvalCard } from "@larkline/feishu/cards";
-import { argumentsHashOf, turnIdOf, type Approval, type TurnState } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import type { TurnState } from "@larkline/protocol/turn";
 import type { Claim } from "@larkline/store";
 import { testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import type { TestIngress } from "./ingress.fixture.ts";

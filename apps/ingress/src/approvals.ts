@@ -2,6 +2,22 @@ import { answerToStore, sessionKeyOf } from "@larkline/agent";
 import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
   apiApp,
+  isChildSession,
+  jsonParserOf,
+  parserOf,
+  type InboundMessage,
+  type SessionKey,
+} from "@larkline/protocol";
+import {
+  ApprovalId,
+  maxAnswerLength,
+  type Approval,
+  type ApprovalDecision,
+  type DecisionWord,
+  type PermissionRule,
+} from "@larkline/protocol/approval";
+import { withDeadline, type Clock } from "@larkline/protocol/clock";
+import {
   ApiAnswer,
   ApiApproval,
   ApiApprovals,
@@ -9,23 +25,10 @@ import {
   ApiQuestion,
   ApiQuestions,
   ApiRules,
-  ApprovalId,
-  isChildSession,
-  jsonParserOf,
-  maxAnswerLength,
-  parserOf,
-  withDeadline,
   type ApiRule,
-  type Approval,
-  type ApprovalDecision,
-  type Clock,
-  type DecisionWord,
-  type InboundMessage,
-  type PermissionRule,
-  type SessionKey,
-} from "@larkline/protocol";
-import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
+} from "@larkline/protocol/views/api-approval";
 import { ApiError } from "@larkline/protocol/views/run-api";
+import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId, isTheirs } from "./api-access.ts";
 import { decisionDeadlineMs, type Bot } from "./bot.ts";

@@ -14,7 +14,9 @@ import {
   type LongConnection,
 } from "@larkline/feishu";
 import { LRUCache } from "lru-cache";
-import { pause, traceparentOf, withDeadline, type InboundMessage } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { pause, withDeadline } from "@larkline/protocol/clock";
+import { traceparentOf } from "@larkline/protocol/trace";
 import type {
   DeadLetters,
   OutboxLease,

@@ -2,17 +2,12 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { EnvReader } from "@larkline/process/config";
-import {
-  apiApp,
-  jsonParserOf,
-  withDeadline,
-  type Clock,
-  type ParseResult,
-} from "@larkline/protocol";
+import { apiApp, jsonParserOf, type ParseResult } from "@larkline/protocol";
+import { withDeadline, type Clock } from "@larkline/protocol/clock";
+import { Type } from "@larkline/protocol/type";
 import type { RateGovernor } from "@larkline/store/platform";
 import type { JSONWebKeySet, JWTVerifyGetKey } from "jose";
 import { LRUCache } from "lru-cache";
-import { Type } from "@larkline/protocol/type";
 
 // Callers of the HTTP API: their credentials, names and limits.
 

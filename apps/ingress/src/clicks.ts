@@ -10,21 +10,19 @@ import {
 } from "@larkline/feishu/cards";
 import { agentOfMessage } from "@larkline/process/config";
 import {
-  ApprovalId,
   parserOf,
-  type RatedRun,
-  ReplyAgain,
   replyLanguages,
   SessionKey,
-  textOf,
-  withDeadline,
-  type DecisionWord,
   type InboundMessage,
   type ReplyLanguage,
 } from "@larkline/protocol";
+import { ApprovalId, type DecisionWord } from "@larkline/protocol/approval";
+import { withDeadline } from "@larkline/protocol/clock";
+import { textOf } from "@larkline/protocol/content";
+import { type RatedRun, ReplyAgain } from "@larkline/protocol/reply-view";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { ApprovalStatus } from "@larkline/store";
 import { maxReasonChars, type Said } from "@larkline/store/operations";
-import { Type, type Static } from "@larkline/protocol/type";
 import {
   decideApproval,
   previewDecision,

@@ -23,13 +23,12 @@ import {
   memoryOwnersOf,
   replyLanguages,
   textIn,
-  type CallWords,
-  type Deciders,
   type InboundMessage,
-  type PermissionRule,
   type ReplyLanguage,
   type SessionCommand,
 } from "@larkline/protocol";
+import type { Deciders, PermissionRule } from "@larkline/protocol/approval";
+import type { CallWords } from "@larkline/protocol/reply-view";
 import { Type, type Static } from "@larkline/protocol/type";
 import { showGrant, withdrawGrant } from "./grants.ts";
 import type { Channel, Services } from "./services.ts";

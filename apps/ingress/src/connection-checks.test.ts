@@ -1,6 +1,6 @@
 import type { LongConnectionState } from "@larkline/feishu";
 import { describe, expect, it } from "vitest";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { ConnectionChecks, type ConnectedBot } from "./long-connection.ts";
 
 function bot(

@@ -1,7 +1,8 @@
 import { describedCommands, helpText } from "@larkline/agent";
 import { messageEventType, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { welcomeCard } from "@larkline/feishu/cards";
-import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
+import { parserOf, turnIdOf } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import { sendNotice, type Bot, type Transport } from "./bot.ts";
 import { handleClick, keepRating } from "./clicks.ts";

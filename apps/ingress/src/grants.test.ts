@@ -1,4 +1,5 @@
-import { pause, systemClock, type InboundMessage } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { pause, systemClock } from "@larkline/protocol/clock";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { withdrawGrant } from "./grants.ts";
 import { startWorld, testApp } from "./feishu.fixture.ts";

@@ -1,6 +1,6 @@
 import { noticeText } from "@larkline/agent";
 import { grantCard, grantText, type ShownGrant } from "@larkline/feishu/cards";
-import { pause } from "@larkline/protocol";
+import { pause } from "@larkline/protocol/clock";
 import { grantEndsAtMs, grantStateAt } from "@larkline/store";
 import type { Channel, Services } from "./services.ts";
 import type { Ordered } from "./sessions.ts";

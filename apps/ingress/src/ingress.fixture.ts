@@ -6,14 +6,10 @@ import {
   type IngressBotAccess,
 } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
-import {
-  systemRandom,
-  turnIdOf,
-  type EngineEvent,
-  type QueuedMessage,
-  type SessionKey,
-  type StreamFrame,
-} from "@larkline/protocol";
+import { turnIdOf, type QueuedMessage, type SessionKey } from "@larkline/protocol";
+import { systemRandom } from "@larkline/protocol/clock";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { StreamFrame } from "@larkline/protocol/views/stream-frame";
 import type { SessionStore } from "@larkline/store";
 import { patientClock } from "@larkline/testkit";
 import {

@@ -1,5 +1,5 @@
 import { FeishuError, LongConnection } from "@larkline/feishu";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import { type EventWatchReport, maxMissed, type MissedMessage } from "@larkline/store/operations";
 import { drainMs, type Bot } from "./bot.ts";
 import { handleEvent } from "./events.ts";

@@ -1,11 +1,6 @@
 import { sessionKeyOf } from "@larkline/agent";
-import {
-  apiApp,
-  memoryOwnersOf,
-  withDeadline,
-  type MemoryOwner,
-  type SessionKey,
-} from "@larkline/protocol";
+import { apiApp, memoryOwnersOf, type MemoryOwner, type SessionKey } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import { ApiError, Memories } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { isSessionId, isTheirs } from "./api-access.ts";

@@ -1,4 +1,4 @@
-import { traceparentOf } from "@larkline/protocol";
+import { traceparentOf } from "@larkline/protocol/trace";
 import { adapterOf, telemetryFor, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import { afterEach, expect, it, vi } from "vitest";
 import { startWorld, testApp } from "./feishu.fixture.ts";

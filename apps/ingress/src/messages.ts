@@ -8,15 +8,15 @@ import {
 import { lateCard } from "@larkline/feishu/cards";
 import type { AgentConfig, GroupPolicy } from "@larkline/process/config";
 import {
-  EngineError,
   replyLanguages,
-  withDeadline,
   textIn,
-  type Approval,
   type InboundMessage,
   type MessageReferences,
   type ReplyLanguage,
 } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { withDeadline } from "@larkline/protocol/clock";
+import { EngineError } from "@larkline/protocol/error";
 import { answerByMessage, answerRefusals, ownOpenApproval } from "./approvals.ts";
 import { sendNotice, type Bot } from "./bot.ts";
 import {

@@ -1,4 +1,5 @@
-import { childSessionOf, turnIdOf, type EngineEvent, type SessionKey } from "@larkline/protocol";
+import { childSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { EngineEvent } from "@larkline/protocol/event";
 import { describe, expect, it, vi } from "vitest";
 import type { TestMemory } from "./backend.fixture.ts";
 import { createTestServices, doneEvent } from "./ingress.fixture.ts";

@@ -1,11 +1,5 @@
-import {
-  childSessionOf,
-  sseEvent,
-  turnIdOf,
-  type EventOf,
-  type EventRecord,
-  type SessionKey,
-} from "@larkline/protocol";
+import { childSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { EventOf, EventRecord } from "@larkline/protocol/event";
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import {
   parsePosition,
@@ -14,6 +8,7 @@ import {
   type Position,
   type RunViewName,
 } from "@larkline/protocol/views/run-stream";
+import { sseEvent } from "@larkline/protocol/views/stream-frame";
 import type { Services } from "./services.ts";
 import {
   isEnd,

@@ -1,5 +1,5 @@
 import { afterEach, expect, it } from "vitest";
-import type { ReplyView } from "@larkline/protocol";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import type { OutboxRecord } from "@larkline/store";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 

@@ -1,4 +1,4 @@
-import { compileJsonSchema } from "@larkline/protocol";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createTestServices, startTestIngress, type TestIngress } from "./ingress.fixture.ts";
 import { testMemory } from "./redis.fixture.ts";

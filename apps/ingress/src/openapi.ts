@@ -7,9 +7,7 @@ import {
   ApiQuestion,
   ApiQuestions,
   ApiRules,
-  ChatRequest,
-  StreamFrame,
-} from "@larkline/protocol";
+} from "@larkline/protocol/views/api-approval";
 import { AgentEvent, ChatMessage, StructuredMessage } from "@larkline/protocol/views/chat-messages";
 import { RunRecord } from "@larkline/protocol/views/engine-events";
 import {
@@ -25,6 +23,7 @@ import {
   SessionReport,
 } from "@larkline/protocol/views/run-api";
 import { ItemUsage, RunItem } from "@larkline/protocol/views/run-items";
+import { ChatRequest, StreamFrame } from "@larkline/protocol/views/stream-frame";
 import type { FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
 

@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { text as textOf } from "node:stream/consumers";
 import { pathToFileURL } from "node:url";
 import { resolveConfig } from "@larkline/process/config";
-import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/protocol";
+import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/protocol/clock";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { eventConsumers, type EventConsumer, type OtherEvent } from "./other-events.ts";

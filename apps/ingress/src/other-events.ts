@@ -1,8 +1,9 @@
 import { createHmac } from "node:crypto";
 import type { Envelope } from "@larkline/feishu";
-import { parserOf, pause, type Clock, type ParseResult } from "@larkline/protocol";
-import type { Counter, Logger } from "@larkline/process/telemetry";
+import { parserOf, type ParseResult } from "@larkline/protocol";
+import { pause, type Clock } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
+import type { Counter, Logger } from "@larkline/process/telemetry";
 
 /** What the platform shows or does after a callback; events need none. */
 export type EventAnswer = Record<string, unknown>;

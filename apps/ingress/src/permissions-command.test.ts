@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { afterEach, describe, expect, it } from "vitest";
 import type { ConfigInput } from "@larkline/process/config";
-import type { PermissionRule } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 

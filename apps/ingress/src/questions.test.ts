@@ -1,10 +1,7 @@
 import type { ConfigInput } from "@larkline/process/config";
-import {
-  askPersonName,
-  childSessionOf,
-  type Approval,
-  type InboundMessage,
-} from "@larkline/protocol";
+import { childSessionOf, type InboundMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { askPersonName } from "@larkline/protocol/tool";
 import { afterEach, describe, expect, it } from "vitest";
 import { approvalFor, ask, shownCard, suspendOn, type Question } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";

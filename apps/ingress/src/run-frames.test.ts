@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { streamFramesOfRecord, type EventRecord, type StreamFrame } from "@larkline/protocol";
+import type { EventRecord } from "@larkline/protocol/event";
+import { streamFramesOfRecord, type StreamFrame } from "@larkline/protocol/views/stream-frame";
 import { doneEvent } from "./ingress.fixture.ts";
 import { lostRunFrame, recordsOfRun } from "./stream.ts";
 

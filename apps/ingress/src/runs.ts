@@ -1,24 +1,19 @@
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import {
   apiApp,
-  isTerminal,
   jsonParserOf,
   outputFormProblem,
-  textOf,
-  traceIdOf,
-  traceparentOfMessage,
   turnIdOf,
-  withDeadline,
-  type EventRecord,
   type InboundMessage,
-  type Message,
   type SessionKey,
 } from "@larkline/protocol";
-import { isKeptFor } from "@larkline/store";
+import { withDeadline } from "@larkline/protocol/clock";
+import { textOf, type Message } from "@larkline/protocol/content";
+import { isTerminal, type EventRecord } from "@larkline/protocol/event";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol/trace";
 import type { RunFacts } from "@larkline/protocol/views/engine-view";
 import { parseInput } from "@larkline/protocol/views/item-input";
 import type { RunState } from "@larkline/protocol/views/item-view";
-import { runViews, type Position, type RunViewName } from "@larkline/protocol/views/run-stream";
 import {
   ApiError,
   CommandAnswer,
@@ -28,6 +23,8 @@ import {
   RunRequest,
   RunStarted,
 } from "@larkline/protocol/views/run-api";
+import { runViews, type Position, type RunViewName } from "@larkline/protocol/views/run-stream";
+import { isKeptFor } from "@larkline/store";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import {
   bodyText,

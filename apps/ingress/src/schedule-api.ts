@@ -8,14 +8,9 @@ import {
   wishFields,
 } from "@larkline/agent/schedules";
 import { agentNamed } from "@larkline/process/config";
-import {
-  apiApp,
-  jsonParserOf,
-  ScheduleLogEntry,
-  ScheduleTiming,
-  turnIdOf,
-  withDeadline,
-} from "@larkline/protocol";
+import { apiApp, jsonParserOf, turnIdOf } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
+import { ScheduleLogEntry, ScheduleTiming } from "@larkline/protocol/schedule";
 import { Type, type Static } from "@larkline/protocol/type";
 import { ApiError } from "@larkline/protocol/views/run-api";
 import type { StoredSchedule } from "@larkline/store";

@@ -1,4 +1,4 @@
-import type { Schedule } from "@larkline/protocol";
+import type { Schedule } from "@larkline/protocol/schedule";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 

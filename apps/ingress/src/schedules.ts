@@ -12,7 +12,8 @@ import {
 } from "@larkline/agent/schedules";
 import type { Envelope } from "@larkline/feishu";
 import { listCard } from "@larkline/feishu/cards";
-import { chatOf, parserOf, personZoneKey, type Schedule } from "@larkline/protocol";
+import { chatOf, parserOf } from "@larkline/protocol";
+import { personZoneKey, type Schedule } from "@larkline/protocol/schedule";
 import { Type } from "@larkline/protocol/type";
 import type { StoredSchedule } from "@larkline/store";
 import { sendNotice, type Bot } from "./bot.ts";

@@ -9,13 +9,8 @@ import {
   type Telemetry,
 } from "@larkline/process/telemetry";
 import { SchemaChecks } from "@larkline/process/schemas";
-import {
-  apiApp,
-  type Clock,
-  type InboundMessage,
-  type Random,
-  type SessionKey,
-} from "@larkline/protocol";
+import { apiApp, type InboundMessage, type SessionKey } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import { cancelChannelOf, createCancelBus, TurnQueue } from "@larkline/store/queues";
 import {
   ConsentCallbacks,

@@ -1,5 +1,6 @@
 import { sessionKeyOf } from "@larkline/agent";
-import { apiApp, withDeadline, type SessionKey } from "@larkline/protocol";
+import { apiApp, type SessionKey } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import { conversationRunItems } from "@larkline/protocol/views/item-input";
 import {
   ApiError,

@@ -3,15 +3,14 @@ import type { FeishuMessage } from "@larkline/feishu";
 import { agentNamed, type AgentConfig, type BusyPolicy } from "@larkline/process/config";
 import type { Span, Telemetry } from "@larkline/process/telemetry";
 import {
-  traceparentOfMessage,
   turnIdOf,
-  withDeadline,
   type CancelReason,
   type InboundMessage,
   type ReplyLanguage,
   type SessionKey,
-  type Traceparent,
 } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
+import { traceparentOfMessage, type Traceparent } from "@larkline/protocol/trace";
 import type { AppendResult, OutboxTarget } from "@larkline/store";
 import type { Bot } from "./bot.ts";
 import type { Channel, Services } from "./services.ts";

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { connect, type AddressInfo, type Socket } from "node:net";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { openSse, type SseOptions, type SseStream } from "./stream.ts";
 

@@ -1,18 +1,15 @@
 import { once } from "node:events";
 import type { OutgoingHttpHeaders, ServerResponse } from "node:http";
-import {
-  formatSseEvent,
-  hasJoined,
-  isTerminal,
-  streamFramesOfRecord,
-  turnIdOf,
-  type Clock,
-  type EventRecord,
-  type SessionKey,
-  type StreamFrame,
-} from "@larkline/protocol";
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import { hasJoined, isTerminal, type EventRecord } from "@larkline/protocol/event";
 import { addItemUsage } from "@larkline/protocol/views/item-helpers";
 import { ItemView, type RunResult } from "@larkline/protocol/views/item-view";
+import {
+  formatSseEvent,
+  streamFramesOfRecord,
+  type StreamFrame,
+} from "@larkline/protocol/views/stream-frame";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Services } from "./services.ts";
 import { cancelTurn } from "./sessions.ts";

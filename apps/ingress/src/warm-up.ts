@@ -1,6 +1,6 @@
 import { createWebhookEvent, FeishuApi, messageEventType } from "@larkline/feishu";
 import { silentLogger, silentTelemetry } from "@larkline/process/telemetry";
-import { withDeadline } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import { Bot } from "./bot.ts";
 import { createServer } from "./server.ts";
 import { OpenStreams, type IngressCounters, type Services, type WarmUpStores } from "./services.ts";

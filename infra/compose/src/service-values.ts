@@ -1,4 +1,4 @@
-import { runnerKeyOf } from "@larkline/protocol";
+import { runnerKeyOf } from "@larkline/protocol/runner";
 import { runnerUserName } from "@larkline/redis-users";
 import type { Secrets } from "./secrets.ts";
 import {

@@ -4,7 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { parserOf, ToolAnnouncement } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { ToolAnnouncement } from "@larkline/protocol/tool";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 const backend = fileURLToPath(new URL("../../python-runner/build_backend.py", import.meta.url));

@@ -1,5 +1,11 @@
-import { ApiApproval, ApiQuestion } from "@larkline/protocol";
+import { ApiApproval, ApiQuestion } from "@larkline/protocol/views/api-approval";
+import {
+  agentEventSchemas,
+  chatMessageSchemas,
+  StructuredMessage,
+} from "@larkline/protocol/views/chat-messages";
 import { eventSchemas } from "@larkline/protocol/views/engine-events";
+import { RunReport } from "@larkline/protocol/views/run-api";
 import {
   FunctionCall,
   FunctionCallOutput,
@@ -7,12 +13,6 @@ import {
   ItemUsage,
   OutputMessage,
 } from "@larkline/protocol/views/run-items";
-import {
-  agentEventSchemas,
-  chatMessageSchemas,
-  StructuredMessage,
-} from "@larkline/protocol/views/chat-messages";
-import { RunReport } from "@larkline/protocol/views/run-api";
 import { typesModule, typeText } from "./type-text.ts";
 
 const heading = `// Written by \`npm run pack -- --types\` from the schemas of packages/protocol: what the server sends.`;

@@ -1,16 +1,10 @@
-import {
-  iterationsOf,
-  type CallState,
-  type CancelReason,
-  type Clock,
-  type ControlEntry,
-  type EngineEvent,
-  type Message,
-  type ModelRetry,
-  type QueuedMessage,
-  type ToolSpec,
-  type TurnState,
-} from "@larkline/protocol";
+import type { CancelReason, ControlEntry, QueuedMessage } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { Message } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ModelRetry } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
+import { iterationsOf, type CallState, type TurnState } from "@larkline/protocol/turn";
 import type { Awaitable, ModelSteps, StepContext } from "./model-steps.ts";
 import type { TurnEnvironment } from "./turn/ability.ts";
 import { absorb, afterStep, afterControl, offeredSpecs, resumeTurn } from "./turn/turn.ts";

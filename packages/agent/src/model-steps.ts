@@ -1,20 +1,11 @@
 import { costOf, type ChainRequest, type ModelChain, type StepPast } from "@larkline/model";
-import {
-  teamOfTurn,
-  type Clock,
-  type EngineEvent,
-  type LeftOut,
-  type Message,
-  type ModelFailure,
-  type ModelRetry,
-  type ModelWarning,
-  type ReplyLanguage,
-  type StepUse,
-  type ToolSpec,
-  type TurnState,
-  type PieceKind,
-  type TextPart,
-} from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { LeftOut, Message, PieceKind, TextPart } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ModelFailure, ModelRetry, ModelWarning } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
+import { teamOfTurn, type StepUse, type TurnState } from "@larkline/protocol/turn";
 import {
   callUses,
   compactedTransition,

@@ -1,5 +1,7 @@
 import { messageStop, toolCallDelta, type ModelInfo } from "@larkline/model";
-import { isTerminal, type Message, type Usage } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import { isTerminal } from "@larkline/protocol/event";
+import type { Usage } from "@larkline/protocol/model-stream";
 import { parseRunRecord, type RunRecord } from "@larkline/protocol/views/engine-events";
 import { defineTool } from "@larkline/tool-kit";
 import { replyOfStream, startModelServer } from "@larkline/testkit";

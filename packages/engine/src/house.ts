@@ -14,19 +14,17 @@ import {
 import { useWith, type ChosenModel, type SessionUse } from "@larkline/agent/drive";
 import { decideCall, unknownOutcomeOf, type PermissionPolicy } from "@larkline/agent/permissions";
 import type { ChainRequest, HostedTool, RequestExtra, RetryPolicy } from "@larkline/model";
-import {
-  compileJsonSchema,
-  schemaProblem,
-  systemClock,
-  type Clock,
-  type InboundMessage,
-  type Message,
-  type OutputForm,
-  type QueuedMessage,
-  type ReplyLanguage,
-  type Sender,
-  type TurnState,
+import type {
+  InboundMessage,
+  OutputForm,
+  QueuedMessage,
+  ReplyLanguage,
+  Sender,
 } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import type { Message } from "@larkline/protocol/content";
+import { compileJsonSchema, schemaProblem } from "@larkline/protocol/json-schema";
+import type { TurnState } from "@larkline/protocol/turn";
 import { announcementOf, type HandlerTool, type Tool } from "@larkline/tool-kit";
 import { ModelBook, type ModelProvider } from "./models.ts";
 

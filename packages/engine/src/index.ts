@@ -25,15 +25,11 @@ export {
   type ToolContext,
   type ToolDefinition,
 } from "@larkline/tool-kit";
-export {
-  EngineError,
-  formatErrorForDisplay,
-  isRetryable,
-  type Approval,
-  type EngineEvent,
-  type Message,
-  type ModelChunk,
-} from "@larkline/protocol";
+export { EngineError, formatErrorForDisplay, isRetryable } from "@larkline/protocol/error";
+export type { Approval } from "@larkline/protocol/approval";
+export type { EngineEvent } from "@larkline/protocol/event";
+export type { Message } from "@larkline/protocol/content";
+export type { ModelChunk } from "@larkline/protocol/model-stream";
 export type { AnyMessage } from "@larkline/protocol/views/chat-messages";
 export type { RunRecord } from "@larkline/protocol/views/engine-events";
 export type { RunResult } from "@larkline/protocol/views/item-view";

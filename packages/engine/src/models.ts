@@ -16,7 +16,9 @@ import {
   toolCallDelta,
 } from "@larkline/model";
 import { chosenModel, type ChosenModel } from "@larkline/agent/drive";
-import { type Clock, type ErrorCode, type ModelChunk, type Usage } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { ErrorCode } from "@larkline/protocol/error";
+import type { ModelChunk, Usage } from "@larkline/protocol/model-stream";
 
 // Where the models of an engine come from: a vendor, something of one's own with `stream`, or a script.
 

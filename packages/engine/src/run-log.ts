@@ -1,16 +1,11 @@
 import { newTurn, type LiveStep, type Transition } from "@larkline/agent";
 import { cutHistory, type Saved, type TurnLog } from "@larkline/agent/drive";
-import {
-  isTerminal,
-  type Approval,
-  type ControlEntry,
-  type EngineError,
-  type EngineEvent,
-  type EventRecord,
-  type Message,
-  type QueuedMessage,
-  type TurnState,
-} from "@larkline/protocol";
+import type { ControlEntry, QueuedMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import type { EngineError } from "@larkline/protocol/error";
+import { isTerminal, type EngineEvent, type EventRecord } from "@larkline/protocol/event";
+import type { TurnState } from "@larkline/protocol/turn";
 import type { House } from "./house.ts";
 
 // What is kept of a run: the turn with its conversation and its entries, and the events for its readers.

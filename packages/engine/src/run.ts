@@ -1,10 +1,7 @@
 import { personMessageOf } from "@larkline/agent";
-import {
-  newEngineError,
-  type Approval,
-  type ErrorCode,
-  type EventRecord,
-} from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { newEngineError, type ErrorCode } from "@larkline/protocol/error";
+import type { EventRecord } from "@larkline/protocol/event";
 import type { AnyMessage } from "@larkline/protocol/views/chat-messages";
 import { MessageView } from "@larkline/protocol/views/chat-view";
 import type { RunRecord } from "@larkline/protocol/views/engine-events";

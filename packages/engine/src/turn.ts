@@ -31,24 +31,19 @@ import {
   type Woken,
 } from "@larkline/agent/drive";
 import {
-  newEngineError,
-  reportedOutcome,
-  stateAfter,
   turnIdOf,
-  type Approval,
-  type CallState,
-  type Clock,
   type ControlEntry,
-  type DecisionWord,
-  type EngineEvent,
-  type EventRecord,
   type InboundMessage,
-  type ModelRetry,
   type QueuedMessage,
   type Sender,
-  type StepUse,
-  type ToolOutcome,
 } from "@larkline/protocol";
+import { stateAfter, type Approval, type DecisionWord } from "@larkline/protocol/approval";
+import type { Clock } from "@larkline/protocol/clock";
+import { newEngineError } from "@larkline/protocol/error";
+import type { EngineEvent, EventRecord } from "@larkline/protocol/event";
+import type { ModelRetry } from "@larkline/protocol/model-stream";
+import { reportedOutcome, type ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState, StepUse } from "@larkline/protocol/turn";
 import type { ParsedInput } from "@larkline/protocol/views/item-input";
 import { runTool } from "@larkline/tool-kit";
 import type { EngineRunOptions, House, ReadyAgent, Session, SessionRun } from "./house.ts";

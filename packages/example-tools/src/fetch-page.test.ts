@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { gzipSync } from "node:zlib";
 import { runTool } from "@larkline/tool-kit";
-import type { ToolOutcome } from "@larkline/protocol";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createFetchPageTool, type FetchPageOptions } from "./fetch-page.ts";
 import { isPublicAddress } from "@larkline/sandbox";

@@ -4,7 +4,7 @@ import {
   type SimulatorOptions,
 } from "@larkline/simulator";
 import { type Exclusive, runTool, type HandlerTool } from "@larkline/tool-kit";
-import type { ToolOutcome } from "@larkline/protocol";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import { onTestFinished } from "vitest";
 import { apiTools } from "./api.ts";
 import { decisionTools } from "./approvals.ts";

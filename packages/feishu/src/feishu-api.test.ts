@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { startFeishuSimulator } from "@larkline/simulator";
 import { openTestStores } from "@larkline/store/testing";
 import { onTestFinished, describe, expect, it } from "vitest";

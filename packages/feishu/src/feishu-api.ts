@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
-import { parserOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
-import type { RateGovernor, TokenSource } from "@larkline/store/platform";
+import { parserOf } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol/clock";
 import { Type, type Static } from "@larkline/protocol/type";
+import type { RateGovernor, TokenSource } from "@larkline/store/platform";
 import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
 import {

@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { deadline, systemClock, type Clock } from "@larkline/protocol";
+import { deadline, systemClock, type Clock } from "@larkline/protocol/clock";
 import { baseUrlOf, type FeishuDomain } from "./transport/rate-limiter.ts";
 
 // Consent of people, and the tokens with which the app acts as them. The platform answers refusals of OAuth with

@@ -1,4 +1,5 @@
-import type { Message, ModelChunk, ModelFailure, ToolCallDelta } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { ModelChunk, ModelFailure, ToolCallDelta } from "@larkline/protocol/model-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { LlmBackend, ModelRequest } from "./backend.ts";
 import { findModelInfo } from "./model-catalog.ts";

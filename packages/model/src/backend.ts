@@ -1,17 +1,15 @@
 import type { IncomingMessage, request as sendRequest, RequestOptions } from "node:http";
-import {
-  type ImagePart,
-  type Message,
-  type MessageStop,
-  type ModelChunk,
-  type ModelFailure,
-  type StopReason,
-  type ToolCallDelta,
-  type Usage,
-  type ToolSpec,
-  systemClock,
-  type Clock,
-} from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import type { ImagePart, Message } from "@larkline/protocol/content";
+import type {
+  MessageStop,
+  ModelChunk,
+  ModelFailure,
+  StopReason,
+  ToolCallDelta,
+  Usage,
+} from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
 import type { ModelInfo } from "./model-catalog.ts";
 import type { HostedTool, RequestExtra } from "./extra.ts";
 import { modelFailure } from "./failure.ts";

@@ -1,4 +1,4 @@
-import type { Message } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createAnthropicBackend } from "./anthropic/index.ts";

@@ -1,4 +1,5 @@
-import { errorCodes, type ErrorCode, type ModelFailure } from "@larkline/protocol";
+import { errorCodes, type ErrorCode } from "@larkline/protocol/error";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
 import { plainProfile, type VendorProfile } from "./profile.ts";
 
 type FailureDetails = Partial<

@@ -1,4 +1,4 @@
-import type { Usage } from "@larkline/protocol";
+import type { Usage } from "@larkline/protocol/model-stream";
 
 /** Facts about a model. Prices are USD per million tokens, 0 = free or unknown. */
 export interface ModelInfo {

@@ -1,4 +1,5 @@
-import { systemClock, type ModelChunk } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import {
   createModelChain,

@@ -1,14 +1,11 @@
-import {
-  pause,
-  systemClock,
-  systemRandom,
-  wellFormed,
-  type Clock,
-  type MessageStop,
-  type ModelChunk,
-  type ModelFailure,
-  type ModelRetry,
-} from "@larkline/protocol";
+import { wellFormed } from "@larkline/protocol";
+import { pause, systemClock, systemRandom, type Clock } from "@larkline/protocol/clock";
+import type {
+  MessageStop,
+  ModelChunk,
+  ModelFailure,
+  ModelRetry,
+} from "@larkline/protocol/model-stream";
 import {
   outputLimit,
   withSchemaInWords,

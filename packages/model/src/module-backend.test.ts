@@ -1,4 +1,4 @@
-import type { ModelChunk } from "@larkline/protocol";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import { checkedBackend, type LlmBackend } from "./index.ts";
 

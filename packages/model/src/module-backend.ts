@@ -1,11 +1,7 @@
-import {
-  errorCodes,
-  parserOf,
-  ProviderMetadata,
-  stopReasons,
-  type ErrorCode,
-  type ModelChunk,
-} from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { ProviderMetadata } from "@larkline/protocol/content";
+import { errorCodes, type ErrorCode } from "@larkline/protocol/error";
+import { stopReasons, type ModelChunk } from "@larkline/protocol/model-stream";
 import { Type, type Static } from "@larkline/protocol/type";
 import { messageStop, toolCallDelta, type LlmBackend } from "./backend.ts";
 import { modelFailure } from "./failure.ts";

@@ -1,4 +1,6 @@
-import { errorCodes, type Message, type ModelChunk } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import { errorCodes } from "@larkline/protocol/error";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import { createAnthropicBackend } from "./anthropic/index.ts";
 import { completeModelInfo, type LlmBackend } from "./index.ts";

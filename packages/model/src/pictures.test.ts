@@ -1,4 +1,4 @@
-import type { ImagePart, Message } from "@larkline/protocol";
+import type { ImagePart, Message } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import { pictureSize, withScaledPictures, withSentPictures } from "./pictures.ts";
 

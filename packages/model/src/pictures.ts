@@ -1,4 +1,4 @@
-import type { ImagePart, Message, TextPart } from "@larkline/protocol";
+import type { ImagePart, Message, TextPart } from "@larkline/protocol/content";
 import type { PictureLimits } from "./profile.ts";
 
 /** Bytes at the beginning of a picture that are searched for its size. */

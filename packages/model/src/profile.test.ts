@@ -1,4 +1,6 @@
-import type { Message, ModelChunk, ToolSpec } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
 import { startModelServer } from "@larkline/testkit";
 import { describe, expect, it } from "vitest";
 import { createAnthropicBackend } from "./anthropic/index.ts";

@@ -1,4 +1,5 @@
-import type { ModelWarning, ToolSpec } from "@larkline/protocol";
+import type { ModelWarning } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
 import type { ModelRequest } from "./backend.ts";
 import type { VendorProfile } from "./profile.ts";
 

@@ -1,4 +1,5 @@
-import type { Message, ModelChunk } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import {
   replyOfStream,
   startModelServer,

@@ -1,4 +1,5 @@
-import type { Clock, ParseResult, Random } from "@larkline/protocol";
+import type { ParseResult } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import type { DestinationStream } from "pino";
 import { takeEnvironment, type Env } from "./config/environment.ts";
 import type { Logger } from "./telemetry/logger.ts";

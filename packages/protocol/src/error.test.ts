@@ -5,7 +5,7 @@ import {
   isRetryable,
   newEngineError,
   wrapError,
-} from "./index.ts";
+} from "./error.ts";
 
 describe("engine errors", () => {
   it("EE-12: all 16 codes exist", () => {

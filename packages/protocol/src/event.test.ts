@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { engineEventTypes, isTerminal, warningCodes } from "./index.ts";
+import { engineEventTypes, isTerminal, warningCodes } from "./event.ts";
 
 describe("engine events", () => {
   it("EE-1: there are exactly the 23 types of the contract and four of ours, each once", () => {

@@ -1,23 +1,11 @@
 import { Type, type Static } from "./type.ts";
-import { Message, UserPart } from "./content.ts";
-import { Needs, rootSessionOf, Sender, SessionKey, Traceparent } from "./session.ts";
-import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
+import { UserPart, Message } from "./content.ts";
+import { SessionKey, ReplyTarget, Needs, Sender, rootSessionOf } from "./session.ts";
 import { OutputForm } from "./output-form.ts";
 import { ScheduleRun } from "./schedule.ts";
-import { CallTiming, ToolOutcome } from "./tool.ts";
-
-/** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
-export const ReplyTarget = Type.Union([
-  Type.Object({
-    channel: Type.Literal("feishu"),
-    app: Type.String(),
-    chatId: Type.String(),
-    messageId: Type.String(),
-    inThread: Type.Boolean(),
-  }),
-  Type.Object({ channel: Type.Literal("none") }),
-]);
-export type ReplyTarget = Static<typeof ReplyTarget>;
+import { ToolOutcome, CallTiming } from "./tool.ts";
+import { ApprovalId, SettledState, ApprovalDecision } from "./approval.ts";
+import { Traceparent } from "./trace.ts";
 
 /** A file of a message, still on the platform. */
 export const Attachment = Type.Object({

@@ -1,6 +1,6 @@
 import { Type, type Static } from "./type.ts";
-import { ApprovalId } from "./decision.ts";
 import { SessionKey } from "./session.ts";
+import { ApprovalId } from "./approval.ts";
 
 const id = Type.String({ minLength: 1, maxLength: 600 });
 const about = {

@@ -1,6 +1,6 @@
 import { Type, type Static } from "./type.ts";
-import { LocalText } from "./reply-view.ts";
 import { Sender } from "./session.ts";
+import { LocalText } from "./local-text.ts";
 
 /** When a schedule is due: once, in equal steps, or as five cron fields say in the schedule's zone. */
 export const ScheduleTiming = Type.Union([

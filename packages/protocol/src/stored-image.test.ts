@@ -5,7 +5,7 @@ import {
   imageTypeOf,
   splitAtOpenMark,
   withoutImageMarks,
-} from "./index.ts";
+} from "./stored-image.ts";
 
 const blobId = `blob_${"aB3-_".repeat(9).slice(0, 43)}`;
 

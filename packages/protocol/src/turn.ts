@@ -1,18 +1,18 @@
 import { Type, type Static } from "./type.ts";
 import { HandoffContext, Message } from "./content.ts";
-import { Needs, SessionKey } from "./session.ts";
-import { ApprovalId } from "./decision.ts";
+import { SessionKey, Needs } from "./session.ts";
 import { HelperWait, InboundMessage } from "./inbox.ts";
-import { CallWords, ShownContribution, ShownTool } from "./reply-view.ts";
+import { CallWords, ShownTool, ShownContribution } from "./reply-view.ts";
 import {
-  CallAuthority,
   InputRequired,
   InputResponse,
-  ToolEffect,
   ToolOutcome,
+  ToolEffect,
   ToolDigest,
   ToolIdentityNeed,
+  CallAuthority,
 } from "./tool.ts";
+import { ApprovalId } from "./approval.ts";
 
 /** What the server of a call asks people, and what they have answered so far. */
 const OpenInput = Type.Object({

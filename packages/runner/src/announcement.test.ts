@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
-import type { ToolAnnouncement } from "@larkline/protocol";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import type { RunnerInstance } from "@larkline/store/runners";
 import { AnnouncementRefusedError, startAnnouncement } from "./runner.ts";
 import { createTestBed, until } from "./test-bed.fixture.ts";

@@ -1,19 +1,18 @@
 import {
-  argumentsHashOf,
   pause,
   systemClock,
   systemRandom,
-  type CallTiming,
   type Clock,
+  type Random,
+} from "@larkline/protocol/clock";
+import {
+  argumentsHashOf,
   type HandoffAnswer,
   type HandoffEntry,
-  type Random,
   attemptIdOf,
-  type ToolEffect,
-  type ToolIdentity,
   type ToolJob,
-  type ToolOutcome,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
+import type { CallTiming, ToolEffect, ToolIdentity, ToolOutcome } from "@larkline/protocol/tool";
 import type { RunnerHandoff } from "@larkline/store/runners";
 
 interface CallHandoffOptions {

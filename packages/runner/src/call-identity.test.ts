@@ -1,11 +1,6 @@
 import { randomUUID } from "node:crypto";
-import {
-  argumentsHashOf,
-  openIdentity,
-  tokenDigestOf,
-  type ToolIdentity,
-  type ToolJob,
-} from "@larkline/protocol";
+import { argumentsHashOf, openIdentity, type ToolJob } from "@larkline/protocol/runner";
+import { tokenDigestOf, type ToolIdentity } from "@larkline/protocol/tool";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import type { CallIdentities, IdentityOfCall } from "@larkline/store/runners";
 import { defineTool, GrantRefusedError, type Tool } from "@larkline/tool-kit";

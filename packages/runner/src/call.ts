@@ -1,28 +1,32 @@
 import { isDeepStrictEqual } from "node:util";
+import type { ParseResult } from "@larkline/protocol";
 import {
-  attemptIdOf,
-  toolDigestOf,
-  toolEffects,
-  toolJobId,
-  type CallClaims,
-  type CallTiming,
-  type ToolEffect,
-  type ToolJob,
-  type ToolOutcome,
   deadline,
   systemClock,
   systemRandom,
   type Clock,
   type Random,
+} from "@larkline/protocol/clock";
+import {
+  attemptIdOf,
+  toolJobId,
+  type CallClaims,
+  type ToolJob,
   argumentsHashOf,
   inputHashOf,
+  verifyCall,
+} from "@larkline/protocol/runner";
+import {
+  toolDigestOf,
+  toolEffects,
+  type CallTiming,
+  type ToolEffect,
+  type ToolOutcome,
   tokenDigestOf,
   type ToolIdentity,
-  verifyCall,
-  type ParseResult,
   outcomeText,
   shortenedResult,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
 import type { JobResult } from "@larkline/store/queues";
 import type { BlobStore } from "@larkline/store";
 import { putResult, type RunnerLocks } from "@larkline/store/runners";

@@ -1,5 +1,6 @@
 import { availableParallelism } from "node:os";
-import { systemClock, type Clock, type ToolOutcome } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import {
   createProcessPool,
   ProcessCallError,

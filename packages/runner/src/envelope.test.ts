@@ -5,7 +5,7 @@ import {
   signCall,
   type CallClaims,
   type ToolJob,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
 import { describe, expect, it } from "vitest";
 import { checkEnvelope } from "./call.ts";
 

@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
+import { systemClock } from "@larkline/protocol/clock";
 import {
   argumentsHashOf,
   handoffMac,
-  systemClock,
   type HandoffEntry,
   type ToolJob,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
 import { HandoffImport } from "@larkline/store/runners";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";

@@ -1,5 +1,5 @@
 import { argv, env } from "node:process";
-import { tokenDigestOf } from "@larkline/protocol";
+import { tokenDigestOf } from "@larkline/protocol/tool";
 import { defineTool } from "@larkline/tool-kit";
 
 /** Says as whom it acts, and whether its process shows the token where others can read it. */

@@ -1,4 +1,4 @@
-import type { ToolOutcome } from "@larkline/protocol";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import type { RunToolRequest, Tool } from "@larkline/tool-kit";
 
 // What every level of isolation is to the runner.

@@ -5,7 +5,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import type { ToolOutcome } from "@larkline/protocol";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import {
   defineProgramTool,
   defineTool,

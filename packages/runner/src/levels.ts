@@ -10,7 +10,7 @@ import {
   type SandboxTier,
   type TierFinding,
 } from "@larkline/sandbox";
-import { systemClock, type Clock, type Random } from "@larkline/protocol";
+import { systemClock, type Clock, type Random } from "@larkline/protocol/clock";
 import { inputOf, runTool, type IsolationLevel, type Tool } from "@larkline/tool-kit";
 import type { ToolLevel } from "./level.ts";
 import { createProcessLevel, type ProcessLevelOptions } from "./process-level.ts";

@@ -1,15 +1,15 @@
 import { lstatSync, mkdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parserOf } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import {
-  parserOf,
-  systemClock,
   ToolOutcome,
   type Actor,
   type CallAuthority,
-  type Clock,
   type ToolIdentity,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import { Type, type Static } from "@larkline/protocol/type";
 import { ProcessCallError } from "@larkline/sandbox";
 import {
   errorText,
@@ -18,7 +18,6 @@ import {
   type RunToolRequest,
   type Tool,
 } from "@larkline/tool-kit";
-import { Type, type Static } from "@larkline/protocol/type";
 import { ChildRoom, createChildSlots, type ChildSlots, type SlotCall } from "./child-slots.ts";
 import type { BeginCall, ToolLevel } from "./level.ts";
 import type { LentPackages, LoadedTools } from "./tool-modules.ts";

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { ToolJob } from "@larkline/protocol";
+import type { ToolJob } from "@larkline/protocol/runner";
 import { isLongRun } from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import {

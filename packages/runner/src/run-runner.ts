@@ -9,7 +9,8 @@ import {
 } from "@larkline/process/app";
 import { loadConfigFile, mountsServer, type Env } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
-import { systemRandom, systemClock, type ParseResult } from "@larkline/protocol";
+import type { ParseResult } from "@larkline/protocol";
+import { systemRandom, systemClock } from "@larkline/protocol/clock";
 import { TraceLog } from "@larkline/store/operations";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";

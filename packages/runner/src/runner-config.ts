@@ -1,5 +1,6 @@
 import { checkNamespace, createEnvReader, type Env } from "@larkline/process/config";
-import { parserOf, RunnerName, type ParseResult } from "@larkline/protocol";
+import { parserOf, type ParseResult } from "@larkline/protocol";
+import { RunnerName } from "@larkline/protocol/runner";
 import { sandboxTiers, type SandboxTier } from "@larkline/sandbox";
 import { redisUrlProblem } from "@larkline/store/redis";
 import { logLevels, type LogLevel } from "@larkline/process/telemetry";

@@ -29,14 +29,9 @@ import {
   RunnerLocks,
   type RunnerInstance,
 } from "@larkline/store/runners";
-import {
-  systemClock,
-  systemRandom,
-  type Clock,
-  type Random,
-  type ToolAnnouncement,
-  type ToolJob,
-} from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol/clock";
+import type { ToolJob } from "@larkline/protocol/runner";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import {
   createClockLog,
   scrubText,

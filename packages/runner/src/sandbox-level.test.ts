@@ -1,4 +1,5 @@
-import { systemClock, type ToolOutcome } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import type { SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
 import { defineProgramTool, type IsolationSettings, type ProgramTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";

@@ -1,5 +1,7 @@
 import { fileURLToPath } from "node:url";
-import { type Clock, deadline, imageTypeOf, type ToolOutcome } from "@larkline/protocol";
+import { type Clock, deadline } from "@larkline/protocol/clock";
+import { imageTypeOf } from "@larkline/protocol/stored-image";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import type {
   Sandbox,
   SandboxFile,

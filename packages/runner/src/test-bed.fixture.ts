@@ -6,19 +6,17 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import type { AuditRecord, ControlEntry, InboundMessage } from "@larkline/protocol";
+import type { EngineEvent } from "@larkline/protocol/event";
 import {
   argumentsHashOf,
   attemptIdOf,
   runnerKeyOf,
   signCall,
-  type AuditRecord,
   type CallClaims,
-  type ControlEntry,
-  type EngineEvent,
-  type InboundMessage,
   type ToolJob,
-  type TurnState,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
+import type { TurnState } from "@larkline/protocol/turn";
 import { codeCache } from "@larkline/testkit";
 import {
   cancelChannelOf,

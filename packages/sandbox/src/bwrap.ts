@@ -1,7 +1,7 @@
 import { lstat, readlink } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import {
   addressMb,
   baseEnv,

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { readdir, rmdir } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, pause } from "@larkline/protocol";
+import { type Clock, pause } from "@larkline/protocol/clock";
 
 /** What bounds and finds everything that one run starts. */
 export interface ControlGroup {

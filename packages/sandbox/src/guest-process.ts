@@ -3,7 +3,7 @@ import { closeSync, openSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Duplex, Readable, Writable } from "node:stream";
-import { type Clock, pause, withDeadline } from "@larkline/protocol";
+import { type Clock, pause, withDeadline } from "@larkline/protocol/clock";
 import type { ControlGroup } from "./control-group.ts";
 import type { LaunchPlan } from "./launch.ts";
 import type { Slot } from "./slot.ts";

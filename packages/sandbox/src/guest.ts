@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { StringDecoder } from "node:string_decoder";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import { encodeFrame, type FrameBounds, FrameError, FrameReader } from "./frame.ts";
 import { type GuestEnd, GuestProcess, watchDisk } from "./guest-process.ts";
 import { type Launch, type LaunchPlan, reservedMbOf } from "./launch.ts";

@@ -15,7 +15,7 @@ import {
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import type { Clock, Random } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import { type HostParts, type HostPython, systemDirectories } from "./launch.ts";
 import { runCommand } from "./removal.ts";
 import { filterFiles } from "./seccomp.ts";

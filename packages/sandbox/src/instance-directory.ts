@@ -13,7 +13,7 @@ import {
 } from "node:fs/promises";
 import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { type Clock, machineNow } from "@larkline/protocol";
+import { type Clock, machineNow } from "@larkline/protocol/clock";
 import { removeGroups } from "./control-group.ts";
 import { userRange, usersPerInstance } from "./users.ts";
 import { removeTree, unmountBelow } from "./removal.ts";

@@ -1,4 +1,4 @@
-import type { Clock, Random } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import type { KernelLimits, SandboxProgram } from "./sandbox.ts";
 import type { Slot } from "./slot.ts";
 

@@ -1,6 +1,6 @@
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Clock, type Random, systemClock, systemRandom } from "@larkline/protocol";
+import { type Clock, type Random, systemClock, systemRandom } from "@larkline/protocol/clock";
 import { bwrapTier } from "./bwrap.ts";
 import { findControlGroups, groupParents } from "./control-group.ts";
 import type { EgressSettings } from "./egress-policy.ts";

@@ -3,7 +3,13 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { chmod, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { deadline, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import {
+  deadline,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+} from "@larkline/protocol/clock";
 import {
   allUserAttacks,
   manyFiles,

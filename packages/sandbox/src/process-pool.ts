@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import type { Duplex, Readable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 import { fileURLToPath } from "node:url";
-import { type Clock, pause, systemClock, withDeadline } from "@larkline/protocol";
+import { type Clock, pause, systemClock, withDeadline } from "@larkline/protocol/clock";
 import {
   encodeFrame,
   encodeReadableFrame,

@@ -1,5 +1,5 @@
 import type { Readable, Writable } from "node:stream";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { EgressProxy } from "./egress.ts";
 import { type GuestEnd, GuestProcess, supervisorEnds, watchDisk } from "./guest-process.ts";
 import type { Views } from "./host.ts";

@@ -1,4 +1,4 @@
-import { deadline, type Clock } from "@larkline/protocol";
+import { deadline, type Clock } from "@larkline/protocol/clock";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmod, chown, mkdir, rename, stat } from "node:fs/promises";

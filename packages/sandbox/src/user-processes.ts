@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process";
 import { readdir, readFile } from "node:fs/promises";
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 
 async function statusOf(id: string): Promise<string> {
   return await readFile(`/proc/${id}/status`, "utf8").catch(() => "");

@@ -1,7 +1,7 @@
 import { constants } from "node:fs";
 import { chmod, lstat, mkdir, open, readdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, pause } from "@larkline/protocol";
+import { type Clock, pause } from "@larkline/protocol/clock";
 import { type Guest, type GuestProfile, profileKey } from "./guest.ts";
 import { removeTree } from "./removal.ts";
 

@@ -1,4 +1,5 @@
-import type { Approval, ControlEntry } from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { ApprovalStore, DecideResult } from "./approval-store.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";

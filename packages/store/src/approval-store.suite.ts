@@ -1,4 +1,5 @@
-import { turnIdOf, type Approval, type ControlEntry } from "@larkline/protocol";
+import { turnIdOf, type ControlEntry } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeApprovalCards } from "./approval-cards.suite.ts";
 import { describeApprovalRaces } from "./approval-races.suite.ts";

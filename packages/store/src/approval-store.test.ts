@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { Approval } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import { afterEach, beforeEach, expect, inject, it, vi } from "vitest";
 import { ApprovalStore } from "./approval-store.ts";
 import { AuditLog } from "./audit-log.ts";

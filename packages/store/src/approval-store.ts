@@ -1,18 +1,12 @@
-import type { Script } from "@larkline/protocol/lua";
+import { isChildSession, rootSessionOf, type Sender, type SessionKey } from "@larkline/protocol";
 import {
-  isChildSession,
-  rootSessionOf,
   type Approval,
   type ApprovalDecision,
-  type Sender,
-  type SessionKey,
   stateAfter,
   type DecisionWord,
-  systemClock,
-  systemRandom,
-  type Clock,
-  type Random,
-} from "@larkline/protocol";
+} from "@larkline/protocol/approval";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol/clock";
+import type { Script } from "@larkline/protocol/lua";
 import { keepAllAudits } from "./audit-log.ts";
 import { type RedisConnection, duePairs, runScript, script } from "./connection.ts";
 import {

@@ -1,4 +1,5 @@
-import type { AuditRecord, Message } from "@larkline/protocol";
+import type { AuditRecord } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Archive } from "./archive.ts";
 import { assistantText, userText } from "./suite-samples.ts";

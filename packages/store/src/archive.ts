@@ -1,4 +1,5 @@
-import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
+import type { AuditRecord, SessionKey } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import type { AuditEntry, AuditPlace } from "./audit-log.ts";
 import type { Redaction } from "./retention.ts";
 

@@ -1,11 +1,7 @@
-import {
-  AuditRecord,
-  newEngineError,
-  parserOf,
-  type Approval,
-  type PermissionRule,
-  type ToolOutcome,
-} from "@larkline/protocol";
+import { AuditRecord, parserOf } from "@larkline/protocol";
+import type { Approval, PermissionRule } from "@larkline/protocol/approval";
+import { newEngineError } from "@larkline/protocol/error";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 

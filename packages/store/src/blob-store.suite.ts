@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { EngineError } from "@larkline/protocol";
+import { EngineError } from "@larkline/protocol/error";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { BlobStore } from "./blob-store.ts";
 

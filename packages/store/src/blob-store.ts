@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { jsonParserOf, newEngineError, type EngineError } from "@larkline/protocol";
+import { jsonParserOf } from "@larkline/protocol";
+import { newEngineError, type EngineError } from "@larkline/protocol/error";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";

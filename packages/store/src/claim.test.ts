@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { Message } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
 import { SessionStore } from "./session-store.ts";

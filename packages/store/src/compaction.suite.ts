@@ -1,4 +1,4 @@
-import type { Message } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";

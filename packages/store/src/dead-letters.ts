@@ -1,4 +1,5 @@
-import { type InboundMessage, type SessionKey, systemClock, type Clock } from "@larkline/protocol";
+import type { InboundMessage, SessionKey } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import type { CardReply } from "./session-types.ts";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";

@@ -1,4 +1,5 @@
-import { isTerminal, sharedNow, type EventRecord } from "@larkline/protocol";
+import { sharedNow } from "@larkline/protocol/clock";
+import { isTerminal, type EventRecord } from "@larkline/protocol/event";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { EventLog } from "./event-log.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";

@@ -1,4 +1,5 @@
-import type { EventRecord, NewEvent, SessionKey } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import type { EventRecord, NewEvent } from "@larkline/protocol/event";
 import { type RedisConnection, subscriberOf } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import type { InboundMessage, TurnState } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import type { TurnState } from "@larkline/protocol/turn";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";

@@ -1,5 +1,6 @@
 import { createCipheriv, createDecipheriv, hash } from "node:crypto";
-import { jsonParserOf, systemRandom, type Random } from "@larkline/protocol";
+import { jsonParserOf } from "@larkline/protocol";
+import { systemRandom, type Random } from "@larkline/protocol/clock";
 import { Type, type Static } from "@larkline/protocol/type";
 import { runScript, script, type RedisConnection } from "./connection.ts";
 import {

@@ -1,23 +1,20 @@
+import type { SessionKey } from "@larkline/protocol";
+import { systemRandom, type Random } from "@larkline/protocol/clock";
+import type { EngineEvent } from "@larkline/protocol/event";
 import {
   handoffMac,
   openIdentity,
   sealIdentity,
-  systemRandom,
-  type Random,
-  type ToolIdentity,
-  type ToolOutcome,
   parseHandoffAnswer,
   type HandoffAnswer,
   type HandoffEntry,
-  type SessionKey,
   attemptIdOf,
   maxHandoffBytes,
   parseHandoffNotification,
   type HandoffNotification,
   readHandoff,
-  reportedOutcome,
-  type EngineEvent,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
+import { type ToolIdentity, type ToolOutcome, reportedOutcome } from "@larkline/protocol/tool";
 import {
   type RedisConnection,
   subscriberOf,

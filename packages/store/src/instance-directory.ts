@@ -1,5 +1,7 @@
 import { hostname } from "node:os";
-import { knownFeatures, newEngineError, pause, systemClock, type Clock } from "@larkline/protocol";
+import { knownFeatures } from "@larkline/protocol";
+import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
+import { newEngineError } from "@larkline/protocol/error";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 import type { ServerClock } from "./server-clock.ts";

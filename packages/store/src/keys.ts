@@ -1,4 +1,5 @@
-import { rootSessionOf, type Clock, type Random, type SessionKey } from "@larkline/protocol";
+import { rootSessionOf, type SessionKey } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import { LRUCache } from "lru-cache";
 import type { RedisConnection } from "./connection.ts";
 import { keyTable } from "./key-table.ts";

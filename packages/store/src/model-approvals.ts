@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto";
-import type { Approval, CallState, SessionKey, TurnState } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { expect } from "vitest";
 import type { ApprovalStore, DecideResult } from "./approval-store.ts";
 import { approvalOf, decisionOf } from "./suite-samples.ts";

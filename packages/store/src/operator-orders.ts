@@ -1,11 +1,5 @@
-import {
-  jsonParserOf,
-  OperatorOrder,
-  OrderResult,
-  pause,
-  systemClock,
-  type Clock,
-} from "@larkline/protocol";
+import { jsonParserOf, OperatorOrder, OrderResult } from "@larkline/protocol";
+import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 

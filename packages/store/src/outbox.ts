@@ -1,10 +1,5 @@
-import {
-  type InboundMessage,
-  type Clock,
-  type Random,
-  type SessionKey,
-  systemClock,
-} from "@larkline/protocol";
+import type { InboundMessage, SessionKey } from "@larkline/protocol";
+import { type Clock, type Random, systemClock } from "@larkline/protocol/clock";
 import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
 import type {

@@ -1,4 +1,4 @@
-import type { PermissionRule } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PermissionRules } from "./permission-rules.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import type { PermissionRule, Sender } from "@larkline/protocol";
+import type { Sender } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
 import { ruleFactsOf, keepAllAudits } from "./audit-log.ts";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";

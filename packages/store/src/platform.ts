@@ -1,5 +1,11 @@
 import { createHash } from "node:crypto";
-import { systemRandom, type Random, pause, systemClock, type Clock } from "@larkline/protocol";
+import {
+  systemRandom,
+  type Random,
+  pause,
+  systemClock,
+  type Clock,
+} from "@larkline/protocol/clock";
 import { type RedisConnection, runScript, script, scriptTime } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 

@@ -5,7 +5,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { startRedis, startRedisCluster } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";

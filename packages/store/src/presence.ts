@@ -1,4 +1,5 @@
-import { pause, systemClock, type Clock, type SessionKey } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, type Redis } from "ioredis";
 import { closeRedis, connectRedis, type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";

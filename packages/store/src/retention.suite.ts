@@ -1,4 +1,5 @@
-import { turnIdOf, type Message, type SessionKey } from "@larkline/protocol";
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { AuditPlace } from "./audit-log.ts";
 import type { SessionRetention } from "./retention.ts";

@@ -1,10 +1,10 @@
 import {
   isChildSession,
   rootSessionOf,
-  type Message,
   type SessionKey,
   type InboundMessage,
 } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { mastersOf, type RedisConnection, oldestMembers, runScript, script } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";

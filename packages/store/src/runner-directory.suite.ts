@@ -1,4 +1,4 @@
-import type { ToolAnnouncement } from "@larkline/protocol";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 

@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto";
+import { scriptTimeAt, type Script } from "@larkline/protocol/lua";
 import {
-  type ToolAnnouncement,
   announcementMac,
   readAnnouncement,
   type RunnerAnnouncement,
   awayMs,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import type { Redis } from "ioredis";
-import { scriptTimeAt, type Script } from "@larkline/protocol/lua";
 import { mastersOf, type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 

@@ -1,4 +1,4 @@
-import { systemClock, systemRandom } from "@larkline/protocol";
+import { systemClock, systemRandom } from "@larkline/protocol/clock";
 import { expect, test } from "vitest";
 import { RunnerLocks } from "./runner-locks.ts";
 import { openElsewhere, openTestStores } from "./testing.ts";

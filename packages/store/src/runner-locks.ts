@@ -1,4 +1,10 @@
-import { pause, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import {
+  pause,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+} from "@larkline/protocol/clock";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 

@@ -1,11 +1,6 @@
-import {
-  jsonParserOf,
-  RatedRun,
-  rootSessionOf,
-  systemClock,
-  type Clock,
-  type SessionKey,
-} from "@larkline/protocol";
+import { jsonParserOf, rootSessionOf, type SessionKey } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import { RatedRun } from "@larkline/protocol/reply-view";
 import { Type, type Static } from "@larkline/protocol/type";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";

@@ -1,4 +1,4 @@
-import type { Schedule } from "@larkline/protocol";
+import type { Schedule } from "@larkline/protocol/schedule";
 import { describe, expect, it } from "vitest";
 import { openElsewhere, openTestStores } from "./testing.ts";
 

@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
-import { jsonParserOf, Schedule, ScheduleLogEntry } from "@larkline/protocol";
+import { jsonParserOf } from "@larkline/protocol";
+import { Schedule, ScheduleLogEntry } from "@larkline/protocol/schedule";
 import { runScript, script, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 

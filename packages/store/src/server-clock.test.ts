@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { sharedNow, systemClock } from "@larkline/protocol";
+import { sharedNow, systemClock } from "@larkline/protocol/clock";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection, moveScriptClock } from "./connection.ts";
 import { RunnerDirectory } from "./runner-directory.ts";

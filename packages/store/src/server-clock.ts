@@ -1,4 +1,10 @@
-import { followClock, machineNow, sharedNow, systemClock, type Clock } from "@larkline/protocol";
+import {
+  followClock,
+  machineNow,
+  sharedNow,
+  systemClock,
+  type Clock,
+} from "@larkline/protocol/clock";
 import type { Redis } from "ioredis";
 import { mastersOf, type RedisConnection } from "./connection.ts";
 

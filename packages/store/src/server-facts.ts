@@ -1,4 +1,4 @@
-import { machineNow, systemClock, type Clock } from "@larkline/protocol";
+import { machineNow, systemClock, type Clock } from "@larkline/protocol/clock";
 import { type RedisConnection, mastersOf } from "./connection.ts";
 
 /** What a Redis server says about itself. */

@@ -1,12 +1,7 @@
-import {
-  isTerminal,
-  textOf,
-  turnIdOf,
-  type Approval,
-  type ControlEntry,
-  type EngineEvent,
-  type SessionKey,
-} from "@larkline/protocol";
+import { turnIdOf, type ControlEntry, type SessionKey } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { textOf } from "@larkline/protocol/content";
+import { isTerminal, type EngineEvent } from "@larkline/protocol/event";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ApprovalStore } from "./approval-store.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";

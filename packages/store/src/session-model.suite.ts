@@ -1,4 +1,5 @@
-import { isTerminal, turnIdOf } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import { isTerminal } from "@larkline/protocol/event";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";

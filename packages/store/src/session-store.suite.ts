@@ -1,4 +1,5 @@
-import { turnIdOf, type ToolOutcome } from "@larkline/protocol";
+import { turnIdOf } from "@larkline/protocol";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeApprovalStore } from "./approval-store.suite.ts";
 import { describeAuditLog } from "./audit-log.suite.ts";

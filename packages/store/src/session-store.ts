@@ -3,21 +3,16 @@ import {
   knownFeatures,
   turnIdOf,
   type ControlEntry,
-  type EngineEvent,
   type InboundMessage,
-  type Message,
   type QueuedMessage,
-  type Clock,
-  type Random,
   type SessionKey,
-  type ToolEffect,
-  type ToolOutcome,
-  systemClock,
-  systemRandom,
-  newEngineError,
-  textOf,
-  calledHelpersOf,
 } from "@larkline/protocol";
+import { type Clock, type Random, systemClock, systemRandom } from "@larkline/protocol/clock";
+import { type Message, textOf } from "@larkline/protocol/content";
+import { newEngineError } from "@larkline/protocol/error";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ToolEffect, ToolOutcome } from "@larkline/protocol/tool";
+import { calledHelpersOf } from "@larkline/protocol/turn";
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
 import type { Fate } from "./presence.ts";

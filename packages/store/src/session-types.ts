@@ -1,22 +1,19 @@
-import { Type, type Static } from "@larkline/protocol/type";
 import type {
-  Approval,
-  ApprovalDecision,
-  ApprovalState,
   AuditRecord,
-  CallTiming,
   ControlEntry,
   HelperUse,
   HelperWait,
   InboundMessage,
-  Message,
-  NewEvent,
   QueuedMessage,
-  ReplyView,
   SessionKey,
-  ToolOutcome,
-  TurnState,
 } from "@larkline/protocol";
+import type { Approval, ApprovalDecision, ApprovalState } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import type { NewEvent } from "@larkline/protocol/event";
+import type { ReplyView } from "@larkline/protocol/reply-view";
+import type { CallTiming, ToolOutcome } from "@larkline/protocol/tool";
+import type { TurnState } from "@larkline/protocol/turn";
+import { Type, type Static } from "@larkline/protocol/type";
 import type { Fate } from "./presence.ts";
 
 /** Ends of runs by failures of Redis that are not counted: what keeps breaking it may be the message itself. */

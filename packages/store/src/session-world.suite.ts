@@ -1,17 +1,15 @@
 import {
-  textOf,
   turnIdOf,
   turnJobId,
-  type EngineEvent,
   type InboundMessage,
-  type Message,
   type QueuedMessage,
   type SessionKey,
-  type ToolEffect,
-  type CallState,
   type ControlEntry,
-  type TurnState,
 } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ToolEffect } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { expect } from "vitest";
 import type { ApprovalStore } from "./approval-store.ts";
 import { ModelApprovals, questionsOf, approvalIdFor } from "./model-approvals.ts";

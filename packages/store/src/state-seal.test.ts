@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { turnIdOf, type InboundMessage, type TurnState } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import type { TurnState } from "@larkline/protocol/turn";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";

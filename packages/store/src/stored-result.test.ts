@@ -1,4 +1,4 @@
-import { shortenedResult } from "@larkline/protocol";
+import { shortenedResult } from "@larkline/protocol/tool";
 import { describe, expect, it } from "vitest";
 import { keepResult, resultPage } from "./stored-result.ts";
 import { openTestStores } from "./testing.ts";

@@ -1,11 +1,7 @@
 import { createHash } from "node:crypto";
-import {
-  systemRandom,
-  wholeCharacter,
-  type Random,
-  type SessionKey,
-  type StoredResult,
-} from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import { systemRandom, type Random } from "@larkline/protocol/clock";
+import { wholeCharacter, type StoredResult } from "@larkline/protocol/tool";
 import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./platform.ts";
 

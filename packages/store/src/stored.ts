@@ -1,24 +1,20 @@
 import { createHmac, timingSafeEqual, hash } from "node:crypto";
 import {
-  Approval,
   ControlEntry,
   InboundMessage,
   jsonParserOf,
-  newEngineError,
   parserOf,
-  PermissionRule,
   ReplyTarget,
-  TurnState,
-  type ApprovalDecision,
-  type Message,
-  type NewEvent,
   type ParseResult,
   type QueuedMessage,
   type SessionKey,
-  type EngineEvent,
-  EngineError,
   turnIdOf,
 } from "@larkline/protocol";
+import { Approval, PermissionRule, type ApprovalDecision } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import { newEngineError, EngineError } from "@larkline/protocol/error";
+import type { NewEvent, EngineEvent } from "@larkline/protocol/event";
+import { TurnState } from "@larkline/protocol/turn";
 import {
   SessionTotals,
   type AppendResult,

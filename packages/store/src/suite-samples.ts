@@ -1,14 +1,8 @@
-import {
-  turnIdOf,
-  type Approval,
-  type ApprovalDecision,
-  type DecisionWord,
-  type EngineEvent,
-  type InboundMessage,
-  type Message,
-  type SessionKey,
-  type TurnState,
-} from "@larkline/protocol";
+import { turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
+import type { Approval, ApprovalDecision, DecisionWord } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { TurnState } from "@larkline/protocol/turn";
 import type { SessionStore } from "./session-store.ts";
 import type {
   CallFacts,

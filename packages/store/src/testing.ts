@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { type Clock, systemClock, followClock } from "@larkline/protocol";
+import { type Clock, systemClock, followClock } from "@larkline/protocol/clock";
 import { afterAll, inject } from "vitest";
 import { ApprovalStore } from "./approval-store.ts";
 import { AuditLog } from "./audit-log.ts";

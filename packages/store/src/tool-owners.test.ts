@@ -1,5 +1,5 @@
-import type { ToolAnnouncement } from "@larkline/protocol";
-import { announcementMac } from "@larkline/protocol";
+import { announcementMac } from "@larkline/protocol/runner";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import { describe, expect, it } from "vitest";
 import { RunnerDirectory, type ToolOwners } from "./runner-directory.ts";
 import { openTestStores } from "./testing.ts";

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { TraceEntry } from "@larkline/protocol";
+import type { TraceEntry } from "@larkline/protocol/trace";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { maxTraceEntries, maxTracesOfSubject, type TraceLog } from "./trace-log.ts";
 

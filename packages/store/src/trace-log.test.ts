@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { TraceEntry } from "@larkline/protocol";
+import type { TraceEntry } from "@larkline/protocol/trace";
 import { expect, it } from "vitest";
 import { openTestStores } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";

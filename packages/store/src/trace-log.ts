@@ -1,12 +1,6 @@
-import {
-  jsonParserOf,
-  parserOf,
-  systemClock,
-  systemRandom,
-  TraceEntry,
-  type Clock,
-  type TraceId,
-} from "@larkline/protocol";
+import { jsonParserOf, parserOf } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock } from "@larkline/protocol/clock";
+import { TraceEntry, type TraceId } from "@larkline/protocol/trace";
 import { type Static, Type } from "@larkline/protocol/type";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";

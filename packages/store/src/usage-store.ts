@@ -1,4 +1,4 @@
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { type RedisConnection, runScript, script } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { outcomeKind, type RunRecord } from "./runs.ts";

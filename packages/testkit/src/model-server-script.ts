@@ -1,4 +1,4 @@
-import type { Usage } from "@larkline/protocol";
+import type { Usage } from "@larkline/protocol/model-stream";
 
 /** The three vendor interfaces the scripted server speaks. */
 export type ModelDialect = "anthropic" | "openai-chat" | "openai-responses";

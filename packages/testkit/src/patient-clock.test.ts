@@ -1,4 +1,4 @@
-import { pause, systemClock } from "@larkline/protocol";
+import { pause, systemClock } from "@larkline/protocol/clock";
 import { expect, it } from "vitest";
 import { patientClock } from "./patient-clock.ts";
 

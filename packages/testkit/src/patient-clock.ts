@@ -1,4 +1,4 @@
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 
 /** Steps of one wait. */
 const steps = 20;

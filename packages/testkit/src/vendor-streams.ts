@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
-import type { Usage } from "@larkline/protocol";
+import type { Usage } from "@larkline/protocol/model-stream";
 import {
   frame,
   type JsonObject,

@@ -2,12 +2,9 @@
  * Checks what authors write. Only the process that makes tools loads it: TypeBox and ajv cost half a second of CPU, and
  * a process that runs a tool for a runner need not check again what the runner has checked.
  */
-import {
-  compileJsonSchema,
-  parserOf,
-  ToolAnnouncement,
-  type ParseResult,
-} from "@larkline/protocol";
+import { parserOf, type ParseResult } from "@larkline/protocol";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
+import { ToolAnnouncement } from "@larkline/protocol/tool";
 import { Type } from "@larkline/protocol/type";
 import {
   completedIsolation,

@@ -1,4 +1,5 @@
-export type { GrantRefusal, LocalText, ToolIdentity } from "@larkline/protocol";
+export type { GrantRefusal, ToolIdentity } from "@larkline/protocol/tool";
+export type { LocalText } from "@larkline/protocol";
 export { defineConfig, type ConfigInput } from "./config.ts";
 export {
   isolationLevels,

@@ -1,4 +1,4 @@
-import type { ToolOutcome } from "@larkline/protocol";
+import type { ToolOutcome } from "@larkline/protocol/tool";
 import { describe, expect, it } from "vitest";
 import {
   announcementOf,

@@ -1,4 +1,4 @@
-import { outcomeText, type GrantRefusal, type ToolEffect } from "@larkline/protocol";
+import { outcomeText, type GrantRefusal, type ToolEffect } from "@larkline/protocol/tool";
 import { describe, expect, it } from "vitest";
 import {
   defineTool,

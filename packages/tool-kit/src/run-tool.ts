@@ -1,14 +1,13 @@
+import type { ParseResult } from "@larkline/protocol";
+import { type Clock, systemClock } from "@larkline/protocol/clock";
+import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
 import type {
-  Clock,
   GrantRefusal,
   InputRequired,
-  ParseResult,
   ToolOutcome,
   ToolEffect,
   ToolSpec,
-} from "@larkline/protocol";
-import { systemClock } from "@larkline/protocol/clock";
-import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
+} from "@larkline/protocol/tool";
 import type { TSchema } from "@larkline/protocol/type";
 import {
   type HandlerTool,

@@ -1,17 +1,16 @@
 import { createRequire } from "node:module";
+import type { LocalText, ParseResult } from "@larkline/protocol";
 import type {
   Actor,
   CallAuthority,
   CallInput,
-  LocalText,
-  ParseResult,
   RiskLevel,
   ToolAnnouncement,
   ToolEffect,
   ToolIdentity,
   ToolIdentityNeed,
   ToolLimits,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
 import type { Static, TSchema } from "@larkline/protocol/type";
 import type * as DefinitionCheck from "./definition-check.ts";
 import { completedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";

@@ -1,7 +1,7 @@
 import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "@larkline/process/telemetry";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { type FeishuSimulator, parseSnapshot, type SimulatorSnapshot } from "../index.ts";
 
 const messagesOfChat = 200;

@@ -10,7 +10,8 @@ import {
   type Metrics,
   registerOpsRoutes,
 } from "@larkline/process/telemetry";
-import { type Clock, type ParseResult, systemClock } from "@larkline/protocol";
+import type { ParseResult } from "@larkline/protocol";
+import { type Clock, systemClock } from "@larkline/protocol/clock";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
 import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";

@@ -1,7 +1,8 @@
 import type { ServerResponse } from "node:http";
-import { type Parser, type ParseResult, parserOf, systemClock } from "@larkline/protocol";
-import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { type Parser, type ParseResult, parserOf } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { type Static, Type } from "@larkline/protocol/type";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type {
   ApiCall,
   AppConnection,

@@ -1,4 +1,4 @@
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type { Platform } from "../platform.ts";
 import { type ApprovalControls, SimApprovals } from "./approvals.ts";
 import { type BaseControls, SimBases, baseRoutes } from "./base.ts";

@@ -1,5 +1,5 @@
 import type { Platform } from "../platform.ts";
-import { systemRandom } from "@larkline/protocol";
+import { systemRandom } from "@larkline/protocol/clock";
 import { type WorkWorld, actorOf } from "./world.ts";
 import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {

@@ -1,6 +1,7 @@
 import { readStep, type StepResult } from "@larkline/agent";
 import type { ModelChain } from "@larkline/model";
-import { textOf, toolResultPart, type Message, type ToolSpec } from "@larkline/protocol";
+import { textOf, toolResultPart, type Message } from "@larkline/protocol/content";
+import type { ToolSpec } from "@larkline/protocol/tool";
 
 export const noteTool: ToolSpec = {
   name: "note_pure",

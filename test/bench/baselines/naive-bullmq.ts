@@ -1,5 +1,5 @@
 import { Queue, QueueEvents, Worker, type Job } from "bullmq";
-import type { Message } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { Redis } from "ioredis";
 import {
   apiOfEnvironment,

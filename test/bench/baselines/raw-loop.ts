@@ -1,4 +1,4 @@
-import type { Message } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
 import { apiOfEnvironment, chainOfEnvironment, serveWebhook } from "./settings.ts";
 import { bareLoop } from "./model-step.ts";
 

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
-import { EngineError } from "@larkline/protocol";
+import { EngineError } from "@larkline/protocol/error";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { confinedFork } from "./confinement.ts";
 import type { AttachedFile, Extraction } from "./extraction.ts";

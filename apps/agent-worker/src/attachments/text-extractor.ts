@@ -2,7 +2,8 @@ import { availableParallelism, totalmem } from "node:os";
 import { createHash } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import { pictureSize } from "@larkline/model";
-import { deadline, newEngineError, systemClock, type Clock } from "@larkline/protocol";
+import { deadline, systemClock, type Clock } from "@larkline/protocol/clock";
+import { newEngineError } from "@larkline/protocol/error";
 import type {
   AttachedFile,
   Extraction,

@@ -1,4 +1,4 @@
-import { pause, type Clock } from "@larkline/protocol";
+import { pause, type Clock } from "@larkline/protocol/clock";
 import { RequestError, type Approval, type Decision, type Run, type RunEvent } from "@larkline/sdk";
 import { printable, type DecideResult, type Texts } from "./answer-view.ts";
 import type { Terminal } from "./terminal.ts";

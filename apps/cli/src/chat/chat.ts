@@ -1,13 +1,13 @@
 import { parseArgs } from "node:util";
 import { createEnvReader, type Env } from "@larkline/process/config";
+import type { ParseResult } from "@larkline/protocol";
 import {
-  type ParseResult,
   deadline,
   systemClock,
   systemRandom,
   withDeadline,
   type Clock,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
 import { type Client, ConnectionError, createClient, RequestError, type Run } from "@larkline/sdk";
 import {
   answerClosing,

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { createClient } from "@larkline/sdk";
 import { describe, expect, it } from "vitest";
 import { runConversation } from "./chat.ts";

@@ -2,7 +2,8 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as textOf } from "node:stream/consumers";
-import { sseEvent, type EngineEvent } from "@larkline/protocol";
+import type { EngineEvent } from "@larkline/protocol/event";
+import { sseEvent } from "@larkline/protocol/views/stream-frame";
 import type { Approval } from "@larkline/sdk";
 import { onTestFinished } from "vitest";
 

@@ -1,5 +1,5 @@
 import { createHash, createHmac } from "node:crypto";
-import { personZoneKey } from "@larkline/protocol";
+import { personZoneKey } from "@larkline/protocol/schedule";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "../feishu.fixture.ts";
 

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Envelope, FeishuMessage } from "@larkline/feishu";
-import { deadline, parserOf } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { deadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import type { Bot } from "../bot.ts";
 import { servesTenant, takeMessage, watched } from "../messages.ts";

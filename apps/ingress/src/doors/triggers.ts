@@ -1,7 +1,8 @@
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { sessionKeyOf } from "@larkline/agent";
 import { agentNamed, type TriggerDoor } from "@larkline/process/config";
-import { programSender, turnIdOf, withDeadline, type InboundMessage } from "@larkline/protocol";
+import { programSender, turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { withDeadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import { ApiError } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance } from "fastify";

@@ -1,4 +1,4 @@
-import type { PermissionRule } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
 import { describe, expect, it } from "vitest";
 import { decideCall, unknownOutcomeOf } from "./decide-call.ts";
 import {

@@ -1,4 +1,5 @@
-import { textIn, type Deciders, type LocalText, type PermissionRule } from "@larkline/protocol";
+import { textIn, type LocalText } from "@larkline/protocol";
+import type { Deciders, PermissionRule } from "@larkline/protocol/approval";
 import { strangeAddresses, riskOf } from "./arguments.ts";
 import {
   hasRole,

@@ -3,8 +3,8 @@ import type {
   ApprovalDecision,
   Deciders,
   PermissionRule,
-  ToolAnnouncement,
-} from "@larkline/protocol";
+} from "@larkline/protocol/approval";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import type { PolicyCall, PermissionPolicy, PolicyEntry } from "./policy.ts";
 
 export const requesterDecides: Deciders = {

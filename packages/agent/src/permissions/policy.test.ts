@@ -1,4 +1,4 @@
-import type { Approval, Deciders, DecisionWord } from "@larkline/protocol";
+import type { Approval, Deciders, DecisionWord } from "@larkline/protocol/approval";
 import { describe, expect, it } from "vitest";
 import { approval, bossDecides, policy, requesterDecides } from "./permission.fixture.ts";
 import { decidersText, mayDecide } from "./policy.ts";

@@ -1,17 +1,13 @@
-import {
-  textIn,
-  type CallAuthority,
-  type Deciders,
-  type LocalText,
-  type PermissionRule,
-  type RiskLevel,
-  type RuleProposal,
-  type StandingApproval,
-  type ToolAnnouncement,
-  type Approval,
-  type DecisionWord,
-  type ReplyLanguage,
-} from "@larkline/protocol";
+import { textIn, type LocalText, type ReplyLanguage } from "@larkline/protocol";
+import type {
+  Deciders,
+  PermissionRule,
+  RuleProposal,
+  Approval,
+  DecisionWord,
+} from "@larkline/protocol/approval";
+import type { StandingApproval } from "@larkline/protocol/schedule";
+import type { CallAuthority, RiskLevel, ToolAnnouncement } from "@larkline/protocol/tool";
 import { textsOf } from "../texts/index.ts";
 
 /** All that the deployment says about who may do what. */

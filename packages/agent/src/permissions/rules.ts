@@ -1,12 +1,11 @@
 import { createHash } from "node:crypto";
 import type {
   PermissionRule,
-  RiskLevel,
   RuleProposal,
-  ToolAnnouncement,
   Approval,
   ApprovalDecision,
-} from "@larkline/protocol";
+} from "@larkline/protocol/approval";
+import type { RiskLevel, ToolAnnouncement } from "@larkline/protocol/tool";
 import { maskedArguments } from "./arguments.ts";
 
 /** The call that rules are matched with. */

@@ -1,4 +1,4 @@
-import type { StandingApproval } from "@larkline/protocol";
+import type { StandingApproval } from "@larkline/protocol/schedule";
 import { expect, it } from "vitest";
 import { decideCall } from "./decide-call.ts";
 import {

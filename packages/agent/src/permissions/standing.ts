@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import type { StandingApproval, ToolAnnouncement } from "@larkline/protocol";
+import type { StandingApproval } from "@larkline/protocol/schedule";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import { maskedArguments } from "./arguments.ts";
 import { matchesSubject } from "./rules.ts";
 

@@ -1,4 +1,5 @@
-import type { Approval, TurnState } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import type { Ability, Objection } from "./ability.ts";
 import type { TurnEnvironment } from "./ability.ts";

@@ -1,26 +1,24 @@
+import type {
+  ControlEntry,
+  InboundMessage,
+  OutputForm,
+  ParseResult,
+  ReplyLanguage,
+} from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import type { EngineEvent, EventOf } from "@larkline/protocol/event";
+import type { SchemaCheck } from "@larkline/protocol/json-schema";
+import type { ModelWarning } from "@larkline/protocol/model-stream";
+import type { Panel, ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import {
   builtInRunner,
   denial,
-  type Approval,
-  type CallState,
-  type ControlEntry,
-  type EngineEvent,
-  type EventOf,
-  type InboundMessage,
-  type OutputForm,
-  type SchemaCheck,
-  type Message,
-  type ModelWarning,
-  type Panel,
-  type ParseResult,
-  type ReplyLanguage,
-  type ReplyView,
-  type ShownTool,
   type ToolAnnouncement,
   type ToolOutcome,
   type ToolSpec,
-  type TurnState,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import type { TSchema } from "@larkline/protocol/type";
 import type { Question, RiskFinding } from "../permissions/policy.ts";
 import type {

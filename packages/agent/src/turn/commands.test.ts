@@ -1,5 +1,6 @@
-import type { SessionCommand } from "@larkline/protocol";
-import { type ModelFailure, type QueuedMessage, type PermissionRule } from "@larkline/protocol";
+import type { SessionCommand, QueuedMessage } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import {
   commandNames,

@@ -1,11 +1,7 @@
-import type {
-  ReplyLanguage,
-  InboundMessage,
-  EngineEvent,
-  QueuedMessage,
-  TurnState,
-  PermissionRule,
-} from "@larkline/protocol";
+import type { ReplyLanguage, InboundMessage, QueuedMessage } from "@larkline/protocol";
+import type { PermissionRule } from "@larkline/protocol/approval";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { TurnState } from "@larkline/protocol/turn";
 import { ruleText } from "../permissions/rules.ts";
 import { en } from "../texts/en.ts";
 import { inlineCode, noticeText, oneLine, textsOf } from "../texts/index.ts";

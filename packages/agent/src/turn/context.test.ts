@@ -1,4 +1,5 @@
-import { textOf, Message, InboundMessage } from "@larkline/protocol";
+import { InboundMessage } from "@larkline/protocol";
+import { textOf, Message } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import {
   addressContextOf,

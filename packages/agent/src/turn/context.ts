@@ -1,15 +1,9 @@
-import {
-  textOf,
-  type EventOf,
-  type InboundMessage,
-  type Message,
-  type ReplyLanguage,
-  type StepUse,
-  type ToolSpec,
-  type TurnState,
-  type Usage,
-  type ContentPart,
-} from "@larkline/protocol";
+import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
+import { textOf, type Message, type ContentPart } from "@larkline/protocol/content";
+import type { EventOf } from "@larkline/protocol/event";
+import type { Usage } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
+import type { StepUse, TurnState } from "@larkline/protocol/turn";
 import type { ModelRequest } from "@larkline/model";
 import { isCorrection, namedIn, underSpeaker, isOpaque } from "./messages.ts";
 import type { AddressContext } from "../permissions/policy.ts";

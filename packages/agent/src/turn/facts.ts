@@ -1,25 +1,17 @@
 import type { ModelInfo } from "@larkline/model";
+import type { OutputForm } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { Message, TextPart, ThinkingPart, LeftOut } from "@larkline/protocol/content";
+import type { EngineEvent, PersonMessage } from "@larkline/protocol/event";
 import type {
-  Approval,
-  CallAuthority,
-  CallState,
-  EngineEvent,
-  Message,
-  OutputForm,
   ModelFailure,
-  PersonMessage,
-  StandingApproval,
-  StepUse,
   StopReason,
-  TextPart,
-  ThinkingPart,
-  ToolAnnouncement,
-  ToolCall,
-  TurnState,
   Usage,
-  LeftOut,
   ModelWarning,
-} from "@larkline/protocol";
+} from "@larkline/protocol/model-stream";
+import type { StandingApproval } from "@larkline/protocol/schedule";
+import type { CallAuthority, ToolAnnouncement, ToolCall } from "@larkline/protocol/tool";
+import type { CallState, StepUse, TurnState } from "@larkline/protocol/turn";
 import type { NoticeName } from "../texts/index.ts";
 import type { AddressContext, Question, Verdict } from "../permissions/policy.ts";
 

@@ -1,12 +1,12 @@
+import type { InboundMessage } from "@larkline/protocol";
 import {
-  type InboundMessage,
   type FilePart,
   attachmentStates,
   toolResultPart,
   type Message,
   type ToolUsePart,
-  EngineError,
-} from "@larkline/protocol";
+} from "@larkline/protocol/content";
+import { EngineError } from "@larkline/protocol/error";
 import { describe, expect, it } from "vitest";
 import {
   userTextOf,

@@ -1,20 +1,21 @@
 import { hash } from "node:crypto";
 import {
   type InboundMessage,
-  type Message,
-  type PersonMessage,
   type ReplyLanguage,
-  textOf,
-  type EventOf,
-  type FilePart,
-  toolResultPart,
-  type ToolResultPart,
-  type ToolUsePart,
-  newEngineError,
   parseJson,
   parserOf,
   SessionKey,
 } from "@larkline/protocol";
+import {
+  type Message,
+  textOf,
+  type FilePart,
+  toolResultPart,
+  type ToolResultPart,
+  type ToolUsePart,
+} from "@larkline/protocol/content";
+import { newEngineError } from "@larkline/protocol/error";
+import type { PersonMessage, EventOf } from "@larkline/protocol/event";
 import { addressesIn } from "../permissions/arguments.ts";
 import { oneLine, textHead } from "../texts/index.ts";
 

@@ -1,10 +1,7 @@
-import {
-  parserOf,
-  ReplyView,
-  traceIdOf,
-  traceparentOf,
-  type ModelFailure,
-} from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
+import { ReplyView } from "@larkline/protocol/reply-view";
+import { traceIdOf, traceparentOf } from "@larkline/protocol/trace";
 import { describe, expect, it } from "vitest";
 import { identity } from "../abilities/identity/identity.ts";
 import type { LiveStep } from "./facts.ts";

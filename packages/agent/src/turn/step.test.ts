@@ -1,5 +1,7 @@
 import { messageStop, toolCallDelta } from "@larkline/model";
-import { stopReasons, toolResultPart, type ModelChunk, type EngineEvent } from "@larkline/protocol";
+import { toolResultPart } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import { stopReasons, type ModelChunk } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import type { StepResult } from "./facts.ts";
 import { readStep, createAccumulator, deltaEventOf } from "./stream.ts";

@@ -1,22 +1,9 @@
-import {
-  type ModelFailure,
-  type ModelWarning,
-  type ReplyLanguage,
-  type TextPart,
-  type ThinkingPart,
-  type StepUse,
-  type EngineEvent,
-  type EventOf,
-  type OpenStep,
-  type TurnState,
-  type Message,
-  iterationsOf,
-  knownFeatures,
-  newEngineError,
-  errorCodes,
-  type ErrorCode,
-  type EndTexts,
-} from "@larkline/protocol";
+import { type ReplyLanguage, knownFeatures } from "@larkline/protocol";
+import type { TextPart, ThinkingPart, Message } from "@larkline/protocol/content";
+import { newEngineError, errorCodes, type ErrorCode } from "@larkline/protocol/error";
+import type { EngineEvent, EventOf, EndTexts } from "@larkline/protocol/event";
+import type { ModelFailure, ModelWarning } from "@larkline/protocol/model-stream";
+import { type StepUse, type OpenStep, type TurnState, iterationsOf } from "@larkline/protocol/turn";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
 import {
   afterAnswer,

@@ -1,22 +1,19 @@
-import {
-  type ModelChunk,
-  type MessageStop,
-  type ModelFailure,
-  type ModelRetry,
-  type ModelWarning,
-  type ProviderMetadata,
-  type StopReason,
-  type TextDelta,
-  type TextPart,
-  type ThinkingDelta,
-  type ThinkingPart,
-  type ToolCall,
-  type ToolCallDelta,
-  type Usage,
-  type EngineEvent,
-  type EventOf,
-  itemOfPart,
-} from "@larkline/protocol";
+import type { ProviderMetadata, TextPart, ThinkingPart } from "@larkline/protocol/content";
+import type { EngineEvent, EventOf } from "@larkline/protocol/event";
+import type {
+  ModelChunk,
+  MessageStop,
+  ModelFailure,
+  ModelRetry,
+  ModelWarning,
+  StopReason,
+  TextDelta,
+  ThinkingDelta,
+  ToolCallDelta,
+  Usage,
+} from "@larkline/protocol/model-stream";
+import type { ToolCall } from "@larkline/protocol/tool";
+import { itemOfPart } from "@larkline/protocol/vendor-item";
 import { writtenTokens } from "./context.ts";
 import type { CallPlace, StepResult, VendorCall } from "./facts.ts";
 import { isOpaque } from "./messages.ts";

@@ -1,26 +1,21 @@
+import type { ParseResult, ReplyLanguage } from "@larkline/protocol";
+import { asksRequesterAlone, type Approval } from "@larkline/protocol/approval";
+import type { ToolUsePart } from "@larkline/protocol/content";
+import { resultCodeIn } from "@larkline/protocol/error";
+import type { EngineEvent, EventOf } from "@larkline/protocol/event";
+import type { CallWords } from "@larkline/protocol/reply-view";
+import { argumentsHashOf, attemptIdOf } from "@larkline/protocol/runner";
 import {
-  argumentsHashOf,
-  asksRequesterAlone,
-  type Approval,
-  type CallState,
-  type CallWords,
-  type EngineEvent,
-  type EventOf,
-  type ParseResult,
   type ToolAnnouncement,
   type ToolCall,
   type ToolOutcome,
-  type ToolUsePart,
-  type TurnState,
-  attemptIdOf,
-  itemOfPart,
   denial,
-  type ReplyLanguage,
   outcomeText,
-  resultCodeIn,
   type StoredResult,
   shortenedResult,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
+import { itemOfPart } from "@larkline/protocol/vendor-item";
 import { maskedArguments } from "../permissions/arguments.ts";
 import type { AddressContext, Verdict, RiskFinding } from "../permissions/policy.ts";
 import { oneLine, shortened, textHead, textsOf } from "../texts/index.ts";

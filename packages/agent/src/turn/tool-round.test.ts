@@ -1,13 +1,7 @@
-import {
-  builtInRunner,
-  textOf,
-  type InboundMessage,
-  type Message,
-  type TurnState,
-  type ControlEntry,
-  type ToolOutcome,
-  shortenedResult,
-} from "@larkline/protocol";
+import type { InboundMessage, ControlEntry } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import { builtInRunner, type ToolOutcome, shortenedResult } from "@larkline/protocol/tool";
+import type { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import type { TurnEnvironment } from "./ability.ts";
 import { modelMessagesOf } from "./messages.ts";

@@ -1,25 +1,21 @@
+import type { ReplyLanguage, ControlEntry } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import {
   type AssistantPart,
-  type CallState,
-  type EngineEvent,
   type Message,
-  type TurnState,
-  type McpOrigin,
   toolResultPart,
-  type Approval,
-  type CallTiming,
-  type ReplyLanguage,
-  type ShownTool,
-  type ToolOutcome,
-  outcomeText,
-  type ControlEntry,
-  iterationsOf,
-  awayMs,
-  denial,
-  argumentsHashOf,
   textOf,
+} from "@larkline/protocol/content";
+import type { EngineEvent, McpOrigin } from "@larkline/protocol/event";
+import type { ShownTool } from "@larkline/protocol/reply-view";
+import { awayMs, argumentsHashOf } from "@larkline/protocol/runner";
+import { type CallTiming, type ToolOutcome, outcomeText, denial } from "@larkline/protocol/tool";
+import {
+  type CallState,
+  type TurnState,
+  iterationsOf,
   type HeldStep,
-} from "@larkline/protocol";
+} from "@larkline/protocol/turn";
 import { isDeepStrictEqual } from "node:util";
 import {
   needsOfCalls,

@@ -1,4 +1,5 @@
-import { textOf, type InboundMessage, type QueuedMessage } from "@larkline/protocol";
+import type { InboundMessage, QueuedMessage } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import { modelMessagesOf } from "./messages.ts";
 import { call, environment, outcome, queued, startRun, step, type Run } from "./turn.fixture.ts";

@@ -1,4 +1,5 @@
-import { textOf, type ControlEntry } from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import {
   announcement,

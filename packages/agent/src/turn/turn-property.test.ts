@@ -1,21 +1,10 @@
-import {
-  teamOfTurn,
-  agentOfTurn,
-  Approval,
-  isTerminal,
-  parserOf,
-  settledStates,
-  stopReasons,
-  TurnState,
-  type CallState,
-  type ControlEntry,
-  type EngineEvent,
-  type Message,
-  type QueuedMessage,
-  type SettledState,
-  type ToolCall,
-  type ToolOutcome,
-} from "@larkline/protocol";
+import { parserOf, type ControlEntry, type QueuedMessage } from "@larkline/protocol";
+import { Approval, settledStates, type SettledState } from "@larkline/protocol/approval";
+import type { Message } from "@larkline/protocol/content";
+import { isTerminal, type EngineEvent } from "@larkline/protocol/event";
+import { stopReasons } from "@larkline/protocol/model-stream";
+import type { ToolCall, ToolOutcome } from "@larkline/protocol/tool";
+import { teamOfTurn, agentOfTurn, TurnState, type CallState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import { handedOverBy } from "../abilities/handover/handover.ts";
 import { readChoice, speakerChosen, type TeamFacts } from "../abilities/team/team.ts";

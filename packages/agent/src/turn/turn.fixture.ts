@@ -2,19 +2,13 @@ import { questions } from "../abilities/questions/question.ts";
 import { toolsOfAbilities, type TurnEnvironment } from "./ability.ts";
 import { allAbilities } from "../abilities/index.ts";
 import { toolCallDelta } from "@larkline/model";
-import {
-  argumentsHashOf,
-  compileJsonSchema,
-  type ControlEntry,
-  type EngineEvent,
-  type InboundMessage,
-  type Message,
-  type QueuedMessage,
-  type ToolAnnouncement,
-  type ToolCall,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import type { ControlEntry, InboundMessage, QueuedMessage } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import type { ToolAnnouncement, ToolCall, ToolOutcome } from "@larkline/protocol/tool";
+import type { TurnState } from "@larkline/protocol/turn";
 import { transferTool, type TransferTarget } from "../abilities/handover/handover.ts";
 import type { TeamFacts } from "../abilities/team/team.ts";
 import type { Question } from "../permissions/policy.ts";

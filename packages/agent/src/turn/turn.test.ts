@@ -1,4 +1,6 @@
-import { textOf, type ControlEntry, type Message, type ModelFailure } from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import { exhaustedText, noticeText } from "../texts/index.ts";
 import type { TurnEnvironment } from "./ability.ts";

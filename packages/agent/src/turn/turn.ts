@@ -1,25 +1,23 @@
 import {
   type QueuedMessage,
-  type TurnState,
-  type LeftOut,
-  type PieceKind,
   turnIdOf,
   type InboundMessage,
-  type Message,
   type ReplyLanguage,
-  agentOfTurn,
-  type EngineEvent,
-  type ModelFailure,
-  type PutOffStep,
-  type ToolCall,
   type ControlEntry,
-  type ToolSpec,
-  type EventOf,
   cancelReasons,
   type CancelReason,
-  type CallState,
-  type ShownTool,
 } from "@larkline/protocol";
+import type { LeftOut, PieceKind, Message } from "@larkline/protocol/content";
+import type { EngineEvent, EventOf } from "@larkline/protocol/event";
+import type { ModelFailure } from "@larkline/protocol/model-stream";
+import type { ShownTool } from "@larkline/protocol/reply-view";
+import type { ToolCall, ToolSpec } from "@larkline/protocol/tool";
+import {
+  type TurnState,
+  agentOfTurn,
+  type PutOffStep,
+  type CallState,
+} from "@larkline/protocol/turn";
 import {
   type Ability,
   type AbilityFacts,

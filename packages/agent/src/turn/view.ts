@@ -1,23 +1,16 @@
 import { answeredBy, panelsOf, seenBeside, seenCallOf, type Ability } from "./ability.ts";
+import type { LocalText, ReplyLanguage } from "@larkline/protocol";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ReplyFooter, ReplyView, ShownTool } from "@larkline/protocol/reply-view";
+import { withoutImageMarks } from "@larkline/protocol/stored-image";
+import type { CallTiming, ToolOutcome } from "@larkline/protocol/tool";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol/trace";
 import {
   type CallState,
-  type LocalText,
-  type CallTiming,
-  type EngineEvent,
-  type ReplyFooter,
-  type ReplyView,
   type ShownSoFar,
-  type ShownTool,
-  type ToolOutcome,
   type TurnState,
-} from "@larkline/protocol";
-import {
-  type ReplyLanguage,
   agentOfTurn,
-  traceIdOf,
-  traceparentOfMessage,
-  withoutImageMarks,
-} from "@larkline/protocol";
+} from "@larkline/protocol/turn";
 import { noticeText, textHead, textTail, exhaustedText } from "../texts/index.ts";
 import type { LiveStep, StepResult } from "./facts.ts";
 import { joinedTexts } from "./messages.ts";

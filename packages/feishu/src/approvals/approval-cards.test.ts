@@ -1,4 +1,4 @@
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { replaced } from "@larkline/store/testing";
 import { expect, it, describe } from "vitest";
 import {

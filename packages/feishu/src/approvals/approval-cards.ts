@@ -1,12 +1,7 @@
 import type { Roles } from "@larkline/agent/permissions";
-import {
-  systemClock,
-  systemRandom,
-  type Approval,
-  type Clock,
-  type Random,
-  type SessionKey,
-} from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol/clock";
 import type {
   ApprovalCard,
   ApprovalLease,

@@ -1,11 +1,8 @@
 import { approvalIdOf } from "@larkline/agent/permissions";
-import {
-  argumentsHashOf,
-  turnIdOf,
-  type Approval,
-  type InboundMessage,
-  type TurnState,
-} from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import type { TurnState } from "@larkline/protocol/turn";
 import type { SessionStore } from "@larkline/store";
 
 // For tests: a turn that waits for people.

@@ -1,4 +1,4 @@
-import { settledStates, type Approval, type ApprovalDecision } from "@larkline/protocol";
+import { settledStates, type Approval, type ApprovalDecision } from "@larkline/protocol/approval";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { approvalCard } from "../cards/approval-card.ts";

@@ -1,5 +1,6 @@
 import type { FeishuSimulator, SimMessage } from "@larkline/simulator";
-import { systemClock, type Approval, type ApprovalDecision } from "@larkline/protocol";
+import type { Approval, ApprovalDecision } from "@larkline/protocol/approval";
+import { systemClock } from "@larkline/protocol/clock";
 import { rememberedRule } from "@larkline/agent/permissions";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";

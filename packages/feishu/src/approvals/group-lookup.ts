@@ -1,6 +1,7 @@
-import { deadline, parserOf, systemClock, type Clock } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/store/platform";
+import { parserOf } from "@larkline/protocol";
+import { deadline, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
+import type { LookupCache } from "@larkline/store/platform";
 import type { FeishuApi } from "../feishu-api.ts";
 
 export interface GroupLookupOptions {

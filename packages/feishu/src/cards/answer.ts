@@ -1,4 +1,4 @@
-import { imageNameOf } from "@larkline/protocol";
+import { imageNameOf } from "@larkline/protocol/stored-image";
 import { formulaText, isFormula } from "./formula.ts";
 
 /** Image key by what the answer calls the image; null: there is none. Without a map there are no images. */

@@ -5,7 +5,7 @@ import {
   type ApprovalDecision,
   type DecisionWord,
   type FormField,
-} from "@larkline/protocol";
+} from "@larkline/protocol/approval";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { anyApproval, approvalOf, trickyArguments, trickyText } from "./approval.fixture.ts";

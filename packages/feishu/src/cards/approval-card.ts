@@ -1,16 +1,14 @@
 import { decidersText, maskedArguments, ruleText } from "@larkline/agent/permissions";
+import { textIn, type ReplyLanguage, type Sender } from "@larkline/protocol";
 import {
   asksRequesterAlone,
-  textIn,
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
   type AskedForm,
   type FormField,
-  type ReplyLanguage,
-  type Sender,
   type SettledState,
-} from "@larkline/protocol";
+} from "@larkline/protocol/approval";
 import {
   button,
   buttonRow,

@@ -1,4 +1,5 @@
-import { argumentsHashOf, type Approval } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import { argumentsHashOf } from "@larkline/protocol/runner";
 import * as fc from "fast-check";
 
 // For tests: approvals, and arguments that try to leave their place on a card.

@@ -1,4 +1,4 @@
-import type { Approval } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
 import { askTitle, buttons, openFacts, question } from "./approval-card.ts";
 import { inLanguages, type CardElement, type Speech } from "./card.ts";
 

@@ -1,4 +1,5 @@
-import type { Approval, ReplyView, ShownTool } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import { describe, expect, it } from "vitest";
 import { approvalOf } from "./approval.fixture.ts";
 import { approvalCard } from "./approval-card.ts";

@@ -1,11 +1,6 @@
-import type {
-  Approval,
-  DecisionWord,
-  ReplyAgain,
-  ReplyView,
-  RiskLevel,
-  SettledState,
-} from "@larkline/protocol";
+import type { Approval, DecisionWord, SettledState } from "@larkline/protocol/approval";
+import type { ReplyAgain, ReplyView } from "@larkline/protocol/reply-view";
+import type { RiskLevel } from "@larkline/protocol/tool";
 
 /** Every text on cards, except what models, tools and people wrote. */
 export interface CardTexts {

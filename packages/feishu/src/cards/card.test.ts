@@ -1,5 +1,4 @@
-import type { Panel } from "@larkline/protocol";
-import type { ReplyView, ShownTool } from "@larkline/protocol";
+import type { Panel, ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import { describe, expect, it } from "vitest";
 import { extendCuts, renderCard, summaryOf, type RenderedCard, maxCardBytes } from "./card.ts";
 import { viewOf } from "./streams.fixture.ts";

@@ -1,16 +1,13 @@
-import {
-  rejectedText,
-  textIn,
-  withoutImageMarks,
-  type ListPanel,
-  type LocalText,
-  type ReplyLanguage,
-  type RatedRun,
-  type ReplyView,
-  type ProgressPanel,
-  type ShownTool,
-  replyLanguages,
-} from "@larkline/protocol";
+import { textIn, type LocalText, type ReplyLanguage, replyLanguages } from "@larkline/protocol";
+import { rejectedText } from "@larkline/protocol/error";
+import type {
+  ListPanel,
+  RatedRun,
+  ReplyView,
+  ProgressPanel,
+  ShownTool,
+} from "@larkline/protocol/reply-view";
+import { withoutImageMarks } from "@larkline/protocol/stored-image";
 import {
   alignedRow,
   showAnswer,

@@ -1,4 +1,5 @@
-import { textIn, type ListPanel, type LocalText, type ReplyLanguage } from "@larkline/protocol";
+import { textIn, type LocalText, type ReplyLanguage } from "@larkline/protocol";
+import type { ListPanel } from "@larkline/protocol/reply-view";
 import { showAnswer, startOfAnswer, fenced, inlineText, printable } from "./answer.ts";
 import {
   button,

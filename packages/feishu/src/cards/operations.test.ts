@@ -1,4 +1,4 @@
-import type { ReplyView, ShownTool } from "@larkline/protocol";
+import type { ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import { describe, expect, it } from "vitest";
 import { renderCard, type RenderedCard } from "./card.ts";
 import { operationsBetween, shownOf } from "../reply/reply-cards.ts";

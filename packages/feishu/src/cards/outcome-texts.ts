@@ -1,4 +1,5 @@
-import type { ReplyLanguage, ShownTool } from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
+import type { ShownTool } from "@larkline/protocol/reply-view";
 
 /*
  * The loop, the workers and the runners tell a model in fixed English why a call was refused, cancelled or not

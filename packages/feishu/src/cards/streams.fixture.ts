@@ -1,4 +1,4 @@
-import type { ReplyView } from "@larkline/protocol";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import * as fc from "fast-check";
 
 /** A view with nothing but its answer. */

@@ -1,4 +1,10 @@
-import { deadline, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import {
+  deadline,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type Random,
+} from "@larkline/protocol/clock";
 import { HttpTransport } from "../transport/api-call.ts";
 import { HttpRejection } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";

@@ -7,7 +7,7 @@ import {
   timingSafeEqual,
   type KeyObject,
 } from "node:crypto";
-import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol/clock";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { parseEnvelope, type Envelope } from "./inbound-message.ts";
 

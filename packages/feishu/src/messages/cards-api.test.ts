@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { FeishuApi } from "../feishu-api.ts";
 import { failureOf, simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";

@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import type { OutboxRecord } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { noticeCard } from "../cards/notice-cards.ts";

@@ -1,4 +1,4 @@
-import type { ShownTool } from "@larkline/protocol";
+import type { ShownTool } from "@larkline/protocol/reply-view";
 import type { SimulatorOptions } from "@larkline/simulator";
 import type { AskedInReply } from "@larkline/store";
 import { describe, expect, it } from "vitest";

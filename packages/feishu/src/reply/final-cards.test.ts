@@ -1,4 +1,4 @@
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { openTestStores } from "@larkline/store/testing";
 import type { ImageResolver } from "./image-resolver.ts";
 import { describe, expect, it } from "vitest";

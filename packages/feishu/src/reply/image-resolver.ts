@@ -1,11 +1,5 @@
-import {
-  imageBlobIdOf,
-  maxImageBytes,
-  deadline,
-  systemClock,
-  imageTypeOf,
-  type Clock,
-} from "@larkline/protocol";
+import { deadline, systemClock, type Clock } from "@larkline/protocol/clock";
+import { imageBlobIdOf, maxImageBytes, imageTypeOf } from "@larkline/protocol/stored-image";
 import type { BlobStore } from "@larkline/store";
 import type { LookupCache } from "@larkline/store/platform";
 import type { FeishuApi } from "../feishu-api.ts";

@@ -1,4 +1,5 @@
-import { systemClock, type Clock, type ReplyView } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it, vi } from "vitest";

@@ -5,9 +5,8 @@ import {
   systemRandom,
   type Clock,
   type Random,
-  type ReplyView,
-  type ShownTool,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
+import type { ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import type { AskedInReply, CardLedger, OutboxTarget } from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import { imageRefsIn } from "../cards/answer.ts";

@@ -1,4 +1,4 @@
-import type { ReplyView } from "@larkline/protocol";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import { expect } from "vitest";
 import type { Turn } from "./reply-turn.fixture.ts";
 import {

@@ -1,4 +1,4 @@
-import type { ReplyView, ShownTool } from "@larkline/protocol";
+import type { ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import { describe, expect, it } from "vitest";
 import { endOrphan } from "./orphan.ts";
 import { expectFinished, textOf, typing } from "./live-typing.fixture.ts";

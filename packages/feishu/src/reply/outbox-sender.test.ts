@@ -1,5 +1,5 @@
 import { startFeishuSimulator, type Fault } from "@larkline/simulator";
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import type { OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
 import type { RateGovernor } from "@larkline/store/platform";
 import { openTestStores } from "@larkline/store/testing";

@@ -4,8 +4,8 @@ import {
   systemRandom,
   type Clock,
   type Random,
-  type ReplyView,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import type {
   CardLedger,
   DeadLetters,

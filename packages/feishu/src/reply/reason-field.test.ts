@@ -1,4 +1,4 @@
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { expect, it } from "vitest";
 import { failureOf, simulatedApi } from "../simulated-api.fixture.ts";
 import { addReasonField } from "./reason-field.ts";

@@ -1,4 +1,4 @@
-import { type Clock, pause } from "@larkline/protocol";
+import { type Clock, pause } from "@larkline/protocol/clock";
 import { type CardElement, inLanguages, plainText } from "../cards/card.ts";
 import { cardTexts } from "../cards/texts.ts";
 import type { FeishuApi } from "../feishu-api.ts";

@@ -1,12 +1,7 @@
 import { createHash } from "node:crypto";
-import {
-  pause,
-  type Random,
-  type Clock,
-  type ReplyLanguage,
-  type ReplyView,
-  type ShownTool,
-} from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
+import { pause, type Random, type Clock } from "@larkline/protocol/clock";
+import type { ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import type { AskedInReply, CardEntry, OutboxTarget } from "@larkline/store";
 import type { RatePriority } from "@larkline/store/platform";
 import { askElements, withReasonForm } from "../cards/ask-in-reply.ts";

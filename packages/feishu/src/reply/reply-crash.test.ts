@@ -1,4 +1,5 @@
-import { systemRandom, type ReplyView, type ShownTool } from "@larkline/protocol";
+import { systemRandom } from "@larkline/protocol/clock";
+import type { ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import { describe, expect, it } from "vitest";
 import { twoCards } from "./live-typing.fixture.ts";
 import { mortal, type Fate } from "./mortal-parts.fixture.ts";

@@ -1,4 +1,4 @@
-import type { ReplyView } from "@larkline/protocol";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import { describe, expect, it } from "vitest";
 import { FeishuError } from "../transport/error.ts";
 import type { ImageResolver } from "./image-resolver.ts";

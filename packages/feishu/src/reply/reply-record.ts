@@ -1,4 +1,4 @@
-import type { Clock } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
 import type {
   CardEntry,
   CardFence,

@@ -1,4 +1,4 @@
-import { systemRandom } from "@larkline/protocol";
+import { systemRandom } from "@larkline/protocol/clock";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { expectFinished } from "./live-typing.fixture.ts";

@@ -1,4 +1,5 @@
-import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import type { OutboxLease, OutboxRecord, OutboxTarget, SessionStore } from "@larkline/store";
 
 // For tests: a turn as a worker holds it.

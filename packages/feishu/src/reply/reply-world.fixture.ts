@@ -1,5 +1,6 @@
 import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/simulator";
-import { systemClock, type Clock, type ReplyView } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import type { ReplyView } from "@larkline/protocol/reply-view";
 import type { CardLedger, SessionStore } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { patientClock } from "@larkline/testkit";

@@ -1,14 +1,14 @@
 import { connect } from "node:net";
+import { parserOf } from "@larkline/protocol";
 import {
   deadline,
-  parserOf,
   systemClock,
   systemRandom,
   type Clock,
   type Random,
-} from "@larkline/protocol";
-import type { TokenSource } from "@larkline/store/platform";
+} from "@larkline/protocol/clock";
 import { Type, type Static, type TSchema } from "@larkline/protocol/type";
+import type { TokenSource } from "@larkline/store/platform";
 import { ApiCaller, maxListed, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";

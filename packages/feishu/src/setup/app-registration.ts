@@ -1,5 +1,6 @@
 import { gzipSync } from "node:zlib";
-import { deadline, parserOf, pause, systemClock, type Clock } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { deadline, pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";

@@ -1,16 +1,10 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import {
-  parseJson,
-  parserOf,
-  pause,
-  tokenDigestOf,
-  type Clock,
-  type Parser,
-  type Random,
-} from "@larkline/protocol";
-import type { RatePriority, TokenSource } from "@larkline/store/platform";
+import { parseJson, parserOf, type Parser } from "@larkline/protocol";
+import { pause, type Clock, type Random } from "@larkline/protocol/clock";
+import { tokenDigestOf } from "@larkline/protocol/tool";
 import { Type } from "@larkline/protocol/type";
+import type { RatePriority, TokenSource } from "@larkline/store/platform";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
 import {
   tenantTokenName,

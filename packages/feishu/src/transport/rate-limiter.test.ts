@@ -1,6 +1,6 @@
 import type { RateGovernor } from "@larkline/store/platform";
 import { openTestStores } from "@larkline/store/testing";
-import { followClock, forgetClock } from "@larkline/protocol";
+import { followClock, forgetClock } from "@larkline/protocol/clock";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { FeishuApi, FeishuApiOptions } from "../feishu-api.ts";
 import { failureOf, replacing, simulatedApi } from "../simulated-api.fixture.ts";

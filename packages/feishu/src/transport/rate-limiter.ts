@@ -1,4 +1,4 @@
-import { pause, withDeadline, type Clock } from "@larkline/protocol";
+import { pause, withDeadline, type Clock } from "@larkline/protocol/clock";
 import type {
   RateBucket,
   RateCeiling,

@@ -1,4 +1,4 @@
-import type { ModelChunk } from "@larkline/protocol";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { startModelServer } from "@larkline/testkit";
 import { expect, it } from "vitest";
 import { createAnthropicBackend } from "./index.ts";

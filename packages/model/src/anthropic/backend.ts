@@ -1,22 +1,23 @@
 import type Anthropic from "@anthropic-ai/sdk";
-import {
-  type Clock,
-  systemClock,
-  type AssistantPart,
-  type ImagePart,
-  type Message,
-  type MessageStop,
-  type ModelChunk,
-  type ModelFailure,
-  type ModelWarning,
-  type ProviderMetadata,
-  type ThinkingPart,
-  type ToolResultPart,
-  type ToolSpec,
-  type Usage,
-  type UsageSoFar,
-  type UserPart,
-} from "@larkline/protocol";
+import { type Clock, systemClock } from "@larkline/protocol/clock";
+import type {
+  AssistantPart,
+  ImagePart,
+  Message,
+  ProviderMetadata,
+  ThinkingPart,
+  ToolResultPart,
+  UserPart,
+} from "@larkline/protocol/content";
+import type {
+  MessageStop,
+  ModelChunk,
+  ModelFailure,
+  ModelWarning,
+  Usage,
+  UsageSoFar,
+} from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
 import {
   bodyWith,
   failureOfCall,

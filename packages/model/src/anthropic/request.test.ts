@@ -1,5 +1,6 @@
 import { findModelInfo, type ModelRequest } from "../index.ts";
-import type { Message, ModelChunk } from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createAnthropicBackend } from "./index.ts";

@@ -1,19 +1,16 @@
 import { hash } from "node:crypto";
 import type { OpenAI } from "@larkline/openai-sdk";
-import {
-  systemClock,
-  type AssistantPart,
-  type ImagePart,
-  type Message,
-  type ToolResultPart,
-  type ToolUsePart,
-  type UserPart,
-  type MessageStop,
-  type ModelChunk,
-  type ModelFailure,
-  type ProviderMetadata,
-  type Usage,
-} from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type {
+  AssistantPart,
+  ImagePart,
+  Message,
+  ToolResultPart,
+  ToolUsePart,
+  UserPart,
+  ProviderMetadata,
+} from "@larkline/protocol/content";
+import type { MessageStop, ModelChunk, ModelFailure, Usage } from "@larkline/protocol/model-stream";
 import {
   type LlmBackend,
   type ModelInfo,

@@ -1,11 +1,6 @@
-import {
-  type Clock,
-  type ImagePart,
-  type MessageStop,
-  type ModelChunk,
-  type ModelFailure,
-  type ToolResultPart,
-} from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import type { ImagePart, ToolResultPart } from "@larkline/protocol/content";
+import type { MessageStop, ModelChunk, ModelFailure } from "@larkline/protocol/model-stream";
 import type { OpenAI } from "@larkline/openai-sdk";
 import {
   failureOfCall,

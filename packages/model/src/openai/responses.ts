@@ -1,22 +1,26 @@
 import type { OpenAI } from "@larkline/openai-sdk";
+import { systemClock } from "@larkline/protocol/clock";
+import type {
+  AssistantPart,
+  Message,
+  ToolResultPart,
+  UserPart,
+  ProviderMetadata,
+} from "@larkline/protocol/content";
+import type {
+  MessageStop,
+  ModelChunk,
+  ModelFailure,
+  StopReason,
+  Usage,
+} from "@larkline/protocol/model-stream";
 import {
-  systemClock,
   isKnownItem,
   itemOfPart,
   keptCall,
   keptItem,
   keptMessage,
-  type AssistantPart,
-  type Message,
-  type ToolResultPart,
-  type UserPart,
-  type MessageStop,
-  type ProviderMetadata,
-  type ModelChunk,
-  type ModelFailure,
-  type StopReason,
-  type Usage,
-} from "@larkline/protocol";
+} from "@larkline/protocol/vendor-item";
 import {
   bodyWith,
   systemBlocksOf,

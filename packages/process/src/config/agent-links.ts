@@ -1,6 +1,8 @@
 import { allAbilities, type Handoff, type HelperLink, type TeamSettings } from "@larkline/agent";
 import type { Access } from "@larkline/agent/permissions";
-import { outputFormProblem, schemaProblem, transferName, transferPrefix } from "@larkline/protocol";
+import { outputFormProblem } from "@larkline/protocol";
+import { schemaProblem } from "@larkline/protocol/json-schema";
+import { transferName, transferPrefix } from "@larkline/protocol/tool";
 import type { AgentInput, ConfigInput, TeamInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 

@@ -1,5 +1,6 @@
 import { allAbilities } from "@larkline/agent";
-import { LocalText, OutputForm, RunnerName } from "@larkline/protocol";
+import { LocalText, OutputForm } from "@larkline/protocol";
+import { RunnerName } from "@larkline/protocol/runner";
 import { Type, type Static } from "@larkline/protocol/type";
 import { BudgetsInput } from "./budget-config.ts";
 import { McpInput } from "./mcp-config.ts";

@@ -1,5 +1,7 @@
+import { parserOf, type ParseResult } from "@larkline/protocol";
+import { RunnerName } from "@larkline/protocol/runner";
+import { RiskLevel, ToolEffect } from "@larkline/protocol/tool";
 import { Type, type Static } from "@larkline/protocol/type";
-import { RiskLevel, RunnerName, ToolEffect, parserOf, type ParseResult } from "@larkline/protocol";
 import { matchesName } from "@larkline/agent/permissions";
 
 const variable = Type.String({ pattern: "^[A-Za-z_][A-Za-z0-9_]{0,127}$" });

@@ -1,6 +1,7 @@
+import { LocalText, type ParseResult } from "@larkline/protocol";
+import type { Deciders } from "@larkline/protocol/approval";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { PermissionPolicy, PolicyEntry, RoleMembers } from "@larkline/agent/permissions";
-import { LocalText, type Deciders, type ParseResult } from "@larkline/protocol";
 import { didYouMean } from "./did-you-mean.ts";
 
 const id = Type.String({ minLength: 1, maxLength: 128 });

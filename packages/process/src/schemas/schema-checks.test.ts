@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { SchemaChecks } from "./schema-checks.ts";
 

@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
-import type { Clock, SchemaCheck } from "@larkline/protocol";
+import type { Clock } from "@larkline/protocol/clock";
+import { type SchemaCheck, patternsOf, schemaProblem } from "@larkline/protocol/json-schema";
 import type { Logger } from "../telemetry/index.ts";
-import { patternsOf, schemaProblem } from "@larkline/protocol/json-schema";
 
 /** What the thread is asked. Without a value only the schema is looked at. */
 export interface SchemaJob {

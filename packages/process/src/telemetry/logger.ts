@@ -1,4 +1,5 @@
-import { hideSecrets, systemClock, type Clock } from "@larkline/protocol";
+import { hideSecrets } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { pino, type DestinationStream, type Logger as PinoLogger } from "pino";
 import type { TelemetryAdapter } from "./telemetry.ts";
 

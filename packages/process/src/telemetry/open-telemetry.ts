@@ -1,4 +1,5 @@
-import type { Clock, ParseResult, Random } from "@larkline/protocol";
+import type { ParseResult } from "@larkline/protocol";
+import type { Clock, Random } from "@larkline/protocol/clock";
 import type { TraceLog } from "@larkline/store/operations";
 import { debugAdapter, type Logger } from "./logger.ts";
 import { metricAdapter, type Metrics } from "./metrics.ts";

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { systemClock, withDeadline, type Clock } from "@larkline/protocol";
+import { systemClock, withDeadline, type Clock } from "@larkline/protocol/clock";
 import type { FastifyInstance } from "fastify";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";

@@ -28,7 +28,7 @@ import {
   withDeadline,
   type Clock,
   type Random,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
 import { redactFields, scrubText, type Logger } from "./logger.ts";
 import {
   spanCatalogue,

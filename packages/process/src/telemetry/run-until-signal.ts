@@ -1,4 +1,4 @@
-import { systemClock } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
 import { flushCompileCache } from "node:module";
 import { constants, getPriority, setPriority } from "node:os";
 import type { Logger } from "./logger.ts";

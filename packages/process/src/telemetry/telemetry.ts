@@ -9,13 +9,11 @@ import {
 import {
   systemClock,
   systemRandom,
-  traceIdOf,
   type Clock,
   type Random,
-  type TraceEntry,
-  type TraceId,
   withDeadline,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
+import { traceIdOf, type TraceEntry, type TraceId } from "@larkline/protocol/trace";
 import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/store/operations";
 import { metricCatalogue, type EventName, type MetricName, type SpanName } from "./observations.ts";
 

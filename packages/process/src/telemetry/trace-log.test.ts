@@ -1,4 +1,4 @@
-import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
+import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol/trace";
 import type { TraceLog, TraceWrite } from "@larkline/store/operations";
 import { openTestStores } from "@larkline/store/testing";
 import { afterEach, expect, it, vi } from "vitest";

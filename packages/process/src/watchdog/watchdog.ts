@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import { systemClock, type Clock } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 
 /** How long an event loop may stand still before its process is ended, ms. */
 export const maxStallMs = 15_000;

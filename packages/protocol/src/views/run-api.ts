@@ -1,9 +1,9 @@
 import { Type, type Static } from "../type.ts";
-import { ApiApproval, ApiQuestion } from "../api-approval.ts";
-import { GivenResponseId, RunMetadata, RunModelOptions } from "../inbox.ts";
+import { RunModelOptions, GivenResponseId, RunMetadata } from "../inbox.ts";
 import { OutputForm } from "../output-form.ts";
 import type { RunState } from "./item-view.ts";
-import { EasyMessage, ItemUsage, RunItem } from "./run-items.ts";
+import { ItemUsage, RunItem, EasyMessage } from "./run-items.ts";
+import { ApiApproval, ApiQuestion } from "./api-approval.ts";
 
 // Runs as the HTTP API takes and returns them. The names are wire format and appear nowhere in the core.
 

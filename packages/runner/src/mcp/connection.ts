@@ -14,9 +14,8 @@ import {
   systemRandom,
   type Clock,
   type Random,
-  type RiskLevel,
-  type ToolEffect,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
+import type { RiskLevel, ToolEffect } from "@larkline/protocol/tool";
 
 /** One server of the configuration. */
 export interface McpServer {

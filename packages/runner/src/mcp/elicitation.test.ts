@@ -1,4 +1,5 @@
-import { systemClock, type CallInput, type InputRequired } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { CallInput, InputRequired } from "@larkline/protocol/tool";
 import { InputRequiredError } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import { Elicitations } from "./elicitation.ts";

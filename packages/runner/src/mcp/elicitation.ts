@@ -1,14 +1,12 @@
 import { createHash } from "node:crypto";
+import { jsonParserOf, type ParseResult } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
 import {
   CallInput,
-  jsonParserOf,
   maxInputStateLength,
-  systemClock,
-  type Clock,
   type InputRequired,
   type InputResponse,
-  type ParseResult,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
 import { InputRequiredError } from "@larkline/tool-kit";
 import type {
   ElicitRequest,

@@ -5,8 +5,8 @@ import {
   systemRandom,
   type Clock,
   type Random,
-  type ToolEffect,
-} from "@larkline/protocol";
+} from "@larkline/protocol/clock";
+import type { ToolEffect } from "@larkline/protocol/tool";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
 import {

@@ -1,5 +1,5 @@
 import { createRequire } from "node:module";
-import { pause, systemClock, type Clock } from "@larkline/protocol";
+import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import type * as Postgres from "pg";
 import type { Pool, PoolClient, QueryResultRow } from "pg";
 import { migrations } from "./migrations.ts";

@@ -1,6 +1,6 @@
 import { link, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { machineNow, systemRandom, type Random } from "@larkline/protocol";
+import { machineNow, systemRandom, type Random } from "@larkline/protocol/clock";
 import {
   type BlobFacts,
   blobIdOf,

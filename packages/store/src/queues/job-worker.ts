@@ -1,15 +1,6 @@
-import {
-  machineNow,
-  parserOf,
-  pause,
-  systemClock,
-  ToolJob,
-  toolsQueue,
-  TurnJob,
-  turnsQueue,
-  type Clock,
-  type Parser,
-} from "@larkline/protocol";
+import { parserOf, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
+import { machineNow, pause, systemClock, type Clock } from "@larkline/protocol/clock";
+import { ToolJob, toolsQueue } from "@larkline/protocol/runner";
 import {
   DelayedError,
   UnrecoverableError,

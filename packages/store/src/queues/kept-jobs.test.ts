@@ -2,17 +2,9 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import {
-  finishedCallOf,
-  followClock,
-  forgetClock,
-  sharedNow,
-  toolJobId,
-  turnJobId,
-  type ToolJob,
-  type TurnJob,
-  systemClock,
-} from "@larkline/protocol";
+import { turnJobId, type TurnJob } from "@larkline/protocol";
+import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/protocol/clock";
+import { finishedCallOf, toolJobId, type ToolJob } from "@larkline/protocol/runner";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";

@@ -1,5 +1,7 @@
-import { finishedCallOf, machineNow, parserOf, ToolJob, type Clock } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { machineNow, type Clock } from "@larkline/protocol/clock";
 import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { finishedCallOf, ToolJob } from "@larkline/protocol/runner";
 import { createRedisBackend, RedisQueueBackend, type BackendFactory, type KeepJobs } from "bullmq";
 import type { Fate, JobLock } from "../presence.ts";
 

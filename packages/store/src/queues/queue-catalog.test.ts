@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { toolJobId, type ToolJob } from "@larkline/protocol";
+import { toolJobId, type ToolJob } from "@larkline/protocol/runner";
 import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";

@@ -1,6 +1,7 @@
-import { parserOf, ToolJob, TurnJob, type SessionKey } from "@larkline/protocol";
-import { Queue, type Job, type JobType } from "bullmq";
+import { parserOf, TurnJob, type SessionKey } from "@larkline/protocol";
 import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { ToolJob } from "@larkline/protocol/runner";
+import { Queue, type Job, type JobType } from "bullmq";
 import { mastersOf } from "../connection.ts";
 import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
 

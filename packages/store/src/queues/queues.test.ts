@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { toolJobId, toolsQueue, turnJobId, type ToolJob, type TurnJob } from "@larkline/protocol";
+import { turnJobId, type TurnJob } from "@larkline/protocol";
+import { toolJobId, toolsQueue, type ToolJob } from "@larkline/protocol/runner";
 import { startRedis } from "@larkline/testkit";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";

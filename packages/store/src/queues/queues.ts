@@ -1,21 +1,16 @@
+import { parserOf, TurnJob, turnJobId, turnsQueue, type SessionKey } from "@larkline/protocol";
+import { systemClock, type Clock } from "@larkline/protocol/clock";
+import { newEngineError } from "@larkline/protocol/error";
+import { runScript, scriptsBeside } from "@larkline/protocol/lua";
 import {
-  newEngineError,
-  parserOf,
-  TurnJob,
-  turnJobId,
-  turnsQueue,
-  type SessionKey,
   attemptIdOf,
   backgroundPriority,
   ToolJob,
   toolJobId,
   toolsQueue,
-  type ToolLimits,
-  systemClock,
-  type Clock,
-} from "@larkline/protocol";
+} from "@larkline/protocol/runner";
+import type { ToolLimits } from "@larkline/protocol/tool";
 import { Queue } from "bullmq";
-import { runScript, scriptsBeside } from "@larkline/protocol/lua";
 import type { RedisConnection } from "../connection.ts";
 
 // The queues of wake-ups and of calls: how jobs are added to them.

@@ -2,7 +2,8 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { systemClock, type ToolJob } from "@larkline/protocol";
+import { systemClock } from "@larkline/protocol/clock";
+import type { ToolJob } from "@larkline/protocol/runner";
 import { Job, Queue, Worker } from "bullmq";
 
 import * as fc from "fast-check";

@@ -1,11 +1,9 @@
-import {
-  argumentsHashOf,
-  type Approval,
-  type ControlEntry,
-  type EngineEvent,
-  type TurnState,
-  traceparentOfMessage,
-} from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import type { Approval } from "@larkline/protocol/approval";
+import type { EngineEvent } from "@larkline/protocol/event";
+import { argumentsHashOf } from "@larkline/protocol/runner";
+import { traceparentOfMessage } from "@larkline/protocol/trace";
+import type { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import { approvalIdOf } from "../../permissions/rules.ts";
 import { noticeText } from "../../texts/index.ts";

@@ -1,19 +1,10 @@
-import {
-  denial,
-  rejectedText,
-  textIn,
-  type CallState,
-  type DecisionWord,
-  type ReplyLanguage,
-  type ToolOutcome,
-  type TurnState,
-  agentOfTurn,
-  chatOf,
-  peopleOf,
-  traceparentOfMessage,
-  type Approval,
-  type EngineEvent,
-} from "@larkline/protocol";
+import { textIn, type ReplyLanguage, chatOf, peopleOf } from "@larkline/protocol";
+import type { DecisionWord, Approval } from "@larkline/protocol/approval";
+import { rejectedText } from "@larkline/protocol/error";
+import type { EngineEvent } from "@larkline/protocol/event";
+import { denial, type ToolOutcome } from "@larkline/protocol/tool";
+import { traceparentOfMessage } from "@larkline/protocol/trace";
+import { type CallState, type TurnState, agentOfTurn } from "@larkline/protocol/turn";
 import {
   type WantedPermission,
   withState,

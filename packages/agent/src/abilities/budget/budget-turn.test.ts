@@ -1,5 +1,5 @@
 import { messageStop } from "@larkline/model";
-import type { ModelChunk, Usage } from "@larkline/protocol";
+import type { ModelChunk, Usage } from "@larkline/protocol/model-stream";
 import { describe, expect, it } from "vitest";
 import { stepUse } from "../../turn/context.ts";
 import type { StepResult } from "../../turn/facts.ts";

@@ -1,4 +1,6 @@
-import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
+import type { EventOf } from "@larkline/protocol/event";
+import type { TurnState } from "@larkline/protocol/turn";
 import { textsOf } from "../../texts/index.ts";
 import type { Transition } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";

@@ -1,15 +1,13 @@
 import { createHash } from "node:crypto";
 import {
   parserOf,
-  type CallState,
   type LocalText,
   type ParseResult,
   type SessionKey,
-  type ToolAnnouncement,
-  type ToolOutcome,
-  type TurnState,
   peopleOf,
 } from "@larkline/protocol";
+import type { ToolAnnouncement, ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { Type, type TSchema } from "@larkline/protocol/type";
 import type { Ability, AbilityWork } from "../../turn/ability.ts";
 import { attemptOf } from "../../turn/tool-call.ts";

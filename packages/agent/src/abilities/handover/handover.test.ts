@@ -1,4 +1,6 @@
-import { parserOf, textOf, TurnState, type Message } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import { conversationFor } from "../../turn/context.ts";
 import type { SchemaFacts } from "../../turn/ability.ts";

@@ -1,16 +1,13 @@
+import type { ParseResult } from "@larkline/protocol";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
 import {
-  agentOfTurn,
   denial,
   transferPrefix,
-  type CallState,
   type ToolSpec,
-  type TurnState,
-  compileJsonSchema,
   transferName,
-  type ParseResult,
   type ToolOutcome,
-  iterationsOf,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import { agentOfTurn, type CallState, type TurnState, iterationsOf } from "@larkline/protocol/turn";
 import {
   type Ability,
   type PreparedOwn,

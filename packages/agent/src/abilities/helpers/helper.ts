@@ -1,28 +1,30 @@
 import {
-  denial,
-  agentOfTurn,
-  askPersonName,
-  builtInRunner,
   childSessionOf,
-  compileJsonSchema,
-  isTerminal,
   turnIdOf,
-  calledHelpersOf,
-  type CalledHelpers,
-  type CallState,
   type ControlEntry,
-  type EngineEvent,
-  type EventOf,
   type HelperUse,
   type HelperWait,
   type InboundMessage,
-  type Message,
   type OutputForm,
   type ParseResult,
+} from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import { isTerminal, type EngineEvent, type EventOf } from "@larkline/protocol/event";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
+import {
+  denial,
+  askPersonName,
+  builtInRunner,
   type ToolOutcome,
   type ToolSpec,
+} from "@larkline/protocol/tool";
+import {
+  agentOfTurn,
+  calledHelpersOf,
+  type CalledHelpers,
+  type CallState,
   type TurnState,
-} from "@larkline/protocol";
+} from "@larkline/protocol/turn";
 import { textHead } from "../../texts/index.ts";
 import { addressContextOf } from "../../turn/context.ts";
 import {

@@ -1,4 +1,6 @@
-import type { InboundMessage, ToolAnnouncement, TurnState } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
+import type { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import type { AbilityClients } from "../../turn/ability.ts";
 import { afterStep } from "../../turn/turn.ts";

@@ -1,15 +1,8 @@
 import { hash } from "node:crypto";
-import {
-  agentOfTurn,
-  denial,
-  parserOf,
-  textOf,
-  type CallState,
-  type InboundMessage,
-  type ToolAnnouncement,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import { parserOf, type InboundMessage } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
+import { denial, type ToolAnnouncement, type ToolOutcome } from "@larkline/protocol/tool";
+import { agentOfTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import { Type } from "@larkline/protocol/type";
 import type { Question } from "../../permissions/policy.ts";
 import { noticeText, oneLine } from "../../texts/index.ts";

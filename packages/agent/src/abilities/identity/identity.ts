@@ -1,13 +1,8 @@
-import {
-  denial,
-  peopleOf,
-  textOf,
-  type Approval,
-  type AskedConsent,
-  type CallState,
-  type ToolOutcome,
-  type TurnState,
-} from "@larkline/protocol";
+import { peopleOf } from "@larkline/protocol";
+import type { Approval, AskedConsent } from "@larkline/protocol/approval";
+import { textOf } from "@larkline/protocol/content";
+import { denial, type ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { oneLine } from "../../texts/index.ts";
 import { userMessageOf } from "../../turn/messages.ts";
 import {

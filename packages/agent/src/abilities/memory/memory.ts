@@ -1,21 +1,24 @@
-import type { InboundMessage, LocalText, TurnState, ToolAnnouncement } from "@larkline/protocol";
 import {
+  type InboundMessage,
+  type LocalText,
+  type MemoryOwner,
+  type ReplyLanguage,
+  parserOf,
+  memoryOwnersOf,
+} from "@larkline/protocol";
+import type { Message } from "@larkline/protocol/content";
+import type { EventOf, MemoryFound } from "@larkline/protocol/event";
+import type { ListPanel } from "@larkline/protocol/reply-view";
+import {
+  type ToolAnnouncement,
   memoryToolNames,
   recallName,
   rememberName,
-  type CallState,
-  type EventOf,
-  type ListPanel,
-  type MemoryFound,
-  type MemoryOwner,
-  type Message,
-  type ReplyLanguage,
   type ToolOutcome,
-  parserOf,
-  agentOfTurn,
   forgetName,
-  memoryOwnersOf,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import { type TurnState, type CallState, agentOfTurn } from "@larkline/protocol/turn";
+import { Type, type Static } from "@larkline/protocol/type";
 import type {
   Ability,
   AbilityPlace,
@@ -23,7 +26,6 @@ import type {
   Objection,
   CallFacts,
 } from "../../turn/ability.ts";
-import { Type, type Static } from "@larkline/protocol/type";
 import type { Question } from "../../permissions/policy.ts";
 import { noticeText, oneLine, textsOf } from "../../texts/index.ts";
 import { isSummary } from "../../turn/context.ts";

@@ -1,4 +1,5 @@
-import type { ReplyLanguage, TurnState } from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
+import type { TurnState } from "@larkline/protocol/turn";
 import { noticeText } from "../../texts/index.ts";
 import type { Transition } from "../../turn/facts.ts";
 import { languageOfMessage } from "../../turn/messages.ts";

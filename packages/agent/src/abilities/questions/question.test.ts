@@ -1,4 +1,7 @@
-import type { Approval, ControlEntry, EventOf, SettledState, TurnState } from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import type { Approval, SettledState } from "@larkline/protocol/approval";
+import type { EventOf } from "@larkline/protocol/event";
+import type { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import type { Transition } from "../../turn/facts.ts";
 import {

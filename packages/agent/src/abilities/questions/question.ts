@@ -1,21 +1,22 @@
+import type { ParseResult, ReplyLanguage } from "@larkline/protocol";
+import type {
+  Approval,
+  AskedQuestion,
+  Deciders,
+  AskedForm,
+  FormField,
+} from "@larkline/protocol/approval";
+import type { EventOf } from "@larkline/protocol/event";
+import { compileJsonSchema } from "@larkline/protocol/json-schema";
 import {
   askPersonName,
-  compileJsonSchema,
-  type Approval,
-  type AskedQuestion,
-  type CallState,
-  type Deciders,
-  type EventOf,
-  type ParseResult,
   type ToolAnnouncement,
   type ToolOutcome,
-  type AskedForm,
   type CallInput,
-  type FormField,
   type InputRequired,
   type InputResponse,
-  type ReplyLanguage,
-} from "@larkline/protocol";
+} from "@larkline/protocol/tool";
+import type { CallState } from "@larkline/protocol/turn";
 import { Type } from "@larkline/protocol/type";
 import type {
   Ability,

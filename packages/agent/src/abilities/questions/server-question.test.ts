@@ -1,11 +1,7 @@
-import type {
-  Approval,
-  CallState,
-  ControlEntry,
-  InputRequired,
-  SettledState,
-  TurnState,
-} from "@larkline/protocol";
+import type { ControlEntry } from "@larkline/protocol";
+import type { Approval, SettledState } from "@larkline/protocol/approval";
+import type { InputRequired } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import type { Transition } from "../../turn/facts.ts";
 import {

@@ -1,11 +1,6 @@
-import {
-  parserOf,
-  readResultName,
-  type CallState,
-  type SessionKey,
-  type ToolAnnouncement,
-  type ToolOutcome,
-} from "@larkline/protocol";
+import { parserOf, type SessionKey } from "@larkline/protocol";
+import { readResultName, type ToolAnnouncement, type ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState } from "@larkline/protocol/turn";
 import { Type } from "@larkline/protocol/type";
 import type { Ability, AbilityWork } from "../../turn/ability.ts";
 

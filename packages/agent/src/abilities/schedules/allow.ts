@@ -1,12 +1,6 @@
-import {
-  builtInRunner,
-  textIn,
-  type InboundMessage,
-  type ReplyLanguage,
-  type Schedule,
-  type StandingApproval,
-  type ToolAnnouncement,
-} from "@larkline/protocol";
+import { textIn, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import type { Schedule, StandingApproval } from "@larkline/protocol/schedule";
+import { builtInRunner, type ToolAnnouncement } from "@larkline/protocol/tool";
 import { Type, type Static } from "@larkline/protocol/type";
 import { anything, definitionOf, standingProblem } from "../../permissions/standing.ts";
 import type { StandingApprovals } from "../../permissions/policy.ts";

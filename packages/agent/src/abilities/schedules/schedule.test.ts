@@ -1,4 +1,6 @@
-import { textIn, type CallState, type InboundMessage, type Schedule } from "@larkline/protocol";
+import { textIn, type InboundMessage } from "@larkline/protocol";
+import type { Schedule } from "@larkline/protocol/schedule";
+import type { CallState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import {
   announcement,

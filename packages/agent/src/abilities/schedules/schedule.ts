@@ -1,18 +1,14 @@
 import { hash } from "node:crypto";
 import {
   parserOf,
-  type CallState,
   type InboundMessage,
-  type ListPanel,
   type LocalText,
   type ReplyLanguage,
-  type Schedule,
-  type ScheduleTiming,
-  type StandingApproval,
-  type ToolAnnouncement,
-  type ToolOutcome,
-  type TurnState,
 } from "@larkline/protocol";
+import type { ListPanel } from "@larkline/protocol/reply-view";
+import type { Schedule, ScheduleTiming, StandingApproval } from "@larkline/protocol/schedule";
+import type { ToolAnnouncement, ToolOutcome } from "@larkline/protocol/tool";
+import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { Question, StandingApprovals } from "../../permissions/policy.ts";
 import { inlineCode, oneLine, textsOf } from "../../texts/index.ts";

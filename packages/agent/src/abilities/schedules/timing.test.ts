@@ -1,4 +1,4 @@
-import type { ScheduleTiming } from "@larkline/protocol";
+import type { ScheduleTiming } from "@larkline/protocol/schedule";
 import { describe, expect, it } from "vitest";
 import {
   alarmOf,

@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import type { Schedule, ScheduleLogEntry, ScheduleTiming } from "@larkline/protocol";
+import type { Schedule, ScheduleLogEntry, ScheduleTiming } from "@larkline/protocol/schedule";
 import { CronExpressionParser } from "cron-parser";
 
 // When schedules are due. All instants are epoch ms; a zone is an IANA name. Pure.

@@ -1,4 +1,4 @@
-import { type Schedule, type ScheduleTiming, type StandingApproval } from "@larkline/protocol";
+import type { Schedule, ScheduleTiming, StandingApproval } from "@larkline/protocol/schedule";
 import { Type, type Static } from "@larkline/protocol/type";
 import { oneLine } from "../../texts/index.ts";
 import { isTimeZone } from "../budget/budgets.ts";

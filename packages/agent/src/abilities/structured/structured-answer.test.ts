@@ -1,4 +1,5 @@
-import { textOf, type OutputForm } from "@larkline/protocol";
+import type { OutputForm } from "@larkline/protocol";
+import { textOf } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import { exhaustedText, noticeText } from "../../texts/index.ts";
 import { isWhole } from "../../turn/tool-round.ts";

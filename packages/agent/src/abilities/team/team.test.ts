@@ -1,13 +1,8 @@
-import {
-  agentOfTurn,
-  parserOf,
-  teamOfTurn,
-  textOf,
-  TurnState,
-  type EngineEvent,
-  type Message,
-  type ToolCall,
-} from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { textOf, type Message } from "@larkline/protocol/content";
+import type { EngineEvent } from "@larkline/protocol/event";
+import type { ToolCall } from "@larkline/protocol/tool";
+import { agentOfTurn, teamOfTurn, TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import { conversationFor, signedBy } from "../../turn/context.ts";
 import type { TurnEnvironment } from "../../turn/ability.ts";

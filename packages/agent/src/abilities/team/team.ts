@@ -1,15 +1,15 @@
 import { shownOf } from "../../turn/view.ts";
-import type { CallState, Message, ShownContribution } from "@larkline/protocol";
+import type { ReplyLanguage } from "@larkline/protocol";
+import { type Message, textOf } from "@larkline/protocol/content";
+import type { EventOf } from "@larkline/protocol/event";
+import type { ShownContribution, ReplyView } from "@larkline/protocol/reply-view";
 import {
+  type CallState,
   agentOfTurn,
   teamOfTurn,
-  type ReplyLanguage,
-  type ReplyView,
   type TeamState,
   type TurnState,
-  type EventOf,
-  textOf,
-} from "@larkline/protocol";
+} from "@larkline/protocol/turn";
 import { noticeText, textHead } from "../../texts/index.ts";
 import {
   allTokens,

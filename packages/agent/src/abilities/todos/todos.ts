@@ -1,4 +1,6 @@
-import { parserOf, type ProgressPanel, type ToolAnnouncement } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import type { ProgressPanel } from "@larkline/protocol/reply-view";
+import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { Ability } from "../../turn/ability.ts";
 

@@ -1,12 +1,6 @@
 import { describe, expect, it } from "vitest";
-import {
-  engineEventTypes,
-  formatSseEvent,
-  streamFramesOf,
-  streamFramesOfRecord,
-  type EngineEvent,
-  type EventOf,
-} from "./index.ts";
+import { engineEventTypes, type EngineEvent, type EventOf } from "../event.ts";
+import { formatSseEvent, streamFramesOf, streamFramesOfRecord } from "./stream-frame.ts";
 
 function toolResult(fields: Partial<EventOf<"tool_result">>): EngineEvent {
   return {

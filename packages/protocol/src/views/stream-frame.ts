@@ -1,5 +1,5 @@
-import { Type, type Static } from "./type.ts";
-import type { EngineEvent, EventOf, EventRecord, EndTexts } from "./event.ts";
+import type { EventOf, EndTexts, EngineEvent, EventRecord } from "../event.ts";
+import { Type, type Static } from "../type.ts";
 
 // The streaming contract is a view: these names are wire format and appear nowhere in the core.
 
@@ -8,6 +8,7 @@ const trace = {
   /** Position of the event in its session; also the `id:` line of the frame. */
   seq: Type.Optional(Type.Integer({ minimum: 1 })),
 };
+
 const call = { ...trace, id: Type.Optional(Type.String()), name: Type.String() };
 
 /** What people read at the end, see `EndTexts`. */
@@ -53,6 +54,7 @@ export const StreamFrame = Type.Union([
   /** The `assistant` frames since the last tool result are void: the answer begins anew. */
   Type.Object({ type: Type.Literal("restart"), ...trace }),
 ]);
+
 export type StreamFrame = Static<typeof StreamFrame>;
 
 /** Body of `POST /chat`. `message` empty, blank, null or absent is answered with an error frame. */
@@ -76,6 +78,7 @@ export const ChatRequest = Type.Object({
   /** Name of the agent that answers; absent: `default`. */
   agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
 });
+
 export type ChatRequest = Static<typeof ChatRequest>;
 
 /** Fixed texts of error frames. */

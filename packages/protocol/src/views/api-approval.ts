@@ -1,7 +1,6 @@
-import { Type, type Static } from "./type.ts";
-import { AskedForm } from "./approval.ts";
-import { approvalStates, approvalWords, maxAnswerLength } from "./decision.ts";
-import { RiskLevel } from "./tool.ts";
+import { approvalWords, approvalStates, AskedForm, maxAnswerLength } from "../approval.ts";
+import { RiskLevel } from "../tool.ts";
+import { Type, type Static } from "../type.ts";
 
 // Approvals as the HTTP API shows them: names are wire format and appear nowhere in the core.
 
@@ -26,10 +25,12 @@ export const ApiApproval = Type.Object({
   expires_at: Type.Integer(),
   state: Type.Enum(["pending", ...approvalStates]),
 });
+
 export type ApiApproval = Static<typeof ApiApproval>;
 
 /** Answer to `GET /v1/approvals`: what a session waits for, oldest first. */
 export const ApiApprovals = Type.Object({ approvals: Type.Array(ApiApproval) });
+
 export type ApiApprovals = Static<typeof ApiApprovals>;
 
 /** A remembered decision of a session. */
@@ -42,10 +43,12 @@ export const ApiRule = Type.Object({
   created_at: Type.Integer(),
   expires_at: Type.Integer(),
 });
+
 export type ApiRule = Static<typeof ApiRule>;
 
 /** Answer to `GET /v1/permissions`: what runs without asking, oldest first. */
 export const ApiRules = Type.Object({ rules: Type.Array(ApiRule) });
+
 export type ApiRules = Static<typeof ApiRules>;
 
 /** Body of `POST /v1/approvals/<id>`. */
@@ -54,6 +57,7 @@ export const ApiDecision = Type.Object({
   note: Type.Optional(Type.Union([Type.String({ maxLength: 1_000 }), Type.Null()])),
   remember: Type.Optional(Type.Boolean()),
 });
+
 export type ApiDecision = Static<typeof ApiDecision>;
 
 /** A question that an agent has asked a person with `ask_person`, or the MCP server of a call. */
@@ -75,10 +79,12 @@ export const ApiQuestion = Type.Object({
   expires_at: Type.Integer(),
   state: Type.Enum(["pending", "answered", "expired", "cancelled", "undeliverable"]),
 });
+
 export type ApiQuestion = Static<typeof ApiQuestion>;
 
 /** Answer to `GET /v1/inputs`: the questions that a session waits for, oldest first. */
 export const ApiQuestions = Type.Object({ inputs: Type.Array(ApiQuestion) });
+
 export type ApiQuestions = Static<typeof ApiQuestions>;
 
 /** Body of `POST /v1/inputs/<id>`. */
@@ -88,4 +94,5 @@ export const ApiAnswer = Type.Object({
     Type.Record(Type.String({ maxLength: 200 }), Type.Unknown(), { maxProperties: 50 }),
   ]),
 });
+
 export type ApiAnswer = Static<typeof ApiAnswer>;
