@@ -145,7 +145,7 @@ async function park(message: InboundMessage): Promise<() => Promise<InboundMessa
   await stores.store.pushOutbox(
     { v: 1, id: `q-${id}`, uuid: `q-${id}`, session, target, text: "Shall I?", ...facts },
     id,
-    message,
+    { parked: message },
   );
   return async () => await stores.store.parked(session, id);
 }

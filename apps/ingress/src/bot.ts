@@ -309,7 +309,9 @@ export async function sendNotice(
   { messageId, parked }: { messageId?: string; parked?: InboundMessage } = {},
 ): Promise<boolean> {
   const record = recordOf(notice, services.clock.now());
-  const { stored, lease } = await services.store.pushOutbox(record, messageId ?? record.id, parked);
+  const { stored, lease } = await services.store.pushOutbox(record, messageId ?? record.id, {
+    parked,
+  });
   if (lease !== undefined) bot.outbox.deliver(lease);
   return stored;
 }

@@ -116,6 +116,21 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       expect(await store.leaseOutbox(session)).toBeUndefined();
     });
 
+    it("no process may send a reply that is held before its time, from the step that stores it", async () => {
+      const notBeforeMs = harness.now() + 60_000;
+      const hold = async (id: string) =>
+        await store.pushOutbox(outboxRecord(session, id), id, { notBeforeMs });
+      expect(await hold("r1")).toEqual({ stored: true });
+      expect(await hold("r2")).toEqual({ stored: true });
+      expect(await store.dueOutboxes(notBeforeMs - 1, 10)).toEqual([]);
+      expect(await store.leaseOutbox(session)).toBeUndefined();
+      await harness.advance(60_001);
+      expect(await store.dueOutboxes(harness.now(), 10)).toEqual([session]);
+      const first = mustLease(await store.leaseOutbox(session));
+      expect(first.record.id).toBe("r1");
+      expect(mustLease(await store.ackOutbox(session, first.token)).record.id).toBe("r2");
+    });
+
     it("a sender without the right token changes nothing", async () => {
       const { token, record } = mustLease(await push("r1"));
       await push("r2");

@@ -7,6 +7,7 @@ import type {
   CardReply,
   OutboxLease,
   OutboxRecord,
+  PushOptions,
   PushResult,
 } from "./session-types.ts";
 import { appendResultFrom, inboundFrom, needsFirst, outboxFrom, cardsFrom } from "./stored.ts";
@@ -39,7 +40,7 @@ export class RedisOutbox {
   async push(
     record: OutboxRecord,
     messageId: string,
-    parked?: InboundMessage,
+    { parked, notBeforeMs = 0 }: PushOptions = {},
   ): Promise<PushResult> {
     const { redis, leaseMs, rememberMs, clock, random } = this.#options;
     const keys = this.#options.keys.session(record.session);
@@ -55,6 +56,7 @@ export class RedisOutbox {
       token,
       leaseMs,
       message: text,
+      notBeforeMs,
     };
     const pushed = await runScript(
       redis,

@@ -64,6 +64,7 @@ import {
   type HandedIn,
   maxUncounted,
   type OutboxLease,
+  type PushOptions,
   type PushResult,
   type OutboxRecord,
   type ResetOptions,
@@ -792,9 +793,9 @@ export class SessionStore {
   async pushOutbox(
     record: OutboxRecord,
     messageId: string,
-    parked?: InboundMessage,
+    options?: PushOptions,
   ): Promise<PushResult> {
-    return await this.#outbox.push(record, messageId, parked);
+    return await this.#outbox.push(record, messageId, options);
   }
 
   /** A parked message, while it is one. */

@@ -357,6 +357,13 @@ export interface OutboxLease {
   untilMs: number;
 }
 
+export interface PushOptions {
+  /** A message that is parked behind the reply. */
+  parked?: InboundMessage | undefined;
+  /** Epoch ms until which the reply is held, from the step in which it is stored. */
+  notBeforeMs?: number | undefined;
+}
+
 /** What became of an answer outside a turn. */
 export interface PushResult {
   /** False: its message was appended or answered before. */

@@ -143,11 +143,8 @@ export function registerMessageRoutes(
       hourMs,
     );
     if (waitMs > 0) return waitMs;
-    const { stored, lease } = await store.pushOutbox(record, record.id);
-    if (lease !== undefined) {
-      if (untilMs === undefined) bot.outbox.deliver(lease);
-      else await store.retryOutbox(lease, untilMs);
-    }
+    const { stored, lease } = await store.pushOutbox(record, record.id, { notBeforeMs: untilMs });
+    if (lease !== undefined) bot.outbox.deliver(lease);
     await lookups.set(keptAs(bot, key), untilMs === undefined ? "" : `${untilMs}`, keptMs);
     return { is_new: stored, held_until: untilMs ?? null };
   }

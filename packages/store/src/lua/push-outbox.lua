@@ -4,16 +4,22 @@
 -- KEYS session outbox due seen parked
 -- ARGV
 --   sid
---   reply      JSON
---   seenTtlMs  how long the message's id is remembered
+--   reply        JSON
+--   seenTtlMs    how long the message's id is remembered
 --   token
 --   leaseMs
---   message    to park, JSON, or ''
+--   message      to park, JSON, or ''
+--   notBeforeMs  when the reply may be sent; 0: at once. Behind other replies it is sent after them
 
 -- include lease
 
 if not redis.call('SET', seen, '0', 'NX', 'PX', seenTtlMs) then return {0} end
 if message ~= '' then redis.call('SET', parked, message, 'PX', seenTtlMs) end
-redis.call('RPUSH', outbox, reply)
+local length = redis.call('RPUSH', outbox, reply)
+if length == 1 and tonumber(notBeforeMs) > now() then
+  redis.call('HSET', session, 'outboxRetryAt', notBeforeMs)
+  redis.call('ZADD', due, notBeforeMs, sid)
+  return {1, ''}
+end
 redis.call('ZADD', due, 'NX', now(), sid)
 return {1, lease()}
