@@ -15,7 +15,7 @@ import { drainMs, feedsOf, type Bot } from "./bot.ts";
 import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
 import { registerDescription } from "./openapi.ts";
 import { refusalLog } from "./refusal-log.ts";
-import { registerRunRoutes } from "./runs.ts";
+import { registerRunRoutes } from "./run-requests.ts";
 import type { Services } from "./services.ts";
 import { registerScheduleRoutes } from "./schedule-api.ts";
 import { registerSessionRoutes } from "./session-api.ts";
