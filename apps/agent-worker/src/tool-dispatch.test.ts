@@ -63,6 +63,7 @@ function turnOf(fields: Partial<InboundMessage> = {}): TurnState {
       ...fields,
     },
     steps: 1,
+    callIds: [],
     calls: [],
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: 0,

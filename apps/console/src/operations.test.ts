@@ -171,7 +171,7 @@ it("shows the turns that wait for people while others of the group are answered,
   };
   await world.store.save({
     ...write,
-    turn: { ...turn, calls: [call] },
+    turn: { ...turn, calls: [call], callIds: [] },
     mode: "suspend",
     waits: "ou_ann",
   });

@@ -83,6 +83,7 @@ export function turnWith(calls: CallState[], putOff?: PutOffStep): TurnState {
     turnId,
     message,
     steps: 1,
+    callIds: [],
     calls,
     ...waits,
     ...asks,

@@ -69,6 +69,7 @@ export async function suspendOn(
     turnId: turnIdOf(session, head.seq),
     message: head.message,
     steps: 1,
+    callIds: [],
     calls: approvals.map(({ id, callId, tool, arguments: given }) => ({
       id: callId,
       name: tool,

@@ -111,6 +111,7 @@ describe("a recalled message", () => {
       turnId: `${session}-1`,
       message: head.message,
       steps: 0,
+      callIds: [],
       calls: [],
       totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
       startedAtMs: 1,

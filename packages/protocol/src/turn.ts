@@ -213,7 +213,7 @@ export const TurnState = Type.Object({
   /** What requests between two steps have used: counted with the step that follows. */
   otherUse: Type.Optional(StepUse),
   /** Ids of all calls of this turn so far: none is given twice. */
-  callIds: Type.Optional(Type.Array(Type.String())),
+  callIds: Type.Array(Type.String()),
   totals: TurnTotals,
   shown: Type.Optional(ShownSoFar),
   /** What each ability keeps, by its name. */

@@ -130,6 +130,7 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
     turnId: job.turnId,
     message,
     steps: 1,
+    callIds: [],
     calls: [],
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: Date.now(),

@@ -102,6 +102,7 @@ it("a call costs one round trip each to hand out, start, answer and end, its aud
       turnId: `${session}-${head.seq}`,
       message: head.message,
       steps: 1,
+      callIds: [],
       calls: [],
       totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
       startedAtMs: 1,

@@ -37,6 +37,7 @@ function turnOf({ session, head }: Claim): TurnState {
     turnId: `${session}-${head.seq}`,
     message: head.message,
     steps: 1,
+    callIds: [],
     calls: [],
     totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: head.message.createdAtMs,

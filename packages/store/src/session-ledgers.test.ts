@@ -55,7 +55,7 @@ it("tells which calls are open and started, and which replies wait until when, w
     facts: { tool: "t" },
   }));
   const write = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0 };
-  await store.save({ ...write, turn: { ...turn, calls: [] }, open, mode: "suspend" });
+  await store.save({ ...write, turn: { ...turn, calls: [], callIds: [] }, open, mode: "suspend" });
   await store.begin(session, "c2", "once");
   await store.deliver(session, "c3", { ok: true, result: 1 });
   const { lease } = await store.pushOutbox(replyOf("r1"), "r1");

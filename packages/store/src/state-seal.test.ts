@@ -47,6 +47,7 @@ function turnOf({ session: name, head }: Claim): TurnState {
     turnId: turnIdOf(name, seq),
     message,
     steps: 1,
+    callIds: [],
     calls: [],
     totals,
     startedAtMs: 1,

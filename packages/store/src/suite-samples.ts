@@ -50,6 +50,7 @@ export function turnOf(
     turnId: turnIdOf(claim.session, claim.head.seq),
     message: claim.head.message,
     steps: 1,
+    callIds: [],
     calls: [],
     totals: { inputTokens: 3, outputTokens: 5, costUsd: 0.25 },
     startedAtMs: 1_700_000_000_000,

@@ -54,7 +54,10 @@ export interface Ability<State = unknown> {
   readonly config?: TSchema;
   /** Names of its tools, whether they are offered or not: no runner's tool of such a name is used. */
   readonly toolNames: readonly string[];
-  /** The tools that it offers in a turn: the same objects for as long as nothing changes. */
+  /**
+   * The tools that it offers in a turn: the same objects for as long as nothing changes. With a `config` it is asked only
+   * where the configuration of the agent says something of it.
+   */
   tools?(place: AbilityPlace, message: InboundMessage): readonly ToolAnnouncement[];
   /** Its calls that are no tools: each has a permission of its own, and the policy of tools is not asked. */
   readonly ownCalls?: OwnCalls;
@@ -460,7 +463,13 @@ export function toolsOfAbilities(
   place: AbilityPlace,
   message: InboundMessage,
 ): [string, AbilityTool][] {
-  return abilities.flatMap((ability) => (ability.tools?.(place, message) ?? []).map(asOffered));
+  return abilities.flatMap((ability) =>
+    isConfigured(ability, place) ? (ability.tools?.(place, message) ?? []).map(asOffered) : [],
+  );
+}
+
+function isConfigured({ name, config }: Ability, { settings }: AbilityPlace): boolean {
+  return config === undefined || settings[name] !== undefined;
 }
 
 /** Abilities have the same announcements for all turns. */

@@ -91,7 +91,7 @@ import { addressContextOf, isSummary } from "./context.ts";
 
 /** Opens a round: stores the calls of the step, answers those that must not run, dispatches the others. */
 export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
-  const known = turn.callIds ?? [];
+  const known = turn.callIds;
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
   // Ids of steps that are held back are in no history yet.
   const trusted =

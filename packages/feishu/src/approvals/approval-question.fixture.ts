@@ -93,6 +93,7 @@ export async function askQuestion(
     turnId,
     message,
     steps: 1,
+    callIds: [],
     calls: [
       { id: "c1", name: "deploy", arguments: given, state: "waiting_approval", approvalId: id },
     ],
