@@ -34,7 +34,7 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
     });
 
     async function park(): Promise<PushResult> {
-      return await store.pushOutbox(outboxRecord(session, "question"), "om_1", message);
+      return await store.pushOutbox(outboxRecord(session, "question"), "om_1", { parked: message });
     }
 
     it("is kept as it is, for its session, without being run", async () => {
@@ -58,7 +58,9 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await park();
       expect(await store.append(message)).toEqual({ result: "duplicate", seq: 0, ahead: 0 });
       const changed = messageOf(session, "om_1");
-      expect(await store.pushOutbox(outboxRecord(session, "again"), "om_1", changed)).toEqual({
+      expect(
+        await store.pushOutbox(outboxRecord(session, "again"), "om_1", { parked: changed }),
+      ).toEqual({
         stored: false,
       });
       expect(await store.parked(session, "om_1")).toEqual(message);
@@ -168,7 +170,7 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
 
     it("holds a copy", async () => {
       const changing = structuredClone(message);
-      await store.pushOutbox(outboxRecord(session, "question"), "om_1", changing);
+      await store.pushOutbox(outboxRecord(session, "question"), "om_1", { parked: changing });
       changing.parts.pop();
       (await store.parked(session, "om_1"))?.parts.pop();
       expect(await store.parked(session, "om_1")).toEqual(message);

@@ -221,7 +221,9 @@ export class SessionWorld {
     const message = messageOf(session, `${session}-om_${number}`);
     const { parked } = this.factsOf(session);
     if (!this.#isKnown(session, message.id)) parked.set(message.id, message);
-    await this.store.pushOutbox(outboxRecord(session, `question ${number}`), message.id, message);
+    await this.store.pushOutbox(outboxRecord(session, `question ${number}`), message.id, {
+      parked: message,
+    });
     expect(await this.store.parked(session, message.id)).toEqual(parked.get(message.id));
   }
 
