@@ -1,4 +1,5 @@
 import { Type, type Static } from "./type.ts";
+import { Chart } from "./chart.ts";
 import { SessionKey } from "./session.ts";
 import { LocalText, replyLanguages } from "./local-text.ts";
 
@@ -40,6 +41,8 @@ export const ShownTool = Type.Object({
   queuedMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The beginning of what it answered, or of its error. */
   output: Type.Optional(Type.String()),
+  /** What it has returned to be drawn. */
+  chart: Type.Optional(Chart),
   /** What it has reported of itself while it runs: how much is done, 0 to 1, and what it does now. */
   progress: Type.Optional(Type.Object({ fraction: Type.Number(), detail: Type.String() })),
 });

@@ -54,9 +54,9 @@ export type ConfigInput = {
     todos?: boolean;
     /** Whose memories an agent keeps over conversations. */
     memory?: {
-      /** Those of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
+      /** Whether it keeps memories of people: only where they talk to the bot alone, in groups too, or not. Default `off`. */
       person?: "off" | "direct" | "everywhere";
-      /** Those of chats. Default: no. */
+      /** Whether it keeps memories of chats. Default: no. */
       chat?: boolean;
     };
     /** It may ask people with the tool `ask_person`, and waits for their answer. Default: no. */

@@ -1,5 +1,6 @@
 import { answeredBy, panelsOf, seenBeside, seenCallOf, type Ability } from "./ability.ts";
 import type { LocalText, ReplyLanguage } from "@larkline/protocol";
+import { chartOf } from "@larkline/protocol/chart";
 import type { EngineEvent } from "@larkline/protocol/event";
 import type { ReplyFooter, ReplyView, ShownTool } from "@larkline/protocol/reply-view";
 import { withoutImageMarks } from "@larkline/protocol/stored-image";
@@ -320,7 +321,16 @@ export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFac
     startedAtMs: call.startedAtMs ?? facts.nowMs,
     ...durationOf(call, facts),
     output: textHead(withoutImageMarks(plainResultText(outcome)), maxOutputChars),
+    ...chartIn(outcome),
   };
+}
+
+/** A tool may return `chart` beside what else it returns. */
+function chartIn(outcome: ToolOutcome): Pick<ShownTool, "chart"> {
+  const result: unknown = outcome.ok ? outcome.result : undefined;
+  if (typeof result !== "object" || result === null || !("chart" in result)) return {};
+  const chart = chartOf(result.chart);
+  return chart === undefined ? {} : { chart };
 }
 
 /** What people read of a call besides its tool; what it waits for ends with it. */

@@ -8,6 +8,8 @@ export type ImageKeys = ReadonlyMap<string, string | null>;
 export interface ShownAnswer {
   text: string;
   tables: number;
+  /** A table has so many columns that the card should be as wide as it can be. */
+  isWide?: true;
 }
 
 interface AnswerOptions {
@@ -27,12 +29,16 @@ export function showAnswer(slice: string, context: Context, options: AnswerOptio
   let goesOn = context.withinLine;
   for (let line = reader.next(); line !== undefined; line = reader.next()) {
     if (!writer.write(line, goesOn) && streaming) {
-      return { text: writer.text, tables: reader.tablesHere };
+      return {
+        text: writer.text,
+        tables: reader.tablesHere,
+        ...(writer.isWide ? { isWide: true } : {}),
+      };
     }
     goesOn = false;
   }
   const text = streaming ? writer.text : writer.finish(reader.context(end === "within-line"));
-  return { text, tables: reader.tablesHere };
+  return { text, tables: reader.tablesHere, ...(writer.isWide ? { isWide: true } : {}) };
 }
 
 /** The images that the answer names, in order, each once: what `images` has to answer for. */
@@ -45,6 +51,8 @@ export function imageRefsIn(answer: string): string[] {
 }
 
 const codeTableFence = "```";
+/** A table of so many columns breaks its numbers in two on a card of the usual width. */
+const wideColumns = 7;
 const maxIndent = 40;
 
 /**
@@ -69,6 +77,7 @@ function withoutFence(line: string): string {
 /** Turns the lines of one card's slice into markdown. Each line is written once, so the text only grows. */
 class AnswerWriter {
   text = "";
+  isWide = false;
   #previous: LineKind | undefined;
   #blank = false;
   #inList = false;
@@ -173,6 +182,7 @@ class AnswerWriter {
       this.#reopenTable(table);
     }
     const row = printable(text.trim());
+    this.isWide ||= cellsOf(table?.head ?? "").length >= wideColumns;
     if (table?.asCode === true) {
       if (kind === "table-head") this.#put("fence-open", codeTableFence);
       this.#codeTable = true;

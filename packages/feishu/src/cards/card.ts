@@ -25,6 +25,7 @@ import {
   inlineText,
   printable,
 } from "./answer.ts";
+import { chartElement, chartPieces, maxChartsPerCard } from "./chart.ts";
 import { saidOutcome } from "./outcome-texts.ts";
 import { cardTexts } from "./texts.ts";
 
@@ -43,6 +44,7 @@ export interface RenderedCard {
   bytes: number;
   elements: number;
   tables: number;
+  hasCharts: boolean;
 }
 
 /** Which of the reply's cards; `cuts` as {@link extendCuts} returned them. */
@@ -54,11 +56,11 @@ export interface CardPage {
 }
 
 /**
- * How much of the form of a reply is kept: `formatted`; `imageless`: names in place of images,
- * because the platform does not know their keys; `plain`: the answer without its markdown,
+ * How much of the form of a reply is kept: `formatted`; `chartless`: charts as they were written, because the
+ * platform refuses one; `imageless`: that, and names in place of images, because the platform does not know their keys; `plain`: the answer without its markdown,
  * because the platform refuses that; `bare`: the plain answer, and nothing around it.
  */
-export type CardStyle = "formatted" | "imageless" | "plain" | "bare";
+export type CardStyle = "formatted" | "chartless" | "imageless" | "plain" | "bare";
 
 interface RenderOptions {
   /** The card types: more of its answer follows soon. */
@@ -102,19 +104,21 @@ function isBelowAnswer(id: string): boolean {
 /** The card of one page of the reply. */
 export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
   const { style = "formatted", images, streaming, asks = [] } = options;
-  const withImages = images !== undefined && style === "formatted";
+  const withImages = images !== undefined && (style === "formatted" || style === "chartless");
   const rendered = formattedCard(view, page, {
     streaming,
     asks,
+    charts: style === "formatted",
     ...(withImages ? { images } : {}),
   });
-  if (style === "formatted" || style === "imageless") return rendered;
+  if (style !== "plain" && style !== "bare") return rendered;
   return withPlainAnswer(rendered, withoutImageMarks(sliceOf(view.answer, page)), style);
 }
 
 function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): RenderedCard {
   const shown = shownAnswer(view, page, options);
   const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
+  const drawn = options.charts === true ? withCharts(view, page, options) : undefined;
   const parts = partsOf(view, page, jsonBytes(answer));
   const { asks = [] } = options;
   const all = Object.entries(parts);
@@ -127,14 +131,16 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
       streaming_mode: options.streaming,
       streaming_config: streamingConfig,
       ...(options.streaming ? {} : { summary: summaryPart(view) }),
+      ...(shown.isWide === true ? { width_mode: "fill" } : {}),
     },
     body: {
       direction: "vertical",
       elements: [
         ...above,
-        ...(shown.text === "" && asks.length > 0
-          ? []
-          : [markdown(answer, { element_id: "answer" })]),
+        ...(drawn ??
+          (shown.text === "" && asks.length > 0
+            ? []
+            : [markdown(answer, { element_id: "answer" })])),
         ...asks,
         ...below,
       ],
@@ -144,7 +150,11 @@ function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): Re
   if (view.bilingual === true && bytes > maxCardBytes) {
     return formattedCard({ ...view, bilingual: false }, page, options);
   }
-  return { card, answer, parts, bytes, elements: countElements(card), tables: shown.tables };
+  if (drawn !== undefined && bytes > maxCardBytes) {
+    return formattedCard(view, page, { ...options, charts: false });
+  }
+  const measures = { bytes, elements: countElements(card), tables: shown.tables };
+  return { card, answer, parts, ...measures, hasCharts: drawn !== undefined };
 }
 
 /** The same card with its answer as plain text, which the platform takes whatever the text holds. */
@@ -171,7 +181,7 @@ export function sliceOf(answer: string, { cuts, number }: CardPage): string {
   return answer.slice(cuts[number - 1] ?? 0, cuts[number]);
 }
 
-type AnswerForm = Omit<RenderOptions, "style">;
+type AnswerForm = Omit<RenderOptions, "style"> & { charts?: boolean };
 
 function sliceEnd(answer: string, to: number, isLast: boolean): SliceEnd {
   if (isLast) return "line";
@@ -188,6 +198,36 @@ function shownAnswer(
   const slice = view.answer.slice(number === 0 ? 0 : (cuts[number - 1] ?? 0), to);
   const end = streaming && isLast ? "growing" : sliceEnd(view.answer, to, isLast);
   return showAnswer(slice, contextAt(view.answer, cuts, number), { end, streaming, images });
+}
+
+/**
+ * The answer of a card that is finished, with the charts that it has as fences, then those of tools; undefined where there
+ * are none. While the card types, a fence is code: the chart comes with the last frame.
+ */
+function withCharts(
+  view: ReplyView,
+  page: CardPage,
+  { streaming, images }: AnswerForm,
+): CardElement[] | undefined {
+  if (streaming || view.state === "running") return undefined;
+  const { cuts, number } = page;
+  const isLast = number >= cuts.length;
+  const context = contextAt(view.answer, cuts, number);
+  const slice = sliceOf(view.answer, page);
+  const pieces = chartPieces(slice, context) ?? [{ slice, context }];
+  const ofTools = isLast ? view.tools.flatMap(({ chart }) => chart ?? []) : [];
+  const inText = pieces.filter((piece) => "chart" in piece).length;
+  const beside = ofTools.slice(0, maxChartsPerCard - inText).map((chart) => ({ chart }));
+  if (inText + beside.length === 0) return undefined;
+  const end = sliceEnd(view.answer, cuts[number] ?? view.answer.length, isLast);
+  let texts = 0;
+  return [...pieces, ...beside].flatMap((piece, at) => {
+    if ("chart" in piece) return [chartElement(piece.chart, `chart_${at + 1}`)];
+    const { text } = showAnswer(piece.slice, piece.context, { end, streaming, images });
+    if (text === "") return [];
+    texts += 1;
+    return [markdown(text, { element_id: texts === 1 ? "answer" : `answer_${texts}` })];
+  });
 }
 
 function partsOf(

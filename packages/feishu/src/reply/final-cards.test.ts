@@ -212,6 +212,17 @@ describe("a reply whose card is refused", () => {
     },
   );
 
+  it("keeps its form, and shows a chart as it was written, when the platform refuses the chart", async () => {
+    const chart = { type: "bar", data: [{ month: "May", sold: 3 }], x: "month", y: "sold" };
+    const { world, deliver, refuse } = await begun();
+    refuse(updates, 230099, { times: 1, msg: "ext=ErrCode: 200550; ErrMsg: chart spec;" });
+    await deliver(`**Sold**\n\n\`\`\`chart\n${JSON.stringify(chart)}\n\`\`\`\n`);
+    const shown = JSON.stringify(world.shown());
+    expect(shown).toContain("**Sold**");
+    expect(shown).toContain("sold");
+    expect(shown).not.toContain("chart_spec");
+  });
+
   it("is plain when it is small and yet too full", async () => {
     const { world, turn, deliver, refuse } = await begun();
     refuse(updates, 230099, {

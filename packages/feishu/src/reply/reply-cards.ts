@@ -119,6 +119,8 @@ export class ReplyCards {
   #shrinks = 0;
   /** The platform takes no files, so cards carry the whole answer, however many it takes. */
   #noFile = false;
+  /** Of the card that was drawn last. */
+  #hasCharts = false;
   #style: CardStyle = "formatted";
   /** What the person is asked on the last card. */
   #asks: readonly AskedInReply[] = [];
@@ -242,12 +244,13 @@ export class ReplyCards {
 
   /** The next plainer style; undefined when nothing is left to leave out. */
   #plainerStyle(error: FeishuError): CardStyle | undefined {
+    const isInvalid = isKind(error, "card_invalid");
+    if (this.#style === "formatted" && isInvalid && this.#hasCharts) return "chartless";
     switch (this.#style) {
-      case "formatted": {
+      case "formatted":
+      case "chartless": {
         const keys = [...(this.#options.images?.values() ?? [])];
-        return isKind(error, "card_invalid") && keys.some((key) => typeof key === "string")
-          ? "imageless"
-          : "plain";
+        return isInvalid && keys.some((key) => typeof key === "string") ? "imageless" : "plain";
       }
       case "imageless":
         return "plain";
@@ -398,7 +401,9 @@ export class ReplyCards {
           : undefined;
       return { rendered: { ...rendered, card: withForm ?? card }, asked, asking: card };
     }
-    return { rendered: renderCard(view, page, form), asked: [] };
+    const rendered = renderCard(view, page, form);
+    this.#hasCharts = rendered.hasCharts;
+    return { rendered, asked: [] };
   }
 
   async #visible(goal: Goal, rendered: RenderedCard): Promise<void> {

@@ -1,12 +1,15 @@
 import { type ComponentChildren, Fragment, type VNode } from "preact";
 import { type CardContext, cardControls, formView, type ShowPart } from "./card-controls.tsx";
 import { bodyOf, type CardPart, contentOf, partOf, partsOf, textOf } from "./card-part.ts";
+import { chartView } from "./chart-view.tsx";
 import { imageView, inkClass, markdownView, tableView, withSigns } from "./markdown-view.tsx";
 
 /** A card as Feishu shows it; unknown parts are named, not left out. */
 export function cardView(card: CardPart, context: CardContext): VNode {
   return (
-    <article class={context.streaming ? "feishu-card streaming" : "feishu-card"}>
+    <article
+      class={`feishu-card${context.streaming ? " streaming" : ""}${partOf(card.config).width_mode === "fill" ? " wide" : ""}`}
+    >
       {card.header !== undefined && headerView(partOf(card.header), context)}
       <div class="card-body">
         {partViews(bodyOf(card), context)}
@@ -86,6 +89,7 @@ const shows: Readonly<Record<string, ShowPart>> = {
     <div class="row wrap">{partViews(partsOf(part.actions), context)}</div>
   ),
   chart: (part, context) =>
+    chartView(partOf(part.chart_spec)) ??
     missing(`${context.words.chart} ${textOf(partOf(part.chart_spec).type)}`),
   audio: (_part, context) => missing(context.words.audio),
   ...cardControls,

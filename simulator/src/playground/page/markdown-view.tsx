@@ -60,6 +60,12 @@ function blockView(block: Block, context: BlockContext): VNode {
   }
 }
 
+/** A number or a date with its unit: it stays on one line, as in Feishu's tables. */
+function isFigure(cell: ComponentChildren): boolean {
+  const [text, ...more] = [cell].flat(2);
+  return more.length === 0 && typeof text === "string" && /^\p{Sc}?-?\d.{0,19}$/u.test(text);
+}
+
 /** Items of one depth; the deeper ones after an item become a list inside it. */
 function listView(items: readonly ListItem[], start: number, context: MarkdownContext): VNode {
   const [first] = items;
@@ -107,7 +113,9 @@ export function tableView(
           {rows.map((row) => (
             <tr>
               {row.map((cell, column) => (
-                <td class={classOf(column)}>{cell}</td>
+                <td class={classOf(column)} style={isFigure(cell) ? { whiteSpace: "nowrap" } : {}}>
+                  {cell}
+                </td>
               ))}
             </tr>
           ))}
