@@ -13,6 +13,7 @@ import { append, inbound, newWorld, runTools, runWakes, session } from "./turn-w
 
 /** Of the platform; sessions of these tests name it `cli_app`. */
 const app = { appId: "cli_0123456789abcdef", appSecret: "s3cret-of-the-app", tenantKey: "t1" };
+const tokenPath = "/open-apis/authen/v2/oauth/token";
 const grantKey = "a".repeat(64);
 const grantKeys = [grantKey] as const;
 const [readTasks, createEvents] = ["task:task:read", "calendar:calendar.event:create"];
@@ -253,6 +254,33 @@ test("a link that has run out is said, costs nothing, and is replaced when its p
   simulator.grants.consent(linkNow(), ann);
   await poll();
   expect(await attemptsOf(here)).toEqual([["c1-0"], [["c1-0", false]]]);
+});
+
+test("where the platform's answer to a consent is lost, its person gets a new link at once, but one alone", async () => {
+  const here = await scene();
+  const { simulator, ann, ask, poll, linkNow, textOf } = here;
+  const lose = { match: { path: tokenPath }, times: 1, action: { kind: "lose_response" } } as const;
+  await ask(["tasks"]);
+  const first = linkNow();
+  const agreeInVain = async (): Promise<void> => {
+    simulator.faults.add(lose);
+    simulator.grants.consent(linkNow(), ann);
+    await poll(); // the answer is lost
+    await poll(10_000);
+  };
+  await agreeInVain();
+  expect(textOf()).not.toContain("The link has run out");
+  expect(linkNow()).not.toBe(first);
+  expect(textOf()).toContain(linkNow());
+  simulator.grants.consent(linkNow(), ann);
+  await poll();
+  expect(await attemptsOf(here)).toEqual([["c1-0"], [["c1-0", false]]]);
+  await simulator.grants.revoke(app.appId, ann, "user");
+  await here.grants.revoke(here.owner, "user");
+  await ask(["tasks"]);
+  await agreeInVain();
+  await agreeInVain();
+  expect(textOf()).toContain("The link has run out");
 });
 
 test("what another person grants is thrown away and said", async () => {

@@ -45,6 +45,8 @@ const [slowDownMs, unreadMs] = [5_000, 1_000];
 const touchAgainMs = 1_000;
 /** The platform does not answer, or another consent of the person has to end first. */
 const laterMs = 10_000;
+/** A link may end so much before the time that was said. */
+const earlyMs = 5_000;
 /**
  * In the code flow, how long after the first look the consent is looked up once more, in case its callback was lost.
  */
@@ -236,11 +238,32 @@ export class Consents {
       }
       case "expired":
       case "consent":
-        return await this.#change(owner, { state: "ran_out" });
+        return await this.#over(owner, consent);
       default:
         log.error({ app: owner.app, refusal: answer }, "the platform gives no tokens");
         return await this.#change(owner, { state: "trouble" });
     }
+  }
+
+  /**
+   * A device code gives its tokens once: one that is over before its time has given them in an answer that no process
+   * could keep. The person gets a new link at once, but one alone: after that they have to want it. In the code flow a
+   * code may be refused because another person has brought it.
+   */
+  async #over(owner: GrantOwner, consent: PendingConsent): Promise<ConsentRound> {
+    const { clock, log } = this.#options;
+    const { endsAtMs, stateId, againAtMs: replacedOfMs } = consent;
+    const nowMs = clock.now();
+    const isLost = stateId === "" && nowMs < endsAtMs - earlyMs;
+    if (!isLost || consent.replacedOfMs === replacedOfMs) {
+      return await this.#change(owner, { state: "ran_out" });
+    }
+    log.warn(
+      { app: owner.app },
+      "the platform's answer to a consent was lost: its person is asked anew",
+    );
+    await this.#change(owner, { state: "new", startedAtMs: 0, replacedOfMs });
+    return { nextAtMs: nowMs };
   }
 
   /** What the person has answered; undefined where this process cannot open what the consent was begun with. */

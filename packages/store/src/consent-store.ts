@@ -38,6 +38,8 @@ const PendingConsent = Type.Object({
   nextPollMs: Type.Integer(),
   /** When the person wanted the present link, 0 for the first one. */
   againAtMs: Type.Integer(),
+  /** `againAtMs` of a link whose answer was lost, and that was replaced without being asked for. */
+  replacedOfMs: Type.Optional(Type.Integer()),
 });
 export type PendingConsent = Static<typeof PendingConsent>;
 export type ConsentMember = Static<typeof ConsentMember>;
