@@ -12,7 +12,7 @@ export const ApprovalId = Type.String({ pattern: "^[0-9a-f]{32}$" });
 export const approvalWords = ["approve", "reject", "retry", "done", "abort"] as const;
 
 /** The same, and `answer` to a question, with the answer as note. */
-export const decisionWords = [...approvalWords, "answer"] as const;
+const decisionWords = [...approvalWords, "answer"] as const;
 
 export type DecisionWord = (typeof decisionWords)[number];
 

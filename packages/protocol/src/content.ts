@@ -16,7 +16,7 @@ export const TextPart = Type.Object({
 export type TextPart = Static<typeof TextPart>;
 
 /** Where the bytes of an image are. `data` is base64 without a data-URL prefix; `url` is HTTPS. */
-export const ImageSource = Type.Union([
+const ImageSource = Type.Union([
   Type.Object({
     sourceType: Type.Literal("base64"),
     mediaType: Type.String({ minLength: 1 }),
@@ -29,7 +29,7 @@ export const ImageSource = Type.Union([
     mediaType: Type.String({ minLength: 1 }),
   }),
 ]);
-export type ImageSource = Static<typeof ImageSource>;
+type ImageSource = Static<typeof ImageSource>;
 
 export const ImagePart = Type.Object({
   type: Type.Literal("image"),
@@ -93,7 +93,7 @@ export type AssistantPart = Static<typeof AssistantPart>;
 export type ContentPart = UserPart | AssistantPart | ToolResultPart;
 
 /** What of a conversation a vendor may refuse. `plain`: all that a request can do without besides its messages. */
-export const pieceKinds = ["image", "file", "thinking", "result", "message", "plain"] as const;
+const pieceKinds = ["image", "file", "thinking", "result", "message", "plain"] as const;
 export type PieceKind = (typeof pieceKinds)[number];
 
 /**

@@ -156,7 +156,7 @@ export interface MemoryOwner {
 }
 
 /** Who has written a message, and where, as owners of memories. */
-export interface MemoryOwners {
+interface MemoryOwners {
   person: MemoryOwner;
   chat: MemoryOwner;
 }

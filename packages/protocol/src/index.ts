@@ -8,15 +8,15 @@ export {
   Sender,
   isProgram,
   programSender,
+  ReplyTarget,
   SessionKey,
   knownFeatures,
-  Needs,
   TurnJob,
   turnIdOf,
   turnJobId,
   turnsQueue,
 } from "./session.ts";
-export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
+export { auditKinds, AuditRecord } from "./audit.ts";
 export { hideSecrets } from "./secret-text.ts";
 export { filledFormat, OutputForm, outputFormProblem } from "./output-form.ts";
 export {
@@ -30,14 +30,11 @@ export {
   memoryOwnersOf,
   MessageReferences,
   peopleOf,
-  RunMetadata,
   RunModelOptions,
   SessionCommand,
-  TaskOrigin,
   type CancelReason,
   type MemoryOwner,
   type QueuedMessage,
 } from "./inbox.ts";
-export { ReplyTarget } from "./session.ts";
 export { LocalText, replyLanguages, textIn, type ReplyLanguage } from "./local-text.ts";
 export { AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";

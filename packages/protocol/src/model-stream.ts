@@ -68,7 +68,7 @@ export interface ModelWarning {
 }
 
 /** A vendor is called (again). Everything that follows, up to the next one, is of this call. */
-export interface ModelAttempt {
+interface ModelAttempt {
   type: "attempt";
   model: string;
   /** Most output tokens that the request allows. */
@@ -81,7 +81,7 @@ export interface ModelAttempt {
  * The answer begins anew (a retry or a fallback model after a broken stream): what came before
  * is void.
  */
-export interface ModelRestart {
+interface ModelRestart {
   type: "restart";
   model: string;
   reason: string;

@@ -282,7 +282,7 @@ export function handoffMac(runnerKey: string, entry: string): string {
 }
 
 /** What is wrong with an entry; `about` names the call when the entry is genuine and says at least that. */
-export interface BadHandoff {
+interface BadHandoff {
   ok: false;
   error: string;
   about?: HandoffOutline;
@@ -383,7 +383,7 @@ export function readAnnouncement(
 // the key of that runner alone, and as the answer to that question alone.
 
 /** The question that an identity is the answer to. `callId`: of the attempt. */
-export interface IdentityPlace {
+interface IdentityPlace {
   session: SessionKey;
   callId: string;
   ask: string;

@@ -70,7 +70,7 @@ export function personZoneKey(app: string, openId: string): string {
 }
 
 /** What became of an instant at which a schedule was due. */
-export const scheduleRunStates = ["started", "late", "skipped", "quiet", "busy"] as const;
+const scheduleRunStates = ["started", "late", "skipped", "quiet", "busy"] as const;
 
 /** A line of a schedule's log. Several instants that were missed in a row are one line. */
 export const ScheduleLogEntry = Type.Object({

@@ -22,7 +22,7 @@ export const ToolSpec = Type.Object({
 export type ToolSpec = Static<typeof ToolSpec>;
 
 /** How much harm a call can do; decides how loudly a person is asked. */
-export const riskLevels = ["low", "medium", "high"] as const;
+const riskLevels = ["low", "medium", "high"] as const;
 export const RiskLevel = Type.Enum([...riskLevels]);
 export type RiskLevel = (typeof riskLevels)[number];
 
@@ -42,7 +42,7 @@ export const ToolLimits = Type.Object({
 export type ToolLimits = Static<typeof ToolLimits>;
 
 /** A permission of the platform, such as `calendar:calendar.event:create`. */
-export const ScopeName = Type.String({ pattern: "^[A-Za-z0-9_.:-]{1,100}$" });
+const ScopeName = Type.String({ pattern: "^[A-Za-z0-9_.:-]{1,100}$" });
 
 const GrantScopes = Type.Array(ScopeName, { maxItems: 20 });
 

@@ -83,7 +83,7 @@ export const CallState = Type.Object({
 });
 export type CallState = Static<typeof CallState>;
 
-export const TurnTotals = Type.Object({
+const TurnTotals = Type.Object({
   inputTokens: Type.Integer(),
   outputTokens: Type.Integer(),
   costUsd: Type.Number(),
@@ -91,7 +91,7 @@ export const TurnTotals = Type.Object({
   cacheReadTokens: Type.Optional(Type.Integer()),
   cacheCreationTokens: Type.Optional(Type.Integer()),
 });
-export type TurnTotals = Static<typeof TurnTotals>;
+type TurnTotals = Static<typeof TurnTotals>;
 
 /** What the calls of vendors for one model step have used, those whose answers were thrown away included. */
 export const StepUse = Type.Object({
