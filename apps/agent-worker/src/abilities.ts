@@ -1,10 +1,5 @@
-import {
-  answerUuid,
-  sessionKeyOf,
-  type AbilityClients,
-  type FilesClient,
-  type PrivateChatsClient,
-} from "@larkline/agent";
+import type { AbilityClients, FilesClient, PrivateChatsClient } from "@larkline/agent";
+import { answerUuid, sessionKeyOf } from "@larkline/agent/messages";
 import { peopleOf } from "@larkline/protocol";
 import type { TurnState } from "@larkline/protocol/turn";
 import { FeishuError, sendFileMessage } from "@larkline/feishu";

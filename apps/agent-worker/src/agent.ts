@@ -1,14 +1,7 @@
-import {
-  helperTool,
-  transferTool,
-  turnLimits,
-  type TransferTool,
-  type TurnLimits,
-  type HelperLink,
-  type HelperTool,
-  type TurnEnvironment,
-} from "@larkline/agent";
+import { turnLimits, type TurnLimits, type TurnEnvironment } from "@larkline/agent";
 import { chosenModel, type ChosenModel } from "@larkline/agent/drive";
+import { transferTool, type TransferTool } from "@larkline/agent/handover";
+import { helperTool, type HelperLink, type HelperTool } from "@larkline/agent/helpers";
 import { memorySettings } from "@larkline/agent/memory";
 import {
   createModelChain,

@@ -1,20 +1,17 @@
 import {
   endPaused,
   type TurnLimits,
-  languageOfMessage,
   noticeText,
   refuseTurn,
-  type AgentFacts,
-  type CommandFacts,
   type SessionChoices,
-  type HelperFacts,
-  type HelperTarget,
-  type TeamFacts,
-  type TransferTarget,
   type Transition,
-  withoutTeam,
 } from "@larkline/agent";
+import type { AgentFacts, CommandFacts } from "@larkline/agent/commands";
+import type { TransferTarget } from "@larkline/agent/handover";
+import type { HelperFacts, HelperTarget } from "@larkline/agent/helpers";
+import { languageOfMessage } from "@larkline/agent/messages";
 import { hasAccess } from "@larkline/agent/permissions";
+import { type TeamFacts, withoutTeam } from "@larkline/agent/team";
 import { agentOfMessage } from "@larkline/process/config";
 import { type InboundMessage, chatOf, peopleOf, type QueuedMessage } from "@larkline/protocol";
 import { teamOfTurn, agentOfTurn, type TeamState, type TurnState } from "@larkline/protocol/turn";

@@ -1,12 +1,5 @@
-import {
-  attemptOf,
-  outOfSteps,
-  taskMessage,
-  waitOf,
-  type HelperEnd,
-  type Transition,
-  type TurnLimits,
-} from "@larkline/agent";
+import { attemptOf, outOfSteps, type Transition, type TurnLimits } from "@larkline/agent";
+import { taskMessage, waitOf, type HelperEnd } from "@larkline/agent/helpers";
 import {
   rootSessionOf,
   turnIdOf,

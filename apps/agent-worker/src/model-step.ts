@@ -1,18 +1,20 @@
 import {
-  attachmentText,
   noUse,
-  readChoice,
-  selectionRequest,
-  speakerChosen,
-  teamNote,
   withOtherUse,
-  type Choice,
   type CompactionRequest,
-  type DecidingFacts,
   type StepResult,
   type Transition,
 } from "@larkline/agent";
 import type { ModelSteps, Speaker, StepHost, StepPurpose } from "@larkline/agent/drive";
+import { attachmentText } from "@larkline/agent/messages";
+import {
+  readChoice,
+  selectionRequest,
+  speakerChosen,
+  teamNote,
+  type Choice,
+  type DecidingFacts,
+} from "@larkline/agent/team";
 import { costOf, type ModelChain, type ModelInfo, type PictureScaling } from "@larkline/model";
 import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import { withDeadline, type Clock } from "@larkline/protocol/clock";

@@ -1,4 +1,5 @@
-import { answerUuid, noticeText } from "@larkline/agent";
+import { noticeText } from "@larkline/agent";
+import { answerUuid } from "@larkline/agent/messages";
 import { changedSchedule } from "@larkline/agent/schedules";
 import {
   turnIdOf,

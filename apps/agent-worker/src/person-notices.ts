@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { sessionKeyOf } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import type { OutboxRecord } from "@larkline/store";
 import type { Services } from "./services.ts";
 

@@ -1,4 +1,4 @@
-import { overheard, speakerName, underSpeaker, type UserMessage } from "@larkline/agent";
+import { overheard, speakerName, underSpeaker, type UserMessage } from "@larkline/agent/messages";
 import { addressesIn } from "@larkline/agent/permissions";
 import { readContent, type FetchedMessage, type SaidMessage } from "@larkline/feishu";
 import { transcribe } from "@larkline/model/openai";

@@ -15,18 +15,17 @@ import type {
   AskedInReply,
   OutboxRecord,
 } from "@larkline/store";
+import { allAbilities } from "@larkline/agent";
 import type { ChosenModel, Left } from "@larkline/agent/drive";
+import { answerUuid, languageOfMessage } from "@larkline/agent/messages";
 import {
-  allAbilities,
-  answerUuid,
   finalView,
   inLanguage,
-  languageOfMessage,
   notesOf,
   runningView,
   withAgentTitles,
   type ViewOptions,
-} from "@larkline/agent";
+} from "@larkline/agent/view";
 import type { LiveReply } from "@larkline/feishu";
 import type { Agent, TurnOptions } from "./agent.ts";
 import type { TurnMemories } from "./memories.ts";

@@ -1,6 +1,7 @@
 import { LRUCache } from "lru-cache";
-import { noticeText, sessionKeyOf } from "@larkline/agent";
+import { noticeText } from "@larkline/agent";
 import { isTimeZone } from "@larkline/agent/budgets";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import {
   alarmOf,
   digestMessage,

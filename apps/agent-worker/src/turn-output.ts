@@ -1,19 +1,16 @@
 import {
   attemptOf,
-  helperEnd,
-  runningHelpers,
   joinedEvent,
-  personMessageOf,
   signedBy,
-  waitOf,
   type AbsorbedMessage,
-  type HelperEnd,
   type LiveStep,
   type Transition,
-  handedOverBy,
   type SessionChoices,
 } from "@larkline/agent";
 import { cutHistory, sessionInfo, useWith, type TurnLog } from "@larkline/agent/drive";
+import { handedOverBy } from "@larkline/agent/handover";
+import { helperEnd, runningHelpers, waitOf, type HelperEnd } from "@larkline/agent/helpers";
+import { personMessageOf } from "@larkline/agent/messages";
 import type { ControlEntry, HelperWait, QueuedMessage, SessionKey } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
 import type { Message } from "@larkline/protocol/content";

@@ -2,21 +2,16 @@ import {
   abandonTurn,
   allAbilities,
   attemptOf,
-  commandTurn,
   atRevision,
-  handedOverBy,
   newTurn,
   resumeTurn,
   startTurn,
   stepRestart,
   withNotes,
-  teamFactsIn,
-  continueTeam,
-  type CommandFacts,
   type StepResult,
   type Transition,
-  type UserMessage,
 } from "@larkline/agent";
+import { commandTurn, type CommandFacts } from "@larkline/agent/commands";
 import {
   ModelSteps,
   TurnDriver,
@@ -26,6 +21,9 @@ import {
   type TurnHost,
   type Woken,
 } from "@larkline/agent/drive";
+import { handedOverBy } from "@larkline/agent/handover";
+import type { UserMessage } from "@larkline/agent/messages";
+import { teamFactsIn, continueTeam } from "@larkline/agent/team";
 import {
   apiApp,
   turnIdOf,

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { panelCommands } from "@larkline/agent";
+import { panelCommands } from "@larkline/agent/commands";
 import type { PanelEntry } from "@larkline/feishu";
 import {
   botVariable,

@@ -1,4 +1,5 @@
-import { noticeText, sessionKeyOf } from "@larkline/agent";
+import { noticeText } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import { agentNamed, type AgentConfig } from "@larkline/process/config";
 import { apiApp, jsonParserOf, parserOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { traceIdOf, Traceparent, traceparentOfMessage } from "@larkline/protocol/trace";

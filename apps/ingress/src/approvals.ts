@@ -1,4 +1,5 @@
-import { answerToStore, sessionKeyOf } from "@larkline/agent";
+import { answerToStore } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import { isDecider, maskedArguments } from "@larkline/agent/permissions";
 import {
   apiApp,

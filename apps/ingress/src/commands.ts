@@ -1,22 +1,21 @@
+import { noticeText, usageText } from "@larkline/agent";
+import { budgetUse, createBudgetBook, spenderOf } from "@larkline/agent/budgets";
 import {
   commandNames,
   describedCommands,
   helpText,
-  noticeText,
   parseCommand,
   permissionsOrder,
   permissionsText,
   ruleNamed,
   statusText,
-  usageText,
   whoamiText,
   type AskedCall,
   type CommandName,
   type CustomCommands,
-} from "@larkline/agent";
-import { budgetUse, createBudgetBook, spenderOf } from "@larkline/agent/budgets";
-import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
+} from "@larkline/agent/commands";
 import { aboutOf, memoriesText, memoryOrder } from "@larkline/agent/memory";
+import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
 import { agentOfMessage, budgetsWith, nearestName } from "@larkline/process/config";
 import {
   jsonParserOf,

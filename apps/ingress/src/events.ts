@@ -1,4 +1,4 @@
-import { describedCommands, helpText } from "@larkline/agent";
+import { describedCommands, helpText } from "@larkline/agent/commands";
 import { messageEventType, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { welcomeCard } from "@larkline/feishu/cards";
 import { parserOf, turnIdOf } from "@larkline/protocol";

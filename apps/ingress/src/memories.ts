@@ -1,4 +1,4 @@
-import { sessionKeyOf } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import { apiApp, memoryOwnersOf, type MemoryOwner, type SessionKey } from "@larkline/protocol";
 import { withDeadline } from "@larkline/protocol/clock";
 import { ApiError, Memories } from "@larkline/protocol/views/run-api";

@@ -1,4 +1,5 @@
-import { languageOf, noticeText } from "@larkline/agent";
+import { noticeText } from "@larkline/agent";
+import { languageOf } from "@larkline/agent/messages";
 import {
   inboundFromEvent,
   type Envelope,

@@ -1,4 +1,4 @@
-import { sessionKeyOf } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import {
   changedSchedule,
   equalOf,

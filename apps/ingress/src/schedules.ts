@@ -1,5 +1,6 @@
-import { noticeText, sessionKeyOf } from "@larkline/agent";
+import { noticeText } from "@larkline/agent";
 import { isTimeZone } from "@larkline/agent/budgets";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import {
   changedSchedule,
   scheduleMessage,

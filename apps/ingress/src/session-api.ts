@@ -1,4 +1,4 @@
-import { sessionKeyOf } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import { apiApp, type SessionKey } from "@larkline/protocol";
 import { withDeadline } from "@larkline/protocol/clock";
 import { conversationRunItems } from "@larkline/protocol/views/item-input";

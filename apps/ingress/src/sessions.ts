@@ -1,4 +1,4 @@
-import { sessionIdOf, sessionKeyOf } from "@larkline/agent";
+import { sessionIdOf, sessionKeyOf } from "@larkline/agent/messages";
 import type { FeishuMessage } from "@larkline/feishu";
 import { agentNamed, type AgentConfig, type BusyPolicy } from "@larkline/process/config";
 import type { Span, Telemetry } from "@larkline/process/telemetry";

@@ -1,4 +1,4 @@
-import { personMessageOf } from "@larkline/agent";
+import { personMessageOf } from "@larkline/agent/messages";
 import type { Approval } from "@larkline/protocol/approval";
 import { newEngineError, type ErrorCode } from "@larkline/protocol/error";
 import type { EventRecord } from "@larkline/protocol/event";

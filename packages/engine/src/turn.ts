@@ -4,19 +4,18 @@ import {
   allTokens,
   approvals,
   attemptOf,
-  commandTurn,
   endOverBudget,
   joinedEvent,
   startTurn,
   structured,
   warningIn,
   warnNearBudget,
-  type CommandFacts,
   type StepResult,
   type Transition,
   type TurnEnvironment,
 } from "@larkline/agent";
 import { budgetStanding, budgetUse, spenderOf } from "@larkline/agent/budgets";
+import { commandTurn, type CommandFacts } from "@larkline/agent/commands";
 import {
   ModelSteps,
   sessionInfo,

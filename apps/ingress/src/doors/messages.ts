@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { sessionKeyOf } from "@larkline/agent";
 import { isTimeZone } from "@larkline/agent/budgets";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import { quietEnd } from "@larkline/agent/schedules";
 import { apiApp, jsonParserOf } from "@larkline/protocol";
 import { withDeadline } from "@larkline/protocol/clock";

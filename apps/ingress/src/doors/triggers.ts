@@ -1,5 +1,5 @@
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
-import { sessionKeyOf } from "@larkline/agent";
+import { sessionKeyOf } from "@larkline/agent/messages";
 import { agentNamed, type TriggerDoor } from "@larkline/process/config";
 import { programSender, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { withDeadline } from "@larkline/protocol/clock";

@@ -1,4 +1,4 @@
-import { userTextOf, type Mention } from "@larkline/agent";
+import { userTextOf, type Mention } from "@larkline/agent/messages";
 import { parserOf, type Attachment, type ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";

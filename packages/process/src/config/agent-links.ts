@@ -1,5 +1,8 @@
-import { allAbilities, type Handoff, type HelperLink, type TeamSettings } from "@larkline/agent";
+import { allAbilities } from "@larkline/agent";
+import type { Handoff } from "@larkline/agent/handover";
+import type { HelperLink } from "@larkline/agent/helpers";
 import type { Access } from "@larkline/agent/permissions";
+import type { TeamSettings } from "@larkline/agent/team";
 import { outputFormProblem } from "@larkline/protocol";
 import { schemaProblem } from "@larkline/protocol/json-schema";
 import { transferName, transferPrefix } from "@larkline/protocol/tool";

@@ -1,9 +1,11 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
+import type { Handoff } from "@larkline/agent/handover";
+import type { HelperLink } from "@larkline/agent/helpers";
 import type { Access, PermissionPolicy } from "@larkline/agent/permissions";
+import type { TeamSettings } from "@larkline/agent/team";
 import type { DoorsConfig } from "./doors-config.ts";
 import type { McpConfig } from "./mcp-config.ts";
 import type { TranscriptionInput, ProviderInput } from "./provider-config.ts";
-import type { TeamSettings, HelperLink, Handoff } from "@larkline/agent";
 import type { OutputForm, LocalText } from "@larkline/protocol";
 import type { ChainRequest, RequestExtra, ModelInfo, HostedTool } from "@larkline/model";
 import type {
