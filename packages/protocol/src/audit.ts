@@ -40,7 +40,7 @@ export const auditKinds = [
   "grant_refreshed",
   "grant_ended",
 ] as const;
-export type AuditKind = (typeof auditKinds)[number];
+type AuditKind = (typeof auditKinds)[number];
 
 export const AuditRecord = Type.Object({
   kind: Type.Enum([...auditKinds]),
