@@ -36,6 +36,8 @@ export interface SimTable {
 export interface SimBase {
   appToken: string;
   name: string;
+  owner: string;
+  createdAt: number;
   tables: Map<string, SimTable>;
 }
 
@@ -74,7 +76,8 @@ export class SimBases implements BaseControls {
   }
 
   addBase({ owner, name }: { owner: string; name: string }): SimBase {
-    const base: SimBase = { appToken: randomHex(27), name, tables: new Map() };
+    const createdAt = this.#world.clock.now();
+    const base: SimBase = { appToken: randomHex(27), name, owner, createdAt, tables: new Map() };
     this.bases.set(base.appToken, base);
     this.#world.share(base.appToken, owner, "edit");
     return base;

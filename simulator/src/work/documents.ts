@@ -2,6 +2,7 @@ import type { Platform } from "../platform.ts";
 import { type SimBlock, blockTypes, blocksOf, markdownOf, textOf, dataKeyOf } from "./markdown.ts";
 import { type WorkWorld, actorOf, uuidKeyOf } from "./world.ts";
 import type { ApiCallContext, ApiRoute } from "../api-route.ts";
+import { FileAnswer } from "../faults.ts";
 import {
   randomHex,
   PlatformError,
@@ -27,6 +28,14 @@ export interface SimDocument {
   createdAt: number;
   updatedAt: number;
   folder: string;
+}
+
+/** A picture that was uploaded for one block of one document. */
+interface SimPicture {
+  documentId: string;
+  blockId: string;
+  name: string;
+  base64: string;
 }
 
 interface SimComment {
@@ -67,6 +76,8 @@ export interface DocumentControls {
     type?: SimWikiNode["type"];
   }): SimWikiNode;
   readonly nodes: ReadonlyMap<string, SimWikiNode>;
+  /** By the token of the upload. */
+  readonly pictures: ReadonlyMap<string, SimPicture>;
   /** The next creations in the folder or the space meet the platform's lock that often. */
   lockTree(times: number): void;
 }
@@ -82,6 +93,7 @@ export class SimDocuments implements DocumentControls {
   readonly documents = new Map<string, SimDocument>();
   readonly nodes = new Map<string, SimWikiNode>();
   readonly spaces = new Map<string, SimWikiSpace & { members: ReadonlySet<string> }>();
+  readonly pictures = new Map<string, SimPicture>();
   readonly #world: WorkWorld;
   #locks = 0;
 
@@ -123,7 +135,11 @@ export class SimDocuments implements DocumentControls {
   }
 
   markdown(documentId: string): string {
-    return markdownOf(documentId, this.documents.get(documentId)?.blocks ?? new Map());
+    return markdownOf(
+      documentId,
+      this.documents.get(documentId)?.blocks ?? new Map(),
+      (token) => this.pictures.get(token)?.name,
+    );
   }
 
   addSpace({ name, members }: { name: string; members: readonly string[] }): SimWikiSpace {
@@ -407,6 +423,26 @@ export function documentRoutes(
         }),
     },
     {
+      method: "POST",
+      path: "/open-apis/docx/v1/documents/:document_id/blocks/:block_id/children",
+      personScopes: ["docx:document:write_only"],
+      handle: (call) =>
+        change(call, "docx.children", (document) => {
+          const blocks = blocksIn(call.body.children).map((block) => ({
+            ...block,
+            block_id: newId("tmp"),
+          }));
+          if (blocks.length === 0 || blocks.length > 50) {
+            throw new PlatformError(1770001, "invalid children");
+          }
+          const index = typeof call.body.index === "number" ? call.body.index : -1;
+          const children = blocks.map(({ block_id }) => block_id);
+          const parentId = call.params.block_id ?? "";
+          const ids = store.insert(document, { parentId, index, children, blocks });
+          return { children: children.map((id) => document.blocks.get(ids.get(id) ?? "")) };
+        }),
+    },
+    {
       method: "PATCH",
       path: "/open-apis/docx/v1/documents/:document_id/blocks/batch_update",
       personScopes: ["docx:document:write_only"],
@@ -432,6 +468,70 @@ export function documentRoutes(
           document.revision += 1;
           return {};
         }),
+    },
+    {
+      method: "PATCH",
+      path: "/open-apis/docx/v1/documents/:document_id/blocks/:block_id",
+      personScopes: ["docx:document:write_only"],
+      handle: (call) =>
+        change(call, "docx.patch", (document) => {
+          const block = document.blocks.get(call.params.block_id ?? "");
+          if (block === undefined) throw new PlatformError(1770002, "not found");
+          const { replace_image: image } = call.body;
+          const token = isJsonObject(image) ? String(image.token) : "";
+          const picture = store.pictures.get(token);
+          if (block.block_type !== blockTypes.image || picture?.blockId !== block.block_id) {
+            throw new PlatformError(1770013, "relation mismatch");
+          }
+          block.image = { token, width: 1, height: 1 };
+          document.revision += 1;
+          world.record(call, "document.picture", picture.name);
+          return { block };
+        }),
+    },
+    {
+      method: "POST",
+      path: "/open-apis/drive/v1/medias/upload_all",
+      personScopes: ["docs:document.media:upload", "drive:drive"],
+      limits: { perSecond: 5 },
+      handle: (call) => {
+        const field = (name: string): string => call.form?.get(name)?.bytes.toString() ?? "";
+        const bytes = call.form?.get("file")?.bytes;
+        const blockId = field("parent_node");
+        const document = [...store.documents.values()].find(
+          ({ blocks }) => blocks.get(blockId)?.block_type === blockTypes.image,
+        );
+        if (
+          field("parent_type") !== "docx_image" ||
+          document === undefined ||
+          bytes === undefined ||
+          Number(field("size")) !== bytes.byteLength
+        ) {
+          throw new PlatformError(1061002, "params error");
+        }
+        world.require(call, document.documentId, { right: "edit", code: 1061004 });
+        const token = newId("img").slice(0, 27);
+        const { documentId } = document;
+        const name = field("file_name");
+        store.pictures.set(token, { documentId, blockId, name, base64: bytes.toString("base64") });
+        return success({ file_token: token });
+      },
+    },
+    {
+      method: "GET",
+      path: "/open-apis/drive/v1/medias/:file_token/download",
+      personScopes: ["docs:document.media:download", "drive:drive"],
+      limits: { perSecond: 5 },
+      handle: (call) => {
+        const picture = store.pictures.get(call.params.file_token ?? "");
+        if (picture === undefined) throw new PlatformError(1061003, "not found", { status: 404 });
+        // A bare call is refused, whatever the person may read.
+        const isNamed = (call.query.get("extra") ?? "").includes(picture.documentId);
+        if (!isNamed) throw new PlatformError(1061004, "forbidden", { status: 403 });
+        world.require(call, picture.documentId, { code: 1061004 });
+        const bytes = Buffer.from(picture.base64, "base64");
+        return new FileAnswer({ bytes, mediaType: "application/octet-stream", name: picture.name });
+      },
     },
     {
       method: "DELETE",

@@ -1,3 +1,5 @@
+import { FileAnswer } from "../faults.ts";
+import type { SimBases } from "./base.ts";
 import type { SimDocuments } from "./documents.ts";
 import type { SimSheets } from "./sheets.ts";
 import { type WorkWorld, actorOf } from "./world.ts";
@@ -22,12 +24,14 @@ interface SimFile {
   folder: string;
   createdAt: number;
   text: string;
+  /** Of a file whose bytes are no text. */
+  base64?: string;
 }
 
-/** What lies in a folder. */
-interface Entry {
+/** What lies in a folder, or in the wiki. */
+export interface Entry {
   token: string;
-  type: "file" | "folder" | "docx" | "sheet";
+  type: "file" | "folder" | "docx" | "sheet" | "bitable" | "wiki";
   name: string;
   owner: string;
   folder: string;
@@ -42,6 +46,7 @@ export interface DriveControls {
     type?: SimFile["type"];
     folder?: string;
     text?: string;
+    base64?: string;
   }): SimFile;
   /** The next changes meet another one that often. */
   lockDrive(times: number): void;
@@ -57,12 +62,17 @@ export class SimDrive implements DriveControls {
   readonly #world: WorkWorld;
   readonly #docs: SimDocuments;
   readonly #sheets: SimSheets;
+  readonly #tables: SimBases;
   #locks = 0;
 
-  constructor(world: WorkWorld, { docs, sheets }: { docs: SimDocuments; sheets: SimSheets }) {
+  constructor(
+    world: WorkWorld,
+    { docs, sheets, tables }: { docs: SimDocuments; sheets: SimSheets; tables: SimBases },
+  ) {
     this.#world = world;
     this.#docs = docs;
     this.#sheets = sheets;
+    this.#tables = tables;
   }
 
   addFile({
@@ -71,9 +81,11 @@ export class SimDrive implements DriveControls {
     type = "file",
     folder = "",
     text = "",
+    base64,
   }: Parameters<DriveControls["addFile"]>[0]): SimFile {
     const token = newId(type === "folder" ? "fld" : "box").slice(0, 27);
-    const file = { token, type, name, owner, folder, createdAt: this.#world.clock.now(), text };
+    const createdAt = this.#world.clock.now();
+    const file = { token, type, name, owner, folder, createdAt, text, ...(base64 && { base64 }) };
     this.files.set(token, file);
     this.#world.share(token, owner, "edit");
     return file;
@@ -111,6 +123,19 @@ export class SimDrive implements DriveControls {
           const { token } = this.addFile({ owner: actorOf(call), name, type: "folder", folder });
           this.#world.record(call, "drive.folder", name);
           return success({ token, url: urlOf("drive/folder", token) });
+        },
+      },
+      {
+        method: "GET",
+        path: `${path}/:file_token/download`,
+        personScopes: ["drive:file:download", "drive:drive"],
+        limits,
+        handle: (call) => {
+          const { token } = this.#known(call, "view");
+          const file = this.files.get(token);
+          if (file?.type !== "file") throw new PlatformError(1061002, "params error");
+          const bytes = Buffer.from(file.base64 ?? file.text, file.base64 ? "base64" : "utf8");
+          return new FileAnswer({ bytes, mediaType: "application/octet-stream", name: file.name });
         },
       },
       {
@@ -167,7 +192,33 @@ export class SimDrive implements DriveControls {
     throw new PlatformError(1061045, "resource contention occurred, please retry.");
   }
 
+  /** The object of a token, of a page of the wiki, too. */
+  entry(token: string): Entry | undefined {
+    const node = this.#docs.nodes.get(token);
+    const found = this.#entries().find((one) => one.token === (node?.object ?? token));
+    return node === undefined || found === undefined
+      ? found
+      : { ...found, token: node.object, type: "wiki", name: node.title };
+  }
+
+  /** What the pages below a page of the wiki hold. */
+  objectsBelow(nodeToken: string): string[] {
+    return [...this.#docs.nodes.values()]
+      .filter(({ parent }) => parent === nodeToken)
+      .flatMap((node) => [node.object, ...this.objectsBelow(node.nodeToken)]);
+  }
+
   #entries(): Entry[] {
+    const bases = [...this.#tables.bases.values()].map(
+      ({ appToken: token, name, owner, createdAt }): Entry => ({
+        token,
+        type: "bitable",
+        name,
+        owner,
+        folder: "",
+        createdAt,
+      }),
+    );
     const files = [...this.files.values()];
     const documents = [...this.#docs.documents.values()].map(
       ({ documentId: token, title: name, owner, folder, createdAt }): Entry => ({
@@ -189,7 +240,7 @@ export class SimDrive implements DriveControls {
         createdAt,
       }),
     );
-    return [...files, ...documents, ...sheets];
+    return [...files, ...documents, ...sheets, ...bases];
   }
 
   #storedOf(token: string): { folder: string } | undefined {
@@ -234,10 +285,11 @@ export class SimDrive implements DriveControls {
     const failed_list: JsonObject[] = [];
     for (const { doc_token: token } of asked as { doc_token: string }[]) {
       // what is missing is not found
-      const entry = this.#entries().find((one) => one.token === token);
+      const entry = this.entry(token);
       if (entry === undefined) failed_list.push({ token, code: 970_005 });
-      else if (!this.#world.may(actorOf(call), token)) failed_list.push({ token, code: 970_003 });
-      else {
+      else if (!this.#world.may(actorOf(call), entry.token)) {
+        failed_list.push({ token, code: 970_003 });
+      } else {
         metas.push({
           doc_token: token,
           doc_type: entry.type,

@@ -5,10 +5,12 @@ import { type BaseControls, SimBases, baseRoutes } from "./base.ts";
 import { type CalendarControls, SimCalendar } from "./calendar.ts";
 import { type DocumentControls, SimDocuments, documentRoutes } from "./documents.ts";
 import { type DriveControls, SimDrive } from "./drive.ts";
+import { type ExportControls, SimExports } from "./exports.ts";
 import { type MailControls, SimMails } from "./mail.ts";
 import { type MeetingControls, SimMeetings } from "./meetings.ts";
 import { type SheetControls, SimSheets } from "./sheets.ts";
 import { talkRoutes } from "./talk.ts";
+import { sharingRoutes } from "./sharing.ts";
 import { type TaskControls, SimTasks } from "./tasks.ts";
 import { type WorldControls, WorkWorld } from "./world.ts";
 import type { ApiRoute } from "../api-route.ts";
@@ -23,6 +25,7 @@ export interface WorkControls extends WorldControls {
   readonly meetings: MeetingControls;
   readonly sheets: SheetControls;
   readonly drive: DriveControls;
+  readonly exports: ExportControls;
   readonly approvals: ApprovalControls;
   readonly mail: MailControls;
 }
@@ -46,7 +49,8 @@ export function createWork(clock: Clock): Work {
   const tasks = new SimTasks(world);
   const meetings = new SimMeetings(world);
   const sheets = new SimSheets(world);
-  const drive = new SimDrive(world, { docs, sheets });
+  const drive = new SimDrive(world, { docs, sheets, tables });
+  const exports = new SimExports(world, { docs, sheets, tables });
   const approvals = new SimApprovals(world);
   const mail = new SimMails(world);
   const stores: Readonly<Record<string, Map<string, unknown>>> = {
@@ -64,6 +68,7 @@ export function createWork(clock: Clock): Work {
     minutes: meetings.minutes,
     spreadsheets: sheets.spreadsheets,
     files: drive.files,
+    pictures: docs.pictures,
     approvals: approvals.approvals,
     mails: mail.mails,
     drafts: mail.drafts,
@@ -78,6 +83,7 @@ export function createWork(clock: Clock): Work {
       meetings,
       sheets,
       drive,
+      exports,
       approvals,
       mail,
     }),
@@ -90,6 +96,8 @@ export function createWork(clock: Clock): Work {
       ...talkRoutes(platform),
       ...sheets.routes(),
       ...drive.routes(),
+      ...exports.routes(),
+      ...sharingRoutes(platform, world, drive),
       ...approvals.routes(platform),
       ...mail.routes(platform),
     ],

@@ -149,8 +149,12 @@ export function textOf(block: SimBlock): string {
     .join("");
 }
 
-/** The document as Markdown. */
-export function markdownOf(rootId: string, blocks: ReadonlyMap<string, SimBlock>): string {
+/** The document as Markdown; pictures by the names of their files. */
+export function markdownOf(
+  rootId: string,
+  blocks: ReadonlyMap<string, SimBlock>,
+  pictureName: (token: string) => string | undefined,
+): string {
   const childrenOf = (id: string): SimBlock[] =>
     (blocks.get(id)?.children ?? []).flatMap((child) => blocks.get(child) ?? []);
   const plain = (id: string): string =>
@@ -167,9 +171,13 @@ export function markdownOf(rootId: string, blocks: ReadonlyMap<string, SimBlock>
     if (type === 15) return `> ${text}`;
     if (type === 17) return `- [${isDone(block) ? "x" : " "}] ${text}`;
     if (type === 22) return "---";
-    if (type === 27) return "![empty]()";
+    if (type === 27) return pictureLine(block);
     if (type === 31) return tableLines(block);
     return text;
+  };
+  const pictureLine = ({ image }: SimBlock): string => {
+    const token = isJsonObject(image) && typeof image.token === "string" ? image.token : "";
+    return token === "" ? "![empty]()" : `![${pictureName(token) ?? ""}](${token})`;
   };
   const tableLines = (block: SimBlock): string => {
     const table =

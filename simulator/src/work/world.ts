@@ -22,16 +22,21 @@ export type RepeatedKey = "same_result" | "conflict";
 export interface WorldControls {
   /** Every change since the start, oldest first. */
   readonly changes: readonly WorkChange[];
-  /** Gives a person (open id) or an app (its id) the right to see an object, or to change it, too. */
-  share(objectId: string, who: string, right: "view" | "edit"): void;
+  /**
+   * Gives a person (open id), the members of a chat or an app (its id) the right to see an object, to change it, too, or
+   * also to share it.
+   */
+  share(objectId: string, who: string, right: Right): void;
   /** Takes the rights back. */
   unshare(objectId: string, who: string): void;
   setRepeatedKey(how: RepeatedKey): void;
   /** Whether a person (open id) or an app (its id) may see an object, or change it. Default `view`. */
-  may(who: string, objectId: string, right?: "view" | "edit"): boolean;
+  may(who: string, objectId: string, right?: Right): boolean;
 }
 
-type Right = "view" | "edit";
+/** Each holds those before it. */
+const ranks = ["view", "edit", "full_access"] as const;
+export type Right = (typeof ranks)[number];
 
 const maxChanges = 20_000;
 
@@ -41,6 +46,7 @@ export class WorkWorld implements WorldControls {
   readonly keys = new Map<string, { answer: JsonObject; at: number }>();
   #changes: WorkChange[] = [];
   #repeatedKey: RepeatedKey = "same_result";
+  #isInChat: (who: string, chatId: string) => boolean = () => false;
 
   constructor(clock: Clock) {
     this.clock = clock;
@@ -64,9 +70,17 @@ export class WorkWorld implements WorldControls {
     this.#repeatedKey = how;
   }
 
+  /** Who is in a chat, when objects are shared with chats. */
+  setChats(isInChat: (who: string, chatId: string) => boolean): void {
+    this.#isInChat = isInChat;
+  }
+
   may(who: string, objectId: string, right: Right = "view"): boolean {
-    const has = this.rights.get(objectId)?.get(who);
-    return has === "edit" || has === right;
+    return this.sharedWith(objectId).some(
+      ([one, has]) =>
+        ranks.indexOf(has) >= ranks.indexOf(right) &&
+        (one === who || (one.startsWith("oc_") && this.#isInChat(who, one))),
+    );
   }
 
   /** Who has a right to the object. */
