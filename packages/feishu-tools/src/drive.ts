@@ -13,7 +13,8 @@ import { workTool } from "./work-tool.ts";
 
 // Folders and what lies in them.
 
-const remedies: Remedies = {
+/** What the codes of the drive mean. */
+export const driveRemedies: Remedies = {
   1061002: "The platform does not take this.",
   1061003: "There is no such file or folder.",
   1061004: "The person may not do this with the file or folder; its owner can share it.",
@@ -39,7 +40,7 @@ const Folder = Type.Optional(
   Type.String({ maxLength: 100, description: "Token of a folder. Default: the person's own." }),
 );
 const listScopes = ["space:document:retrieve"];
-const metaScope = "drive:drive.metadata:readonly";
+export const metaScope = "drive:drive.metadata:readonly";
 
 interface Listed {
   token: string;
@@ -101,17 +102,17 @@ function folderOf(folder: string | undefined): string {
 }
 
 /** Five a second ("Upload file"). */
-const drivePace = { of: "changes of the drive", everyMs: 200 };
+export const drivePace = { of: "changes of the drive", everyMs: 200 };
 
 /** The platform takes one upload, copy, move or deletion at a time. */
-async function alone<T>(platform: Platform, work: () => Promise<T>): Promise<T> {
+export async function driveAlone<T>(platform: Platform, work: () => Promise<T>): Promise<T> {
   return await platform.exclusive("drive", work);
 }
 
 const maxShown = 100;
 
 function listTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, driveRemedies, {
     name: "list_drive_files",
     description:
       "Lists what lies in a folder of the person's drive, the newest first: names, types, tokens and links. To find a document by words use find_documents.",
@@ -146,7 +147,7 @@ function listTool(settings: Settings): HandlerTool {
 }
 
 function folderTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, driveRemedies, {
     name: "create_folder",
     description: "Creates a folder in the person's drive.",
     title: { zh: "新建文件夹", en: "Create a folder" },
@@ -157,7 +158,7 @@ function folderTool(settings: Settings): HandlerTool {
     reach: "own",
     run: async ({ name, folder }, platform) => {
       const folder_token = folderOf(folder);
-      const made = await alone(platform, async () => {
+      const made = await driveAlone(platform, async () => {
         const find = madeIn(platform, { folder: folder_token, name, type: "folder" });
         return await makeOnce(platform, {
           pace: drivePace,
@@ -177,7 +178,7 @@ function folderTool(settings: Settings): HandlerTool {
 }
 
 function uploadTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, driveRemedies, {
     name: "upload_text_file",
     description:
       "Puts a text as a file into the person's drive, such as notes.md or data.csv. For a document that people edit use create_document.",
@@ -190,7 +191,7 @@ function uploadTool(settings: Settings): HandlerTool {
     run: async ({ name, text, folder }, platform) => {
       const file = Buffer.from(text);
       const parent_node = folderOf(folder);
-      const token = await alone(platform, async () => {
+      const token = await driveAlone(platform, async () => {
         const find = madeIn(platform, { folder: parent_node, name, type: "file" });
         return await makeOnce(platform, {
           pace: drivePace,
@@ -216,7 +217,7 @@ function uploadTool(settings: Settings): HandlerTool {
 }
 
 function copyTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, driveRemedies, {
     name: "copy_file",
     description:
       "Copies a document or a file into a folder of the person, under a new name. The copy belongs to the person.",
@@ -234,7 +235,7 @@ function copyTool(settings: Settings): HandlerTool {
     run: async ({ token, type, name, folder }, platform) => {
       const folder_token = folderOf(folder);
       const path = { file_token: checkedId(token, "a file") };
-      const made = await alone(platform, async () => {
+      const made = await driveAlone(platform, async () => {
         const find = madeIn(platform, { folder: folder_token, name, type });
         return await makeOnce(platform, {
           pace: drivePace,
@@ -253,10 +254,13 @@ function copyTool(settings: Settings): HandlerTool {
   });
 }
 
-/** The name that the platform has; undefined: it is not there any more. */
-async function nameOf(
+/** The types of what can be shared, with the pages of a wiki. */
+export type FileKind = (typeof kinds)[number] | "wiki";
+
+/** The name that the platform has; undefined: it is not there, or the person may not see it. */
+export async function nameOf(
   platform: Platform,
-  { token, type }: { token: string; type: (typeof kinds)[number] },
+  { token, type }: { token: string; type: FileKind },
 ): Promise<string | undefined> {
   const { metas = [] } = await platform.read((client, as) =>
     client.drive.v1.meta.batchQuery(
@@ -268,9 +272,9 @@ async function nameOf(
 }
 
 /** What the person approved must be what is there: a name is what people check. */
-async function checkName(
+export async function checkName(
   platform: Platform,
-  { token, type, name }: { token: string; type: (typeof kinds)[number]; name: string },
+  { token, type, name }: { token: string; type: FileKind; name: string },
 ): Promise<void> {
   const real = await nameOf(platform, { token: checkedId(token, "a file"), type });
   if (real === undefined) throw new Error("Nothing was done: the person cannot see such a file.");
@@ -280,7 +284,7 @@ async function checkName(
 }
 
 function moveTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, driveRemedies, {
     name: "move_file",
     description:
       "Moves a document, file or folder into another folder. Others may see it there, or no longer. Needs its name, as list_drive_files gives it.",
@@ -298,7 +302,7 @@ function moveTool(settings: Settings): HandlerTool {
     run: async ({ token, type, name, folder }, platform) => {
       const folder_token = checkedId(folder, "a folder");
       await checkName(platform, { token, type, name });
-      await alone(platform, async () => {
+      await driveAlone(platform, async () => {
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // what lies there stays there
           pace: drivePace,
@@ -327,7 +331,7 @@ async function liesIn(platform: Platform, folder_token: string, token: string): 
 }
 
 function deleteTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, driveRemedies, {
     name: "delete_drive_file",
     description:
       "Deletes a document, file or folder with all that is in it: it goes to the bin of its owner, and others lose it. Needs its name, as list_drive_files gives it.",
@@ -339,7 +343,7 @@ function deleteTool(settings: Settings): HandlerTool {
     reach: "destroys",
     run: async ({ token, type, name }, platform) => {
       await checkName(platform, { token, type, name });
-      await alone(platform, async () => {
+      await driveAlone(platform, async () => {
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // what is deleted cannot be deleted again
           pace: drivePace,

@@ -2,14 +2,17 @@ import type { HandlerTool } from "@larkline/tool-kit";
 import { approvalTools } from "./approvals.ts";
 import { baseTools } from "./base/base.ts";
 import { calendarTools } from "./calendar/index.ts";
+import { pictureTools } from "./documents/pictures.ts";
 import { readingTools } from "./documents/reading.ts";
 import { writingTools } from "./documents/writing.ts";
+import { downloadTools } from "./downloads.ts";
 import { driveTools } from "./drive.ts";
 import { mailTools } from "./mail.ts";
 import { meetingTools } from "./meetings.ts";
 import { messageTools } from "./messages.ts";
 import { peopleTools } from "./people.ts";
 import { completed, type WorkToolSettings } from "./platform.ts";
+import { sharingTools } from "./sharing.ts";
 import { sheetTools } from "./sheets.ts";
 import { taskTools } from "./tasks.ts";
 
@@ -21,6 +24,7 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
   const makers = [
     ...readingTools,
     ...writingTools,
+    ...pictureTools,
     ...baseTools,
     ...calendarTools,
     ...taskTools,
@@ -29,6 +33,8 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
     ...peopleTools,
     ...sheetTools,
     ...driveTools,
+    ...downloadTools,
+    ...sharingTools,
     ...approvalTools,
     ...mailTools,
   ];

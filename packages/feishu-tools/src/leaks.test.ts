@@ -50,6 +50,12 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
   const cells = { spreadsheet: sheet.token, range };
   const folder = platform.work.drive.addFile({ owner: ann, name: secret, type: "folder" }).token;
   const file = platform.work.drive.addFile({ owner: ann, name: `${secret}.md`, folder }).token;
+  const plan = platform.work.docs.addDocument({
+    owner: ann,
+    title: secret,
+    markdown: secret,
+  }).documentId;
+  const ofFile = { file, type: "file", name: `${secret}.md`, with: bob, with_name: "Bob" };
   const { mail, approvals } = platform.work;
   const mailId = mail.addMail({ to: ann, from: "x@example.org", subject: secret, text: secret }).id;
   const words = { to: [mail.addressOf(bob)], subject: "x", text: "x" };
@@ -74,6 +80,15 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
     copy_file: [{ token: file, type: "file", name: "x" }],
     move_file: [{ token: file, type: "file", name: "x", folder }],
     delete_drive_file: [{ token: file, type: "file", name: "x" }],
+    download_file: [{ file }, { file: `https://feishu.cn/file/${file}` }],
+    export_document: [
+      { document: plan, format: "pdf" },
+      { document: `https://feishu.cn/sheets/${sheet.token}`, format: "xlsx" },
+    ],
+    add_picture: [{ document: plan, picture: file }],
+    list_access: [{ file, type: "file" }],
+    share_file: [{ ...ofFile, permission: "edit" }],
+    unshare_file: [ofFile],
     list_mails: [{ time_zone: zone }],
     read_mail: [{ mail: mailId, time_zone: zone }],
     send_mail: [{ draft, ...words }],
@@ -133,7 +148,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(50);
+  expect(asked).toBe(58);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

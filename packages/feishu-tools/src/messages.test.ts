@@ -126,7 +126,7 @@ describe("sending in a person's name", () => {
     expect(await call("send_as_person", { to: bob, to_name: "The boss", text: "x" })).toMatchObject(
       {
         ok: false,
-        error: `Nothing was sent: the receiver ${bob} is "Bob", not "The boss". Use find_people, then ask again.`,
+        error: `Nothing was done: the receiver ${bob} is "Bob", not "The boss". Use find_people, then ask again.`,
       },
     );
     const other = platform.addChat({ type: "group", name: "Other", members: [ann] }).chatId;

@@ -45,7 +45,7 @@ const readScopes = [
   "im:message.group_msg:get_as_user",
   "im:message.p2p_msg:get_as_user",
 ];
-const nameScope = "contact:user.basic_profile:readonly";
+export const nameScope = "contact:user.basic_profile:readonly";
 const maxShown = 30;
 const maxTextCharacters = 1_000;
 /** What a card shows whole: people approve the exact text. */
@@ -272,7 +272,7 @@ function sendTool(settings: Settings): HandlerTool {
 }
 
 /** What the person approved must be where it goes: a name is what people check. */
-async function checkReceiver(platform: Platform, to: string, name: string): Promise<void> {
+export async function checkReceiver(platform: Platform, to: string, name: string): Promise<void> {
   const real = to.startsWith("ou_")
     ? (await namesOf(platform, [to]))(to)
     : await chatName(platform, to);
@@ -282,7 +282,7 @@ async function checkReceiver(platform: Platform, to: string, name: string): Prom
       ? "is not known"
       : `is ${JSON.stringify(real)}, not ${JSON.stringify(name)}`;
   throw new Error(
-    `Nothing was sent: the receiver ${to} ${known}. Use find_people, then ask again.`,
+    `Nothing was done: the receiver ${to} ${known}. Use find_people, then ask again.`,
   );
 }
 

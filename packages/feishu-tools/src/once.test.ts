@@ -227,6 +227,39 @@ const writes: Write[] = [
     }),
   },
   {
+    tool: "add_picture",
+    change: "document.picture",
+    certain: true,
+    input: (world, name) => ({
+      document: documentOf(world, "Old").document,
+      picture: world.platform.work.drive.addFile({ owner: world.ann, name, base64: picture }).token,
+    }),
+  },
+  {
+    tool: "share_file",
+    change: "drive.share",
+    certain: true,
+    input: ({ platform, ann, bob }, name) => ({
+      file: platform.work.drive.addFile({ owner: ann, name }).token,
+      type: "file",
+      name,
+      with: bob,
+      with_name: "Bob",
+      permission: "view",
+    }),
+  },
+  {
+    tool: "unshare_file",
+    change: "drive.unshare",
+    certain: true,
+    input: ({ platform, ann, bob }, name) => {
+      const { drive } = platform.work;
+      const file = drive.addFile({ owner: ann, name }).token;
+      platform.work.share(file, bob, "edit");
+      return { file, type: "file", name, with: bob, with_name: "Bob" };
+    },
+  },
+  {
     tool: "draft_mail",
     change: "mail.draft",
     certain: false,
@@ -260,6 +293,9 @@ const writes: Write[] = [
     },
   },
 ];
+
+/** The beginning of a PNG. */
+const picture = Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1").toString("base64");
 
 function cellOf({ platform, ann }: ToolWorld) {
   const { token, sheets } = platform.work.sheets.addSpreadsheet({

@@ -1,6 +1,8 @@
 import {
   callWithToken,
   type Client,
+  type FileAnswer,
+  FileTooLargeError,
   type RequestOptions,
   TokenCallError,
 } from "@larkline/feishu/token-call";
@@ -77,6 +79,8 @@ export interface Platform {
    * is not known whether it took effect.
    */
   write<T>(run: Operation<T>, pace?: Pace): Promise<Partial<T>>;
+  /** The bytes at a path of the Open API, 20 MiB at most; throws with words for the model when there are more. */
+  download(path: string, params: Readonly<Record<string, string>>, pace: Pace): Promise<Buffer>;
   /** Runs the work when no other call works at the object, such as a table, whose parallel writes are refused. */
   exclusive<T>(object: string, work: () => Promise<T>): Promise<T>;
 }
@@ -162,7 +166,7 @@ export function platformOf(
   };
   const attempt = async <T>(
     run: Operation<T>,
-    isRead: boolean,
+    { isRead = false, maxFileBytes }: { isRead?: boolean; maxFileBytes?: number },
     pace?: Pace,
   ): Promise<Partial<T>> => {
     const giveUpAt = clock.monotonic() + patienceMs;
@@ -171,7 +175,7 @@ export function platformOf(
         await alone(pace.of, { everyMs: pace.everyMs }, () => Promise.resolve());
       }
       try {
-        return await callWithToken(identity, run, signal);
+        return await callWithToken(identity, run, signal, maxFileBytes);
       } catch (error) {
         if (!(error instanceof TokenCallError)) throw error;
         signal.throwIfAborted();
@@ -191,12 +195,27 @@ export function platformOf(
     signal,
     as: identity.as,
     openId: identity.as === "person" ? identity.openId : undefined,
-    read: async (run, pace) => await attempt(run, true, pace),
-    write: async (run, pace) => await attempt(run, false, pace),
+    read: async (run, pace) => await attempt(run, { isRead: true }, pace),
+    write: async (run, pace) => await attempt(run, {}, pace),
+    download: async (url, params, pace) => {
+      const get: Operation<FileAnswer> = async (client, as) => ({
+        data: (await client.request({ method: "GET", url, params }, as)) as FileAnswer, // as `maxFileBytes` makes it
+      });
+      try {
+        const { bytes } = await attempt(get, { isRead: true, maxFileBytes }, pace);
+        return bytes ?? Buffer.alloc(0);
+      } catch (error) {
+        if (!(error instanceof FileTooLargeError)) throw error;
+        throw new Error("The file has more than 20 MB: give the person its link.", {
+          cause: error,
+        });
+      }
+    },
     exclusive: async (object, work) => await alone(object, {}, work),
   };
 }
 
+const maxFileBytes = 20 * 1024 * 1024;
 /** A call waits that long in line for others. */
 const maxLineMs = 60_000;
 const lateWords =

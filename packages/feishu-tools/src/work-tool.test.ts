@@ -18,6 +18,7 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
     "answer_invitation",
     "send_as_person",
     "delete_drive_file",
+    "share_file",
     "send_mail",
     "decide_approval",
     "feishu_api",

@@ -26,7 +26,15 @@ const asking = {
 
 interface WorkTool<P extends TProperties> extends Pick<
   ToolDefinition<TObject>,
-  "name" | "description" | "effect" | "repeatMs" | "timeoutMs" | "title" | "summary" | "scopes"
+  | "name"
+  | "description"
+  | "effect"
+  | "repeatMs"
+  | "timeoutMs"
+  | "title"
+  | "summary"
+  | "scopes"
+  | "savesFiles"
 > {
   input: P;
   reach: Reach;

@@ -1,9 +1,16 @@
+import { createHash } from "node:crypto";
 import {
   type FeishuSimulator,
   startFeishuSimulator,
   type SimulatorOptions,
 } from "@larkline/simulator";
-import { type Exclusive, runTool, type HandlerTool } from "@larkline/tool-kit";
+import {
+  type Exclusive,
+  type FileFacts,
+  runTool,
+  type HandlerTool,
+  type StoreFile,
+} from "@larkline/tool-kit";
 import type { ToolOutcome } from "@larkline/protocol/tool";
 import { onTestFinished } from "vitest";
 import { apiTools } from "./api.ts";
@@ -16,6 +23,8 @@ export interface ToolWorld {
   ann: string;
   bob: string;
   tools: readonly HandlerTool[];
+  /** What tools have kept, by id. */
+  files: ReadonlyMap<string, { bytes: Uint8Array; facts: FileFacts }>;
   /** Runs a tool as a person; `callId` is the same for every repeat of a call. */
   call(name: string, input: object, as?: CallAs): Promise<ToolOutcome>;
   /** What the call gave; throws when it did not succeed. */
@@ -56,6 +65,12 @@ export async function toolWorld({
     tokens.set(person, await tokenOf(platform, person, allScopes(tools)));
   }
   let calls = 0;
+  const files = new Map<string, { bytes: Uint8Array; facts: FileFacts }>();
+  const storeFile: StoreFile = async (bytes, facts) => {
+    const id = `blob_${createHash("sha256").update(bytes).digest("base64url")}`;
+    files.set(id, { bytes, facts });
+    return await Promise.resolve(id);
+  };
   const call: ToolWorld["call"] = async (
     name,
     input,
@@ -66,6 +81,7 @@ export async function toolWorld({
     const token = tokens.get(person) ?? person;
     return await runTool(tool, {
       argumentsText: JSON.stringify(input),
+      storeFile,
       context: {
         callId,
         ...(signal && { signal }),
@@ -79,6 +95,7 @@ export async function toolWorld({
     ann,
     bob,
     tools,
+    files,
     call,
     textOf: async (name, input, as) => {
       const outcome = await call(name, input, as);

@@ -16,7 +16,7 @@ import { madeIn } from "../drive.ts";
 import { documentAt, documentRemedies, linkOf, wikiNodeAt } from "./reading.ts";
 import { workTool } from "../work-tool.ts";
 
-const link = Type.String({
+export const documentLink = Type.String({
   minLength: 1,
   maxLength: 500,
   description: "Link to the document or page, or its id.",
@@ -24,7 +24,7 @@ const link = Type.String({
 const markdownText = Type.String({
   minLength: 1,
   maxLength: 200_000,
-  description: "Markdown. Pictures become links.",
+  description: "Markdown. Pictures become links: add_picture puts one in.",
 });
 
 const fillScopes = [
@@ -278,7 +278,7 @@ function readBlocksTool(settings: Settings): HandlerTool {
     title: { zh: "查看文档块", en: "Read the blocks of a document" },
     summary: { zh: "查看文档 {document} 的块", en: "Read the blocks of {document}" },
     input: {
-      document: link,
+      document: documentLink,
       containing: Type.Optional(
         Type.String({ maxLength: 200, description: "Only blocks whose text holds this." }),
       ),
@@ -318,7 +318,7 @@ function appendTool(settings: Settings): HandlerTool {
       en: "Add to the document {document}: {markdown}",
     },
     input: {
-      document: link,
+      document: documentLink,
       markdown: markdownText,
       after_block: Type.Optional(
         Type.String({
@@ -348,7 +348,7 @@ function appendTool(settings: Settings): HandlerTool {
   });
 }
 
-async function behind(
+export async function behind(
   platform: Platform,
   documentId: string,
   blockId: string,
@@ -383,7 +383,7 @@ function editTool(settings: Settings): HandlerTool {
       en: "Edit the document {document}: {changes}",
     },
     input: {
-      document: link,
+      document: documentLink,
       revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
       changes: Type.Array(
         Type.Object(
@@ -451,7 +451,7 @@ function deleteTool(settings: Settings): HandlerTool {
       en: "Delete from the document {document}: {blocks}",
     },
     input: {
-      document: link,
+      document: documentLink,
       revision: Type.Integer({ minimum: 0, description: "The revision that was read." }),
       blocks: Type.Array(
         Type.Object(
@@ -526,7 +526,7 @@ function commentsTool(settings: Settings): HandlerTool {
     description: "Lists the open comments of a document.",
     title: { zh: "看文档评论", en: "Read the comments of a document" },
     summary: { zh: "看文档 {document} 的评论", en: "Read the comments of {document}" },
-    input: { document: link },
+    input: { document: documentLink },
     effect: "pure",
     scopes: ["docs:document.comment:read", "wiki:node:read"],
     reach: "reads",
@@ -580,7 +580,7 @@ function commentTool(settings: Settings): HandlerTool {
       zh: "在文档 {document} 评论：{text}",
       en: "Comment on the document {document}: {text}",
     },
-    input: { document: link, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
+    input: { document: documentLink, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
     effect: "once",
     scopes: ["docs:document.comment:create", "docs:document.comment:read", "wiki:node:read"],
     reach: "shared",

@@ -13,6 +13,7 @@ import {
 // Calls with a token that the caller was given for them alone. No app secret, no cache, no retry: who holds the token
 // decides on those.
 
+export type { FileAnswer } from "./api-call.ts";
 export type { Client, RequestOptions } from "./sdk.ts";
 
 /** As whom calls are made. The token is a secret. */
@@ -63,7 +64,13 @@ export class TokenCallError extends Error {
   }
 }
 
+/** A file has more bytes than the caller takes. Nothing of it was kept. */
+export class FileTooLargeError extends Error {
+  override readonly name = "FileTooLargeError";
+}
+
 const timeoutMs = 20_000;
+const fileTimeoutMs = 60_000;
 /** A document of the largest size that the platform gives as Markdown. */
 const maxResponseBytes = 12 * 1024 * 1024;
 
@@ -91,8 +98,13 @@ export async function callWithToken<T>(
   { as, token, apiOrigin }: TokenBearer,
   run: (client: Client, options: RequestOptions) => Promise<{ data?: T | undefined }>,
   signal?: AbortSignal,
+  /** The answer is a file of at most so many bytes: {@link FileAnswer}, or a FileTooLargeError. */
+  maxFileBytes?: number,
 ): Promise<Partial<T>> {
-  const context = signal === undefined ? {} : { signals: [signal] };
+  const context = {
+    ...(signal && { signals: [signal] }),
+    ...(maxFileBytes !== undefined && { maxFileBytes, timeoutMs: fileTimeoutMs }),
+  };
   const isPerson = as === "person";
   const { headers } = withCallContext(isPerson ? {} : tokenHeaders(token), context);
   try {
@@ -121,6 +133,7 @@ function callErrorOf(thrown: unknown): unknown {
     });
   }
   if (thrown instanceof TransportFailure) {
+    if (thrown.reason === "too_large") return new FileTooLargeError(thrown.message);
     const nothing = { code: 0, httpStatus: 0, retryAfterMs: 0, scopes: [], link: undefined };
     return new TokenCallError({ ...nothing, uncertain: thrown.sent });
   }
