@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from "vitest";
-import { openWorkshop, type Image, type Workshop } from "./image.ts";
+import { Redis } from "ioredis";
+import { instruction, openWorkshop, type Image, type Workshop } from "./image.ts";
 
 let workshop: Workshop;
 let worker: Image;
@@ -127,6 +128,30 @@ describe("the image of a runner with a sandbox", () => {
       RUNNER_TOOLS: "@larkline/example-tools,@larkline/example-tools/code",
     });
     expect(JSON.stringify(answer)).toMatch(/"sandbox \(\w+\)":true/);
+    child.kill("SIGTERM");
+    expect(await exited).toBe(0);
+  });
+});
+
+describe("the image of the runner of Feishu's work tools", () => {
+  it("is ready with the environment that its stage gives, and announces the tools", async () => {
+    const given = (await instruction("ENV RUNNER_NAME")).replace(/^ENV /, "").split(" ");
+    const env = Object.fromEntries(given.map((pair) => pair.split("=")));
+    expect(env).toEqual({ RUNNER_NAME: "feishu", RUNNER_TOOLS: "@larkline/feishu-tools" });
+    const namespace = `image-${randomBytes(4).toString("hex")}`;
+    const { child, answer, exited } = await startReady(runner, {
+      ...env,
+      RUNNER_KEY: "a".repeat(64),
+      REDIS_NAMESPACE: namespace,
+    });
+    expect(Object.values(answer)).not.toContain(false);
+    const redis = new Redis(inject("redisUrl"));
+    const [announced = "{}"] = await redis.hvals(`{${namespace}}:runners:feishu`);
+    await redis.quit();
+    const { digests } = JSON.parse(announced) as { digests: object };
+    expect(Object.keys(digests)).toEqual(
+      expect.arrayContaining(["read_document", "add_picture", "create_event", "send_mail"]),
+    );
     child.kill("SIGTERM");
     expect(await exited).toBe(0);
   });
