@@ -9,12 +9,15 @@ import {
   decision,
   environment,
   eventsOf,
+  outcome,
+  queued,
   startRun,
   step,
   testQuestion,
   type Run,
 } from "./turn.fixture.ts";
-import { afterControl, afterStep } from "./turn.ts";
+import { afterControl, afterStep, offeredSpecs, startTurn } from "./turn.ts";
+import { finalView, runningView } from "./view.ts";
 import { approvals } from "../abilities/approvals/approvals.ts";
 import { askedQuestion } from "../abilities/questions/question.ts";
 
@@ -143,5 +146,84 @@ describe("an ability that is asked before a call of a runner's tool", () => {
     moved(run, (turn) => afterControl(turn, [entry], env));
     expect(run.turn.calls).toEqual([]);
     expect(results(run)[0]).toContain("other arguments");
+  });
+});
+
+/** An ability that has something to say everywhere, and the places at which it was asked. */
+function talkative(name: "structured" | "team"): { ability: Ability; asked: string[] } {
+  const asked: string[] = [];
+  const note = (place: string) => (): undefined => void asked.push(place);
+  const ability: Ability = {
+    name,
+    toolNames: [],
+    onTask: () => note("onTask")() ?? [],
+    firstMove: note("firstMove"),
+    beforeStep: note("beforeStep"),
+    onEnd: note("onEnd"),
+    onFinal: note("onFinal"),
+    shownText: (text) => note("shownText")() ?? text,
+    seen: () => note("seen")() ?? {},
+    seenCall: note("seenCall"),
+    answeredBy: note("answeredBy"),
+    onOutcome: note("onOutcome"),
+    ownCalls: {
+      mark: "helper",
+      specs: () => note("specs")() ?? [],
+      takes: () => note("takes")() ?? false,
+      prepare: ({ call: made }) => ({ call: made, event: {} }),
+    },
+  };
+  return { ability, asked };
+}
+
+const show = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
+
+describe("an ability of a turn", () => {
+  /** A turn with a call of a runner's tool and an answer, as people see it. */
+  function wholeTurn(env: TurnEnvironment, state?: unknown): void {
+    const { abilities, known = {} } = env;
+    const begun = startTurn({ head: queued(), nowMs: 1, model: env.model, abilities, known });
+    const turn = state === undefined ? begun.turn : { ...begun.turn, abilities: { team: state } };
+    offeredSpecs(turn, env);
+    const waiting = afterStep(turn, step("Hm.", { calls: [call("c1")] }), env);
+    const settled = afterControl(waiting.turn, [outcome("c1")], env);
+    const view = {
+      abilities,
+      show,
+      language: "en",
+      nowMs: 2,
+      model: "m",
+      stoppable: true,
+    } as const;
+    runningView(settled.turn, undefined, view);
+    finalView(settled.turn, { reply: "Done.", reason: "" }, { ...view, ratedModel: "m" });
+    afterStep(settled.turn, step("Done."), env);
+  }
+
+  it("is not asked where nothing is known for it and it keeps nothing", () => {
+    const { ability, asked } = talkative("structured");
+    wholeTurn(environment({ abilities: [ability] }));
+    expect(asked).toEqual([]);
+  });
+
+  it("is asked about what is offered and answered where something is known for it", () => {
+    const { ability, asked } = talkative("structured");
+    const form = { name: "f", schema: { type: "object" } };
+    wholeTurn(environment({ abilities: [ability], known: { structured: form } }));
+    expect([...new Set(asked)]).toEqual(["firstMove", "takes", "specs", "shownText", "onFinal"]);
+  });
+
+  it("is asked about steps, the end and what people see where it keeps something", () => {
+    const { ability, asked } = talkative("team");
+    wholeTurn(environment({ abilities: [ability] }), { kept: true });
+    expect([...new Set(asked)]).toEqual(["beforeStep", "seen", "answeredBy", "onEnd"]);
   });
 });
