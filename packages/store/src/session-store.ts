@@ -1,79 +1,74 @@
 import {
-  jsonParserOf,
-  knownFeatures,
-  turnIdOf,
-  type ControlEntry,
+  type SessionKey,
   type InboundMessage,
   type QueuedMessage,
-  type SessionKey,
+  type ControlEntry,
+  turnIdOf,
+  knownFeatures,
 } from "@larkline/protocol";
 import { type Clock, type Random, systemClock, systemRandom } from "@larkline/protocol/clock";
 import { type Message, textOf } from "@larkline/protocol/content";
-import { newEngineError } from "@larkline/protocol/error";
 import type { EngineEvent } from "@larkline/protocol/event";
-import type { ToolEffect, ToolOutcome } from "@larkline/protocol/tool";
-import { calledHelpersOf } from "@larkline/protocol/turn";
+import type { ToolOutcome, ToolEffect } from "@larkline/protocol/tool";
 import { indexApprovals } from "./approval-store.ts";
-import { auditResultOf, keepAllAudits } from "./audit-log.ts";
+import { keepAllAudits, auditResultOf } from "./audit-log.ts";
 import type { Fate } from "./presence.ts";
 import {
-  askerValue,
-  cancelledRun,
-  commitValues,
-  defaultMaxApprovals,
-  saveValues,
-  StateSeal,
-  appendResultFrom,
-  batchOf,
-  defaultDedupTtlMs,
-  controlFrom,
-  messageFrom,
-  needsFirst,
-  outboxFrom,
-  queuedFrom,
-  summaryFrom,
-  claimFrom,
   HistoryCache,
+  StateSeal,
+  defaultDedupTtlMs,
+  defaultMaxApprovals,
+  needsFirst,
+  appendResultFrom,
+  queuedFrom,
+  controlFrom,
+  batchOf,
+  cancelledRun,
+  claimFrom,
+  saveValues,
+  commitValues,
+  outboxFrom,
+  messageFrom,
+  summaryFrom,
 } from "./stored.ts";
-import { type RedisConnection, duePairs, oldestMembers, runScript, script } from "./connection.ts";
+import { script, type RedisConnection, runScript, duePairs, oldestMembers } from "./connection.ts";
 import {
-  type CellKeys,
-  createKeyspace,
-  type Keyspace,
-  type SessionKeys,
   type StoreOptions,
+  type SessionKeys,
+  type Keyspace,
+  createKeyspace,
+  type CellKeys,
 } from "./keys.ts";
 import { RedisOutbox } from "./outbox.ts";
-import { sessionOfRun } from "./runs.ts";
 import {
-  type CallFacts,
+  type HandedIn,
   type AppendResult,
-  type AskerAnswer,
-  type BeginResult,
-  ChildFacts,
-  type ChildSession,
-  type Claim,
-  type ClaimOptions,
-  type CommitRequest,
-  type CommitResult,
-  deathsTogether,
   type DeliverDetails,
   type DeliverResult,
-  type UncountedRelease,
-  type FencedWrite,
-  type HandedIn,
-  maxUncounted,
-  type OutboxLease,
-  type PushOptions,
-  type PushResult,
-  type OutboxRecord,
   type ResetOptions,
   type ResetResult,
+  type ClaimOptions,
+  type Claim,
+  deathsTogether,
+  type UncountedRelease,
+  maxUncounted,
   type SaveRequest,
   type SaveResult,
+  type CommitRequest,
+  type CommitResult,
+  type ChildSession,
+  childFrom,
+  type FencedWrite,
+  type BeginResult,
+  type CallFacts,
   type SessionSummary,
   type StaleSession,
+  type OutboxRecord,
+  type PushOptions,
+  type PushResult,
+  type OutboxLease,
 } from "./session-types.ts";
+import { resetSession } from "./session-reset.ts";
 
 /** A model step of a helper. */
 export interface HelperStep {
@@ -841,168 +836,4 @@ export class SessionStore {
   ): Promise<void> {
     await this.#outbox.retry(lease, retryAtMs);
   }
-}
-
-const parseChild = jsonParserOf(ChildFacts);
-
-/** Of the fields of a root's children those that are about a child; others count steps. The version before has kept those there that have ended. */
-function childFrom(field: string, text: string): ChildSession[] {
-  if (field.startsWith("steps ")) return [];
-  const parsed = parseChild(text);
-  return parsed.ok ? [{ session: field, ...parsed.value }] : [];
-}
-
-const reset = script("reset");
-
-/** Turns that may end between the look at the head and the script. */
-const maxLooks = 10;
-
-/** Looks at the head, then resets the session if all is still as it was seen. */
-async function resetSession(
-  redis: RedisConnection,
-  keyspace: Keyspace,
-  session: SessionKey,
-  { by, replyOf, auditMax, clock }: ResetOptions & { auditMax: number; clock: Clock },
-): Promise<ResetResult> {
-  const keys = keyspace.session(session);
-  for (let look = 0; look < maxLooks; look += 1) {
-    const entry = (await redis.lindex(keys.inbox, 0)) ?? "";
-    const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
-    const turnId = turnIdOf(session, seq);
-    const message = entry === "" ? undefined : queuedFrom(session, entry, clock.now()).message;
-    const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
-    const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
-    const { runners, helpers } = await atWork(redis, keys.calls);
-    const asker = await endForAsker({ redis, keyspace, clock }, session, message);
-    const waiting = await waitingTurns({ redis, keys, clock }, session, replyOf);
-    const facts = JSON.stringify(seq === 0 ? {} : { turnId });
-    const answer = await runScript(redis, reset, keys, {
-      sid: session,
-      headSeq: seq,
-      channel: keys.channel,
-      batch: batchOf([{ runId: turnId, event: cancelledRun }], clock.now()),
-      reply: reply === undefined ? "" : JSON.stringify(reply),
-      facts,
-      person: by,
-      hasCards: hasCards ? 1 : 0,
-      waiting: JSON.stringify(waiting),
-      asker: asker === undefined ? "" : askerValue(asker),
-      auditMax,
-    });
-    if (answer.reply === "changed") continue;
-    const { hasEnded, wakeGen, askerGen } = answer;
-    return {
-      ...(wakeGen > 0 ? { wakeGen } : {}),
-      ...(hasEnded ? { turnId, ...(runners.length > 0 ? { runners } : {}) } : {}),
-      ...(helpers.length > 0 ? { helpers } : {}),
-      ...(asker !== undefined && askerGen > 0
-        ? { asker: { session: asker.session, wakeGen: askerGen } }
-        : {}),
-    };
-  }
-  throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
-    suggestion: "Try again.",
-  });
-}
-
-/** As of a checkpoint that cannot be read. */
-const nothingUsed = {
-  inputTokens: 0,
-  outputTokens: 0,
-  cacheReadTokens: 0,
-  cacheCreationTokens: 0,
-  costUsd: 0,
-};
-const kindsOfUse = Object.keys(nothingUsed) as (keyof typeof nothingUsed)[]; // an object of ours
-
-/** What the asker of a helper gets about its reset; undefined for another session, or where the helper has ended. */
-async function endForAsker(
-  { redis, keyspace, clock }: { redis: RedisConnection; keyspace: Keyspace; clock: Clock },
-  session: SessionKey,
-  message: InboundMessage | undefined,
-): Promise<AskerAnswer | undefined> {
-  if (message?.task === undefined) return undefined;
-  const { session: asker, turnId, callId } = message.task;
-  const stored = await redis.hgetall(keyspace.session(session).children);
-  const children = Object.entries(stored).flatMap(([one, text]) => childFrom(one, text));
-  const child = children.find((one) => one.session === session);
-  if (child === undefined) return undefined;
-  const { session: _session, ...facts } = child;
-  const outcome = {
-    ok: false,
-    error: "cancelled: an operator has reset the helper before it had an answer.",
-  } as const;
-  const used = { ...nothingUsed, steps: 0 };
-  // Its own helpers are stopped with it; they would have reported what they have used to it alone.
-  for (const one of [session, ...atWorkBelow(session, children)]) {
-    const { turn } = summaryFrom(
-      one,
-      await runScript(redis, summary, keyspace.session(one)),
-      clock.now(),
-    );
-    if (turn === undefined) continue;
-    used.steps += turn.steps + (calledHelpersOf(turn)?.steps ?? 0);
-    for (const kind of kindsOfUse) used[kind] += turn.totals[kind] ?? 0;
-  }
-  return {
-    session: asker,
-    turnId,
-    callId,
-    outcome,
-    used,
-    facts: { ...facts, endedAtMs: clock.now(), isOk: false },
-  };
-}
-
-/** The helpers of a session that have not ended, and theirs. */
-function atWorkBelow(session: SessionKey, children: readonly ChildSession[]): SessionKey[] {
-  const own = children.filter(
-    ({ parentRunId, endedAtMs }) =>
-      endedAtMs === undefined && sessionOfRun({ turn: parentRunId }) === session,
-  );
-  return own.flatMap((child) => [child.session, ...atWorkBelow(child.session, children)]);
-}
-
-/** The turns set aside, as the script takes them. */
-async function waitingTurns(
-  { redis, keys, clock }: { redis: RedisConnection; keys: SessionKeys; clock: Clock },
-  session: SessionKey,
-  replyOf: ResetOptions["replyOf"],
-): Promise<object[]> {
-  const numbers = ((await redis.hget(keys.state, "asides")) ?? "")
-    .split(",")
-    .filter((number) => number !== "");
-  return await Promise.all(
-    numbers.map(async (number) => {
-      const turnId = turnIdOf(session, Number(number));
-      const entry = (await redis.hget(keys.state, `aside:${number}`)) ?? "";
-      const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
-      const reply =
-        entry === ""
-          ? undefined
-          : await replyOf(turnId, queuedFrom(session, entry, clock.now()).message, hasCards);
-      const done = batchOf([{ runId: turnId, event: cancelledRun }], clock.now());
-      return {
-        seq: number,
-        batch: done,
-        reply: reply === undefined ? "" : JSON.stringify(reply),
-        hasCards: hasCards ? "1" : "0",
-      };
-    }),
-  );
-}
-
-/** Runners and helpers that have calls which are not answered. */
-async function atWork(
-  redis: RedisConnection,
-  calls: string,
-): Promise<{ runners: string[]; helpers: SessionKey[] }> {
-  const open = (await redis.hvals(calls)).flatMap((stored) => {
-    const [, facts] = /^(?:open|started) (\{.*)$/s.exec(stored) ?? [];
-    return facts === undefined
-      ? []
-      : [JSON.parse(facts) as { runner?: string; child?: SessionKey }]; // as they were opened
-  });
-  const runners = new Set(open.flatMap(({ runner }) => runner ?? []));
-  return { runners: [...runners], helpers: open.flatMap(({ child }) => child ?? []) };
 }

@@ -1,17 +1,18 @@
-import type {
-  AuditRecord,
-  ControlEntry,
-  HelperUse,
-  HelperWait,
-  InboundMessage,
-  QueuedMessage,
-  SessionKey,
+import {
+  type QueuedMessage,
+  type ControlEntry,
+  type SessionKey,
+  type InboundMessage,
+  type HelperUse,
+  type HelperWait,
+  type AuditRecord,
+  jsonParserOf,
 } from "@larkline/protocol";
-import type { Approval, ApprovalDecision, ApprovalState } from "@larkline/protocol/approval";
+import type { Approval, ApprovalState, ApprovalDecision } from "@larkline/protocol/approval";
 import type { Message } from "@larkline/protocol/content";
 import type { NewEvent } from "@larkline/protocol/event";
 import type { ReplyView } from "@larkline/protocol/reply-view";
-import type { CallTiming, ToolOutcome } from "@larkline/protocol/tool";
+import type { ToolOutcome, CallTiming } from "@larkline/protocol/tool";
 import type { TurnState } from "@larkline/protocol/turn";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { Fate } from "./presence.ts";
@@ -521,4 +522,13 @@ export interface CardReply {
   /** The file with the rest of a very long answer: its key once uploaded, its message once sent. */
   file?: { key: string; messageId?: string };
   createdAtMs: number;
+}
+
+const parseChild = jsonParserOf(ChildFacts);
+
+/** The child that one field of a root's hash of children is about; none for a field that counts steps. */
+export function childFrom(field: string, text: string): ChildSession[] {
+  if (field.startsWith("steps ")) return [];
+  const parsed = parseChild(text);
+  return parsed.ok ? [{ session: field, ...parsed.value }] : [];
 }
