@@ -53,7 +53,26 @@ export function wantedAllowed(
     if (problem !== undefined) return { problem: `allow: '${name}': ${problem}` };
     allowed.push(standingOf(tool.announcement, bounds, nowMs));
   }
+  if (allowed.some((one) => isCut(one)) || !fitsCard(allowed)) {
+    return {
+      problem: "allow: this is more than a card can show: name fewer calls, or shorter values",
+    };
+  }
   return { allowed };
+}
+
+/** A person agrees to what they have read: the whole list, which cards show in so much room. */
+const room = { characters: 330, bytes: 1_000 };
+
+function fitsCard(allowed: readonly StandingApproval[]): boolean {
+  return (["zh", "en"] as const).every((language) => {
+    const text = allowedText(allowed, language);
+    return text.length <= room.characters && Buffer.byteLength(JSON.stringify(text)) <= room.bytes;
+  });
+}
+
+function isCut({ arguments: bounds }: StandingApproval): boolean {
+  return Object.values(bounds).some((value) => shownValue(value) !== valueText(value));
 }
 
 function standingOf(
@@ -81,12 +100,19 @@ function lineOf({ tool, title, arguments: bounds }: StandingApproval, language: 
   const isChinese = language === "zh";
   const open = isChinese ? "任意" : "anything";
   const values = Object.entries(bounds).map(([name, value]) => {
-    const text = typeof value === "string" ? value : JSON.stringify(value);
-    return `${name}${isChinese ? "：" : ": "}${value === anything ? open : oneLine(text, maxShownValue)}`;
+    return `${name}${isChinese ? "：" : ": "}${value === anything ? open : shownValue(value)}`;
   });
   const name = title === undefined ? tool : textIn(title, language);
   if (values.length === 0) return name;
   return isChinese ? `${name}（${values.join("；")}）` : `${name} (${values.join("; ")})`;
+}
+
+function valueText(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function shownValue(value: unknown): string {
+  return oneLine(valueText(value), maxShownValue);
 }
 
 /** Names of the tools, for lists. */

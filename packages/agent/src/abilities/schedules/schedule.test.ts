@@ -210,6 +210,34 @@ describe("what it may do without asking", () => {
     );
   });
 
+  it("is refused where the card could not show all of it", () => {
+    const long = (text: string) =>
+      asked({ ...reminder, allow: [{ tool: "send", arguments: { text } }] });
+    expect(long("x".repeat(80))).toHaveProperty("permission");
+    for (const objection of [long("x".repeat(81)), long("two\nlines"), long("\u202Edne")]) {
+      expect(objection).toMatchObject({
+        outcome: { ok: false, error: expect.stringContaining("card can show") },
+      });
+    }
+    const five = Array.from({ length: 5 }, () => ({
+      tool: "send",
+      arguments: { text: "x".repeat(70) },
+    }));
+    expect(asked({ ...reminder, allow: five })).toMatchObject({ outcome: { ok: false } });
+    const most = Array.from({ length: 4 }, () => ({
+      tool: "send",
+      arguments: { text: "x".repeat(45) },
+    }));
+    const objection = asked({ ...reminder, allow: most });
+    if (objection === undefined || !("permission" in objection)) expect.fail();
+    for (const language of ["zh", "en"] as const) {
+      const reason = textIn(objection.permission.reason, language);
+      // As much as the card of an approval shows of a reason.
+      expect(reason.length).toBeLessThanOrEqual(600);
+      expect(Buffer.byteLength(JSON.stringify(reason))).toBeLessThanOrEqual(1_600);
+    }
+  });
+
   it("is refused where it cannot be allowed, and then nothing is asked", () => {
     for (const objection of [
       asked({ ...reminder, allow: [{ tool: "fly", arguments: {} }] }),
