@@ -50,6 +50,10 @@ describe("a hand-over", () => {
     );
     const made = afterStep(startRun().turn, step("I ask.", { calls: [toExpert] }), envOf());
     expect(made).toMatchObject({ handedOver: true, next: { do: "model" } });
+    // People read no name of a tool.
+    expect(made.turn.shown?.tools).toMatchObject([
+      { words: { title: { zh: "转交", en: "Hand over" } } },
+    ]);
     expect(run.history.slice(1)).toEqual([
       {
         role: "assistant",

@@ -40,7 +40,12 @@ export const handover: Ability<readonly string[]> = {
         return { call, outcome: outcome ?? denial("there is no such agent."), event };
       }
       return {
-        call: { ...call, state: "done", handoff: { to: target.to, context: target.context } },
+        call: {
+          ...call,
+          state: "done",
+          words,
+          handoff: { to: target.to, context: target.context },
+        },
         event,
       };
     },
@@ -48,6 +53,9 @@ export const handover: Ability<readonly string[]> = {
   },
   needs: () => "hand-over",
 };
+
+/** What people read in place of the name of such a call. */
+const words: NonNullable<CallState["words"]> = { title: { zh: "转交", en: "Hand over" } };
 
 /** The calls of hand-overs that the person may use. */
 function offered(turn: TurnState, env: TurnEnvironment): ToolSpec[] {
