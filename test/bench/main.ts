@@ -24,6 +24,7 @@ import {
   memoryOf,
   naiveBullmq,
   rawLoop,
+  restateOf,
   startSubject,
   unobserved,
   warmUp,
@@ -48,6 +49,7 @@ import {
   levelTable,
   memoryTable,
   observingTable,
+  peerTable,
   recoveryTable,
   scaleTable,
   soakTable,
@@ -118,6 +120,10 @@ const parts = {
     tells: "turns with and without a call beside another version; only with --beside",
     measure: callTables,
   },
+  peer: {
+    tells: "turns beside Restate, a durable engine; only with --restate",
+    measure: peerTables,
+  },
   weight: {
     tells: "CPU, memory and time of `npm start`, which gets no message",
     measure: startTables,
@@ -145,6 +151,7 @@ const help = `npm run bench -- [options]
   --approvals <n>     turns in which a person is asked (400)
   --waiting <n>       sessions that wait for people (10000)
   --beside <folder>   another checkout of this repository, with its dependencies, for the part \`calls\`
+  --restate <folder>  where npm has installed \`@restatedev/restate-server\` and \`-sdk\`, for the part \`peer\`
   --list, --help      says what can be measured
   --sleeping <n>      schedules that sleep (10000)
   --minutes <n>       how long the load of \`soak\` lasts (60)
@@ -170,6 +177,7 @@ const { values } = parseArgs({
     sleeping: { type: "string", default: "10000" },
     minutes: { type: "string", default: "60" },
     beside: { type: "string" },
+    restate: { type: "string" },
     help: { type: "boolean", default: false },
     list: { type: "boolean", default: false },
   },
@@ -185,7 +193,7 @@ function isPart(name: string): name is PartName {
 function chosenParts(): PartName[] {
   const names =
     values.only?.split(",") ??
-    Object.keys(parts).filter((name) => name !== "soak" && name !== "calls");
+    Object.keys(parts).filter((name) => !["soak", "calls", "peer"].includes(name));
   return names.map((name) => {
     if (!isPart(name)) throw new Error(`--only takes ${Object.keys(parts).join(", ")}`);
     return name;
@@ -334,6 +342,14 @@ async function callTables(): Promise<string[]> {
       callTable(calls),
     ];
   });
+}
+
+async function peerTables(): Promise<string[]> {
+  if (values.restate === undefined) throw new Error("the part peer needs --restate <folder>");
+  const subjects = [await restateOf(resolve(values.restate)), larkline];
+  return [
+    peerTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects))),
+  ];
 }
 
 async function holdTables(): Promise<string[]> {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { freePort } from "@larkline/testkit";
 import { startProcesses, type ProcessSystem, type ProcessOptions } from "../system/system.ts";
 import {
   freshChat,
@@ -129,6 +130,27 @@ export const naiveBullmq: Subject = {
     },
   },
 };
+
+/** A durable peer; `folder` has its server and its SDK: `npm install --prefix <folder> @restatedev/restate-server @restatedev/restate-sdk`. */
+export async function restateOf(folder: string): Promise<Subject> {
+  const ports = await Promise.all(
+    ["INGRESS", "ADMIN", "NODE", "WORKER", "RUNNER"].map(
+      async (name) => [`PEER_${name}`, String(await freePort())] as const,
+    ),
+  );
+  const program = (role: string) => ({ ...baseline("restate"), args: [role] });
+  return {
+    name: "Restate",
+    options: {
+      env: { PEER_FOLDER: folder, ...Object.fromEntries(ports) },
+      programs: {
+        ingress: program("ingress"),
+        "agent-worker": program("worker"),
+        "tool-runner": program("runner"),
+      },
+    },
+  };
+}
 
 /** A subject whose processes run. */
 export interface Running {

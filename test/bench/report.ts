@@ -101,6 +101,37 @@ export function throughputTable(subjects: readonly SubjectRounds[]): string {
   );
 }
 
+/** A durable peer first; the brackets hold how many times as much the other one has in the same round. */
+export function peerTable(subjects: readonly SubjectRounds[]): string {
+  const [peer] = subjects;
+  const rows = subjects.map(({ name, single, loaded }, index) => {
+    const cell = (rounds: readonly TurnNumbers[], pick: (round: TurnNumbers) => number): string => {
+      const base = (rounds === single ? peer?.single : peer?.loaded) ?? [];
+      const ratio = compared(rounds, base, (one, other) => pick(one) / pick(other));
+      return `${ms(median(rounds.map(pick)))}${index === 0 ? "" : ` (${ratio.toFixed(2)})`}`;
+    };
+    return [
+      name,
+      cell(loaded, ({ turnsPerSecond }) => turnsPerSecond),
+      cell(loaded, cpuOf),
+      cell(single, ({ ack }) => ack.p50),
+      cell(single, ({ before }) => before.p50),
+      cell(single, ({ tool }) => tool.p50),
+      cell(single, ({ after }) => after.p50),
+    ];
+  });
+  const header = [
+    "one tool call per turn",
+    "turns/s, 32 in flight",
+    "CPU ms per turn",
+    "1 in flight, p50 ms: acknowledged",
+    "webhook to model",
+    "tool round trip",
+    "model to reply",
+  ];
+  return table(header, rows);
+}
+
 /** One line about a round, while the bench runs. */
 export function summaryOf(round: TurnNumbers): string {
   const { turnsPerSecond, harnessMs, foreignCores, redisCommands, cpuMs } = round;
