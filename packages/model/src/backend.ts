@@ -122,8 +122,10 @@ const maxResponseIdChars = 256;
  * Counting stops once the result is above `enough`, so that long prompts cost no time.
  */
 export function estimateTokens(text: string, enough = Number.POSITIVE_INFINITY): number {
-  let quarters = 0;
   const limit = enough * 4;
+  const isAscii = Buffer.byteLength(text) === text.length;
+  if (isAscii) return Math.ceil(Math.min(text.length, limit + 1) / 4);
+  let quarters = 0;
   for (let at = 0; at < text.length && quarters <= limit; at += 1) {
     quarters += text.charCodeAt(at) < 128 ? 1 : 4;
   }

@@ -28,17 +28,20 @@ export function traceIdOf(traceparent: Traceparent): TraceId {
   return traceparent.slice(3, 35);
 }
 
-/** The traceparent of a message: what came with it, or else its own. */
-export function traceparentOfMessage({
-  traceparent,
-  app,
-  id,
-}: {
+interface TracedMessage {
   traceparent?: Traceparent;
   app: string;
   id: string;
-}): Traceparent {
-  return traceparent ?? traceparentOf({ app, id });
+}
+
+/** Worked out once for each message: all that is observed of a turn asks for it. */
+const known = new WeakMap<TracedMessage, Traceparent>();
+
+/** The traceparent of a message: what came with it, or else its own. */
+export function traceparentOfMessage(message: TracedMessage): Traceparent {
+  const traceparent = known.get(message) ?? message.traceparent ?? traceparentOf(message);
+  known.set(message, traceparent);
+  return traceparent;
 }
 
 /**

@@ -88,8 +88,10 @@ export function controlFrom(text: string): ControlEntry {
 }
 
 /** The text of a message or entry, with `needs` where scripts look for it. */
-export function needsFirst<T extends { needs?: string[] }>({ needs, ...rest }: T): string {
-  return JSON.stringify(needs === undefined ? rest : { needs, ...rest });
+export function needsFirst<T extends { needs?: string[] }>(given: T): string {
+  if (given.needs === undefined) return JSON.stringify(given);
+  const { needs, ...rest } = given;
+  return JSON.stringify({ needs, ...rest });
 }
 
 /** Compiles the schemas of what every turn reads, before one has to wait for it. */
@@ -187,7 +189,9 @@ export function cardsFrom(text: string): CardReply {
 
 export function batchOf(events: readonly NewEvent[], atMs: number): string {
   if (events.length === 0) return "";
-  return JSON.stringify(events.map((event) => ({ atMs, ...event })));
+  return JSON.stringify(
+    events.map((event) => (event.atMs === undefined ? { atMs, ...event } : event)),
+  );
 }
 
 /** An approval as its hashes have it. */

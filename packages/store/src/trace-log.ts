@@ -280,10 +280,9 @@ function recordText({ service, instance }: TraceEntry, writes: readonly TraceWri
 }
 
 /** Without the fields that the record has already. */
-function shortened(entry: TraceEntry, service: string, instance: string): Partial<TraceEntry> {
+function shortened(entry: TraceEntry, service: string, instance: string): object {
   if (entry.service !== service || entry.instance !== instance) return entry;
-  const { service: _service, instance: _instance, ...rest } = entry;
-  return rest;
+  return { ...entry, service: undefined, instance: undefined }; // JSON leaves them out
 }
 
 function entriesIn(text: string, traceId: TraceId): TraceEntry[] {
