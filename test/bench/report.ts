@@ -8,7 +8,7 @@ import type { LevelNumbers } from "./levels.ts";
 import type { LengthNumbers, TurnParts } from "./long-conversation.ts";
 import { median, processNames, type PerProcess, type Spread, type TurnNumbers } from "./measure.ts";
 import { profiledNames, type CauseNumbers } from "./profile.ts";
-import type { StreamingNumbers } from "./streaming.ts";
+import type { StreamingBound, StreamingNumbers } from "./streaming.ts";
 import type { FollowNumbers, ViewNumbers } from "./views.ts";
 
 /** All rounds of one subject; rounds of several subjects with the same index belong together. */
@@ -430,11 +430,8 @@ function secondsCell({ p50, p99 }: Spread): string {
 }
 
 /** `bound`: what the platform's limits alone allow. */
-export function streamingTable(
-  measured: StreamingNumbers,
-  bound: Omit<StreamingNumbers, "refusals" | "stopMs">,
-): string {
-  const { chats, streamMs, refusals, stopMs } = measured;
+export function streamingTable(measured: StreamingNumbers, bound: StreamingBound): string {
+  const { chats, streamMs, refusals, stopMs, firstTextMs } = measured;
   const spans = [
     ["message to visible card, s", "card"],
     ["message to first visible text, s", "firstText"],
@@ -459,6 +456,11 @@ export function streamingTable(
       [
         "click on stop to the closed card, one at a time, ms",
         `${ms(stopMs.p50)} / ${ms(stopMs.p99)}`,
+        "",
+      ],
+      [
+        "the model's first word to the first text on a card, one at a time, ms",
+        `${ms(firstTextMs.p50)} / ${ms(firstTextMs.p99)}`,
         "",
       ],
     ],

@@ -19,6 +19,8 @@ export interface StreamingNumbers {
   refusals: number;
   /** From the click on stop to the closed card. */
   stopMs: Spread;
+  /** One chat at a time: from the model's first word to the first text on the card. */
+  firstTextMs: Spread;
 }
 
 /** What most APIs take of one app: "Rate limits", tier 4; the simulator enforces it as sliding windows. */
@@ -33,11 +35,13 @@ function earliestMs(call: number): number {
   );
 }
 
+export type StreamingBound = Omit<StreamingNumbers, "refusals" | "stopMs" | "firstTextMs">;
+
 /** What the limits alone allow: every process, network and model takes no time. */
 export function streamingBound({
   chats,
   streamMs,
-}: Pick<StreamingNumbers, "chats" | "streamMs">): Omit<StreamingNumbers, "refusals" | "stopMs"> {
+}: Pick<StreamingNumbers, "chats" | "streamMs">): StreamingBound {
   const all = Array.from({ length: chats }, (_, index) => index + 1);
   // Each card is created and sent, the first text may be on it then; each needs one last update.
   const visible = spread(all.map(earliestMs));
@@ -81,6 +85,31 @@ async function measureStops(
   return times;
 }
 
+/** The model thinks long enough for the card to be there. */
+const thinksMs = 300;
+/** Two events of the stream come before its first text: that a message begins, and that a block does. */
+const eventsBefore = 2;
+
+async function measureFirstTexts(
+  system: ProcessSystem,
+  model: PromptedModel,
+  count: number,
+): Promise<number[]> {
+  const times: number[] = [];
+  const delayMs = 60;
+  for (let chat = 0; chat < count; chat += 1) {
+    const text = `first ${chat}`;
+    model.prompt(text, { text: words(5), firstDelayMs: thinksMs, delayMs });
+    const { seen } = await streamAtOnce(system, {
+      chats: 1,
+      text: () => text,
+      patienceMs: 30_000,
+    });
+    times.push((seen[0]?.firstTextMs ?? Number.NaN) - thinksMs - eventsBefore * delayMs);
+  }
+  return times;
+}
+
 function framesOf(seen: readonly Seen[]): StreamingNumbers["framesPerCard"] {
   const counts = seen.map(({ frames }) => frames);
   return {
@@ -105,6 +134,7 @@ export async function measureStreaming(chats: number, streamMs: number): Promise
       model.prompt(`question ${chat}`, { text: answer, firstDelayMs: 1, delayMs: pieceMs });
     }
     const text = (chat: number): string => `question ${chat}`;
+    const firstTexts = await measureFirstTexts(system, model, 50);
     const startedAt = Date.now();
     const { seen, refusals } = await streamAtOnce(system, {
       chats,
@@ -130,6 +160,7 @@ export async function measureStreaming(chats: number, streamMs: number): Promise
       framesPerCard: framesOf(seen),
       refusals: refusals.length,
       stopMs: spread(await measureStops(system, model, 20)),
+      firstTextMs: spread(firstTexts.slice(20)), // warm
     };
   } finally {
     await system.close();
