@@ -46,16 +46,22 @@ export const systemRandom: Random = {
  * first: a process that was too busy to read them in time must not call its work undone.
  */
 export async function withDeadline<T>(clock: Clock, work: Promise<T>, ms: number): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
   const cancel = clock.after(
     ms,
     () => void setImmediate(() => reject(new Error(`no answer within ${ms} ms`))),
   );
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    cancel();
-  }
+  work.then(
+    (result) => {
+      cancel();
+      resolve(result);
+    },
+    (error: unknown) => {
+      cancel();
+      reject(error);
+    },
+  );
+  return await promise;
 }
 
 /**

@@ -335,10 +335,10 @@ export async function readStep(
 ): Promise<StepResult> {
   const accumulator = createAccumulator();
   for await (const chunk of chunks) {
-    const blocks = accumulator.push(chunk);
+    for (const event of accumulator.push(chunk)) await onEvent?.(event);
     if (chunk.type === "retry") onRetry?.(chunk);
     const delta = deltaEventOf(chunk, turnNumber);
-    for (const event of delta === undefined ? blocks : [...blocks, delta]) await onEvent?.(event);
+    if (delta !== undefined) await onEvent?.(delta);
   }
   return { ...accumulator.result(), blocksTold: true };
 }
