@@ -12,8 +12,8 @@ import {
   warmUp,
   type Subject,
 } from "./measure.ts";
-import { profileIn, profiledNames } from "./profile.ts";
-import { table } from "./report.ts";
+import { causeOf, nodeItself, profileIn, profiledNames } from "./profile.ts";
+import { causeTable, table } from "./report.ts";
 import type { BenchVendors } from "./vendors.ts";
 
 // What a turn allocates, and the time of its own JavaScript. Neither swings with what else the machine does, so both
@@ -25,6 +25,8 @@ type PerApp = Record<(typeof profiledNames)[number], number>;
 export interface AllocationNumbers {
   name: string;
   allocatedKb: PerApp;
+  /** The same by cause. */
+  causes: ReadonlyMap<string, PerApp>;
   /** User CPU of all three, ms. */
   userMs: number;
   turnsPerSecond: number;
@@ -66,16 +68,24 @@ export async function measureAllocation(
     signalAll();
     const { trips } = await running.load(work);
     signalAll();
-    const allocatedKb = { "agent-worker": 0, ingress: 0, "tool-runner": 0 };
+    const causes = new Map<string, PerApp>();
     for (const name of profiledNames) {
       for (const { pid } of apps[name]) {
         const profile = await profileIn<HeapProfiler.SamplingHeapProfile>(
           join(folder, `${pid}.profile`),
         );
-        allocatedKb[name] += bytesIn(profile.head) / 1_024 / trips.length;
+        addBytes(profile.head, nodeItself, (cause, bytes) => {
+          const numbers = causes.get(cause) ?? { ...nothing };
+          numbers[name] += bytes / 1_024 / trips.length;
+          causes.set(cause, numbers);
+        });
       }
     }
-    return { name: subject.name, allocatedKb, userMs, turnsPerSecond };
+    const allocatedKb = { ...nothing };
+    for (const numbers of causes.values()) {
+      for (const name of profiledNames) allocatedKb[name] += numbers[name];
+    }
+    return { name: subject.name, allocatedKb, causes, userMs, turnsPerSecond };
   } finally {
     await running.close();
     await rm(folder, { recursive: true });
@@ -111,13 +121,22 @@ export async function measurePairs(
   return table(header, [row(base, first), row(other, second)]);
 }
 
-function bytesIn({ selfSize, children }: HeapProfiler.SamplingHeapProfileNode): number {
-  return children.reduce((sum, child) => sum + bytesIn(child), selfSize);
+const nothing: Readonly<PerApp> = { "agent-worker": 0, ingress: 0, "tool-runner": 0 };
+
+/** The cause is that of the nearest caller that has one. */
+function addBytes(
+  { callFrame, selfSize, children }: HeapProfiler.SamplingHeapProfileNode,
+  callers: string,
+  add: (cause: string, bytes: number) => void,
+): void {
+  const cause = causeOf(callFrame.url) ?? callers;
+  add(cause, selfSize);
+  for (const child of children) addBytes(child, cause, add);
 }
 
 /** With a line for each mark that a subject misses beside naive BullMQ. */
-export function allocationTable(subjects: readonly AllocationNumbers[]): {
-  text: string;
+export function allocationTables(subjects: readonly AllocationNumbers[]): {
+  tables: string[];
   missed: string[];
 } {
   const naive = subjects.find(({ name }) => name === naiveBullmq.name);
@@ -152,7 +171,10 @@ export function allocationTable(subjects: readonly AllocationNumbers[]): {
     marks.turnsPerSecond,
   ];
   const missed = subjects.filter((one) => one !== naive).flatMap((one) => missedBy(one, naive));
-  return { text: table(header, [...rows, mark]), missed };
+  const byCause = subjects.map(({ name, causes }) =>
+    causeTable(`KB allocated per turn by cause: ${name}`, causes),
+  );
+  return { tables: [table(header, [...rows, mark]), ...byCause], missed };
 }
 
 function missedBy(one: AllocationNumbers, naive: AllocationNumbers): string[] {

@@ -34,15 +34,20 @@ const causes: readonly (readonly [string, RegExp])[] = [
     /apps\/|packages\/protocol\/|packages\/process\//,
   ],
 ];
-const nodeItself = "Node: sockets, HTTP, ticks";
+export const nodeItself = "Node: sockets, HTTP, ticks";
 const collection = "garbage collection";
 
 /** Processes that run our JavaScript. */
 export const profiledNames = ["agent-worker", "ingress", "tool-runner"] as const;
 type ProfiledName = (typeof profiledNames)[number];
 
-/** CPU of a turn by cause, ms. */
+/** What a turn costs by cause: CPU in ms, or KB that are allocated. */
 export type CauseNumbers = ReadonlyMap<string, Record<ProfiledName, number>>;
+
+/** The cause that the code of a file stands for, if it is one. */
+export function causeOf(url: string): string | undefined {
+  return causes.find(([, files]) => files.test(url))?.[0];
+}
 
 /**
  * Profiles the processes of a subject while it answers messages, 32 in flight. Samples are taken by the wall clock, also
@@ -106,23 +111,23 @@ function sharesIn({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): M
   const callers = new Map(
     nodes.flatMap(({ id, children = [] }) => children.map((child) => [child, id] as const)),
   );
-  const causeOf = (id: number): string | undefined => {
+  const causeOfNode = (id: number): string | undefined => {
     const name = frames.get(id)?.functionName;
     if (name === "(idle)") return undefined;
     if (name === "(garbage collector)") return collection;
     for (let at: number | undefined = id; at !== undefined; at = callers.get(at)) {
       const url = frames.get(at)?.url ?? "";
       if (url === "node:inspector") return undefined; // the profile itself
-      const cause = causes.find(([, files]) => files.test(url));
-      if (cause !== undefined) return cause[0];
+      const cause = causeOf(url);
+      if (cause !== undefined) return cause;
     }
     return nodeItself;
   };
-  const causeOfNode = new Map(nodes.map(({ id }) => [id, causeOf(id)]));
+  const known = new Map(nodes.map(({ id }) => [id, causeOfNode(id)]));
   const times = new Map<string, number>();
   let total = 0;
   for (const [at, id] of samples.entries()) {
-    const cause = causeOfNode.get(id);
+    const cause = known.get(id);
     const time = timeDeltas[at] ?? 0;
     if (cause === undefined) continue;
     times.set(cause, (times.get(cause) ?? 0) + time);

@@ -157,7 +157,7 @@ export function cpuTable(subjects: readonly SubjectRounds[]): string {
   );
 }
 
-export function causeTable(causes: CauseNumbers): string {
+export function causeTable(title: string, causes: CauseNumbers): string {
   const sumOf = (numbers: readonly number[]): number =>
     numbers.reduce((sum, number) => sum + number, 0);
   const rows = [...causes]
@@ -165,7 +165,7 @@ export function causeTable(causes: CauseNumbers): string {
     .toSorted((left, right) => sumOf(right.each) - sumOf(left.each));
   const total = profiledNames.map((_, at) => sumOf(rows.map(({ each }) => each[at] ?? 0)));
   return table(
-    ["CPU ms per turn by cause, 32 in flight", ...profiledNames, "together"],
+    [title, ...profiledNames, "together"],
     [...rows, { cause: "all", each: total }].map(({ cause, each }) => [
       cause,
       ...each.map(ms),
