@@ -10,14 +10,15 @@ import {
   startSubject,
   userCpuMs,
   warmUp,
+  type Running,
   type Subject,
 } from "./measure.ts";
 import { causeOf, nodeItself, profileIn, profiledNames } from "./profile.ts";
-import { causeTable, table } from "./report.ts";
+import { causeTable, compared, table } from "./report.ts";
 import type { BenchVendors } from "./vendors.ts";
 
-// What a turn allocates, and the time of its own JavaScript. Neither swings with what else the machine does, so both
-// have marks.
+// What a turn allocates, and the time of its own JavaScript. The first hardly swings with what else the machine does, the
+// second is compared within rounds, so both have marks.
 
 type PerApp = Record<(typeof profiledNames)[number], number>;
 
@@ -27,7 +28,11 @@ export interface AllocationNumbers {
   allocatedKb: PerApp;
   /** The same by cause. */
   causes: ReadonlyMap<string, PerApp>;
-  /** User CPU of all three, ms. */
+  rounds: RoundNumbers[];
+}
+
+interface RoundNumbers {
+  /** User CPU of all three, ms a turn. */
   userMs: number;
   turnsPerSecond: number;
 }
@@ -39,57 +44,84 @@ const marks = {
   turnsPerSecond: 0.65,
 };
 
-/** Warms a subject up, times it, and samples the heaps of its processes during as many turns again. */
+/**
+ * Warms the subjects up, measures them in turn, round by round, and samples the heaps of their processes during as many
+ * turns again as a round has.
+ */
 export async function measureAllocation(
   vendors: BenchVendors,
-  subject: Subject,
-  { turns, warm }: { turns: number; warm: number },
-): Promise<AllocationNumbers> {
+  subjects: readonly Subject[],
+  { turns, warm, rounds }: { turns: number; warm: number; rounds: number },
+): Promise<AllocationNumbers[]> {
   const folder = await mkdtemp(join(tmpdir(), "allocation-"));
   const env = {
-    ...subject.options.env,
     PROFILE_FOLDER: folder,
     PROFILE_KIND: "heap",
     NODE_OPTIONS: `--import ${fileURLToPath(new URL("profiler.ts", import.meta.url))}`,
   };
-  const running = await startSubject(vendors, { ...subject, options: { ...subject.options, env } });
+  const work = { inFlight: 32, messages: turns, perChat: 5 };
+  const each: { running: Running; rounds: RoundNumbers[] }[] = [];
+  try {
+    for (const { name, options } of subjects) {
+      const own = { name, options: { ...options, env: { ...options.env, ...env } } };
+      const running = await startSubject(vendors, own);
+      each.push({ running, rounds: [] });
+      await warmUp(running, warm);
+    }
+    for (let round = 0; round < rounds; round += 1) {
+      const first = round % each.length;
+      for (const one of [...each.slice(first), ...each.slice(0, first)]) {
+        const before = userCpuMs(one.running);
+        const { turnsPerSecond } = await measureTurns(one.running, work);
+        // With the tenth of the turns that `measureTurns` sends first.
+        const userMs = (userCpuMs(one.running) - before) / (turns + Math.ceil(turns / 10));
+        one.rounds.push({ userMs, turnsPerSecond });
+      }
+    }
+    const measured: AllocationNumbers[] = [];
+    for (const { running, rounds: numbers } of each) {
+      const causes = await sampleHeaps(running, work, folder);
+      const allocatedKb = { ...nothing };
+      for (const kb of causes.values()) {
+        for (const name of profiledNames) allocatedKb[name] += kb[name];
+      }
+      measured.push({ name: running.name, allocatedKb, causes, rounds: numbers });
+    }
+    return measured;
+  } finally {
+    for (const { running } of each) await running.close();
+    await rm(folder, { recursive: true });
+  }
+}
+
+/** What the processes allocate by cause, KB a turn. */
+async function sampleHeaps(
+  running: Running,
+  work: Parameters<Running["load"]>[0],
+  folder: string,
+): Promise<Map<string, PerApp>> {
   const { ingresses, workers, runners } = running.system;
   const apps = { "agent-worker": workers, ingress: ingresses, "tool-runner": runners };
-  const work = { inFlight: 32, messages: turns, perChat: 5 };
   const signalAll = (): void => {
     for (const app of Object.values(apps).flat()) app.signal("SIGUSR2");
   };
-  try {
-    await warmUp(running, warm);
-    const before = userCpuMs(running);
-    const { turnsPerSecond } = await measureTurns(running, work);
-    // With the tenth of the turns that `measureTurns` sends first.
-    const userMs = (userCpuMs(running) - before) / (turns + Math.ceil(turns / 10));
-    signalAll();
-    const { trips } = await running.load(work);
-    signalAll();
-    const causes = new Map<string, PerApp>();
-    for (const name of profiledNames) {
-      for (const { pid } of apps[name]) {
-        const profile = await profileIn<HeapProfiler.SamplingHeapProfile>(
-          join(folder, `${pid}.profile`),
-        );
-        addBytes(profile.head, nodeItself, (cause, bytes) => {
-          const numbers = causes.get(cause) ?? { ...nothing };
-          numbers[name] += bytes / 1_024 / trips.length;
-          causes.set(cause, numbers);
-        });
-      }
+  signalAll();
+  const { trips } = await running.load(work);
+  signalAll();
+  const causes = new Map<string, PerApp>();
+  for (const name of profiledNames) {
+    for (const { pid } of apps[name]) {
+      const profile = await profileIn<HeapProfiler.SamplingHeapProfile>(
+        join(folder, `${pid}.profile`),
+      );
+      addBytes(profile.head, nodeItself, (cause, bytes) => {
+        const numbers = causes.get(cause) ?? { ...nothing };
+        numbers[name] += bytes / 1_024 / trips.length;
+        causes.set(cause, numbers);
+      });
     }
-    const allocatedKb = { ...nothing };
-    for (const numbers of causes.values()) {
-      for (const name of profiledNames) allocatedKb[name] += numbers[name];
-    }
-    return { name: subject.name, allocatedKb, causes, userMs, turnsPerSecond };
-  } finally {
-    await running.close();
-    await rm(folder, { recursive: true });
   }
+  return causes;
 }
 
 /** Paired rounds of two subjects, the first of which is the base: medians, and how many times as much the other takes. */
@@ -142,16 +174,16 @@ export function allocationTables(subjects: readonly AllocationNumbers[]): {
   const naive = subjects.find(({ name }) => name === naiveBullmq.name);
   if (naive === undefined) throw new Error("naive BullMQ was not measured");
   const rows = subjects.map((subject) => {
-    const { name, allocatedKb, userMs, turnsPerSecond } = subject;
-    const ratio = (of: (one: AllocationNumbers) => number): string =>
-      `${(of(subject) / of(naive)).toFixed(2)}`;
+    const { name, allocatedKb, rounds } = subject;
+    const of = (pick: (round: RoundNumbers) => number): number => median(rounds.map(pick));
+    const { cpu, speed } = ratios(subject, naive);
     return [
       name,
       ...profiledNames.map((app) => Math.round(allocatedKb[app])),
-      userMs.toFixed(2),
-      ratio((one) => one.userMs),
-      Math.round(turnsPerSecond),
-      ratio((one) => one.turnsPerSecond),
+      of(({ userMs }) => userMs).toFixed(2),
+      cpu.toFixed(2),
+      Math.round(of(({ turnsPerSecond }) => turnsPerSecond)),
+      speed.toFixed(2),
     ];
   });
   const header = [
@@ -177,9 +209,18 @@ export function allocationTables(subjects: readonly AllocationNumbers[]): {
   return { tables: [table(header, [...rows, mark]), ...byCause], missed };
 }
 
+/** Medians of the ratios within rounds. */
+function ratios(one: AllocationNumbers, naive: AllocationNumbers): { cpu: number; speed: number } {
+  const ratio = (pick: (round: RoundNumbers) => number): number =>
+    compared(one.rounds, naive.rounds, (round, base) => pick(round) / pick(base));
+  return {
+    cpu: ratio(({ userMs }) => userMs),
+    speed: ratio(({ turnsPerSecond }) => turnsPerSecond),
+  };
+}
+
 function missedBy(one: AllocationNumbers, naive: AllocationNumbers): string[] {
-  const cpu = one.userMs / naive.userMs;
-  const speed = one.turnsPerSecond / naive.turnsPerSecond;
+  const { cpu, speed } = ratios(one, naive);
   return [
     ...profiledNames
       .filter((app) => one.allocatedKb[app] > marks.allocatedKb[app])

@@ -313,11 +313,14 @@ async function causeTables(): Promise<string[]> {
 }
 
 async function allocationPart(): Promise<string[]> {
-  const work = { turns: Number(values.turns), warm: Number(values.warm) };
-  const { tables, missed } = await withVendors(async (vendors) => {
-    const naive = await measureAllocation(vendors, naiveBullmq, work);
-    return allocationTables([naive, await measureAllocation(vendors, larkline, work)]);
-  });
+  const work = {
+    turns: Number(values.turns),
+    warm: Number(values.warm),
+    rounds: Number(values.rounds),
+  };
+  const { tables, missed } = await withVendors(async (vendors) =>
+    allocationTables(await measureAllocation(vendors, [naiveBullmq, larkline], work)),
+  );
   for (const one of missed) console.error(`Beyond its mark: ${one}.`);
   if (missed.length > 0) process.exitCode = 1;
   return tables;

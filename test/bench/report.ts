@@ -53,10 +53,10 @@ function baselinesOf(subjects: readonly SubjectRounds[]): {
 }
 
 /** Median of what two subjects differ in, each round compared with the same round of the other. */
-function compared(
-  rounds: readonly TurnNumbers[],
-  others: readonly TurnNumbers[],
-  compare: (one: TurnNumbers, other: TurnNumbers) => number,
+export function compared<Round>(
+  rounds: readonly Round[],
+  others: readonly Round[],
+  compare: (one: Round, other: Round) => number,
 ): number {
   return median(
     rounds.flatMap((round, index) => {
