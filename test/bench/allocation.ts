@@ -130,15 +130,17 @@ export async function measurePairs(
   [base, other]: readonly [Subject, Subject],
   { rounds, ...work }: { rounds: number; turns: number; warm: number },
 ): Promise<string> {
-  const measured: [AllocationNumbers[], AllocationNumbers[]] = [[], []];
+  const measured: AllocationNumbers[] = [];
   for (let round = 0; round < rounds; round += 1) {
-    measured[0].push(await measureAllocation(vendors, base, work));
-    measured[1].push(await measureAllocation(vendors, other, work));
+    measured.push(...(await measureAllocation(vendors, [base, other], { ...work, rounds: 1 })));
   }
-  const [first, second] = measured.map((all) => ({
-    user: median(all.map(({ userMs }) => userMs)),
-    kb: profiledNames.map((app) => median(all.map(({ allocatedKb }) => allocatedKb[app]))),
-  }));
+  const [first, second] = [base, other].map((subject) => {
+    const all = measured.filter(({ name }) => name === subject.name);
+    return {
+      user: median(all.flatMap((one) => one.rounds.map(({ userMs }) => userMs))),
+      kb: profiledNames.map((app) => median(all.map(({ allocatedKb }) => allocatedKb[app]))),
+    };
+  });
   if (first === undefined || second === undefined) throw new Error("two subjects were measured");
   const row = ({ name }: Subject, { user, kb }: typeof first) => [
     name,

@@ -9,6 +9,7 @@ import { measureBursts } from "./burst.ts";
 import { measureCallsAtOnce } from "./calls-at-once.ts";
 import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts";
 import { type Chat, freshChat, returningChats } from "./driver.ts";
+import { loopTable, measureLoop } from "./event-loop.ts";
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import {
@@ -88,6 +89,7 @@ const parts = {
       "a turn of an agent without work tools, with the key and the runner of those beside it or not",
     measure: identityTables,
   },
+  loop: { tells: "how long the event loops of new processes stand still", measure: loopTables },
   lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
   kills: { tells: "from kill -9, or a cut line, to the answer", measure: recoveryTables },
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
@@ -372,6 +374,10 @@ async function observingTables(): Promise<string[]> {
     });
     return [observingTable([texts, cards])];
   });
+}
+
+async function loopTables(): Promise<string[]> {
+  return [loopTable(await withVendors(measureLoop))];
 }
 
 async function lengthTables(): Promise<string[]> {
