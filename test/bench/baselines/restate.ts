@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -62,25 +62,21 @@ function ingress(): void {
 }
 
 async function worker(): Promise<void> {
-  const data = mkdtempSync(join(tmpdir(), "restate-"));
-  const server = spawn(join(folder, "node_modules/.bin/restate-server"), [], {
-    stdio: ["ignore", "ignore", "inherit"],
+  const { platform, arch } = process;
+  const program = `node_modules/@restatedev/restate-server-${platform}-${arch}/bin/restate-server`;
+  // The bench kills this process. The shell then reads the end of its input, and ends the server.
+  const untilEnd = '"$0" & server=$!; cat; kill $server; wait; rm -rf "$RESTATE_BASE_DIR"';
+  spawn("sh", ["-c", untilEnd, join(folder, program)], {
+    stdio: ["pipe", "ignore", "ignore"],
     env: {
       ...process.env,
-      RESTATE_BASE_DIR: data,
+      RESTATE_BASE_DIR: mkdtempSync(join(tmpdir(), "restate-")),
       RESTATE_LOG_FILTER: "error",
       RESTATE_BIND_ADDRESS: `127.0.0.1:${nodePort}`,
       RESTATE_ADVERTISED_ADDRESS: `http://127.0.0.1:${nodePort}`,
       RESTATE_INGRESS__BIND_ADDRESS: `127.0.0.1:${ingressPort}`,
       RESTATE_ADMIN__BIND_ADDRESS: `127.0.0.1:${adminPort}`,
     },
-  });
-  process.once("SIGTERM", () => {
-    server.once("exit", () => {
-      rmSync(data, { recursive: true, force: true });
-      process.exit();
-    });
-    server.kill("SIGTERM");
   });
   const sdk = await loadSdk();
   const chain = chainOfEnvironment();
