@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { readStep } from "@larkline/agent";
-import { textOf, toolResultPart, type Message } from "@larkline/protocol";
+import { textOf, toolResultPart, type Message } from "@larkline/protocol/content";
 import { noteTool } from "./model-step.ts";
 import { apiOfEnvironment, chainOfEnvironment, serveReady, serveWebhook } from "./settings.ts";
 
