@@ -59,7 +59,13 @@ export default {
       tools: [],
     },
   },
-  feishu: { feedback: true },
+  feishu: {
+    feedback: true,
+    // PLAYGROUND_CONSENT=code shows the code flow in place of the device flow.
+    ...(env["PLAYGROUND_CONSENT"] === "code" && {
+      consentUrl: `${env["PLAYGROUND_INGRESS_URL"] ?? "http://127.0.0.1:8000"}/feishu/consent`,
+    }),
+  },
   teams: {
     panel: {
       title: { zh: "编辑组", en: "Editors" },

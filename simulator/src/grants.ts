@@ -31,6 +31,11 @@ export interface GrantControls {
   /** Pages of device flows that no person has answered. */
   readonly waiting: readonly WaitingConsent[];
   /**
+   * What a link asks for: one of {@link waiting}, or one of the code flow, which may be opened again; undefined: nothing
+   * of an app that is known.
+   */
+  asked(link: string): Omit<WaitingConsent, "expiresAt"> | undefined;
+  /**
    * A person agrees to what the link asks, or to the named scopes of it. For a link of the code flow returns the
    * address to which the browser is sent.
    */
@@ -179,6 +184,19 @@ export class GrantService implements Grants {
         scopes: this.#offered(app.appId, scopes),
         expiresAt,
       }));
+  }
+
+  asked(link: string): Omit<WaitingConsent, "expiresAt"> | undefined {
+    const url = new URL(link);
+    if (!url.pathname.endsWith("/authorize")) {
+      return this.waiting.find((one) => new URL(one.link).search === url.search);
+    }
+    const app = this.#parts.apps.get(url.searchParams.get("client_id") ?? "");
+    if (app === undefined || !URL.canParse(url.searchParams.get("redirect_uri") ?? "")) {
+      return undefined;
+    }
+    const scopes = this.#offered(app.appId, scopesIn(url.searchParams.get("scope") ?? ""));
+    return { link, appId: app.appId, appName: app.name, scopes };
   }
 
   consent(link: string, by: string, chosen?: readonly string[]): { redirect?: string } {

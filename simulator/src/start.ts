@@ -283,7 +283,10 @@ function requestListener({
     onCall,
   });
   return (request, response) => {
-    const platformPath = /^\/(open-apis|callback|oauth)\//.test(request.url ?? "");
+    // People open the page of the code flow in a browser, below the same path as the API.
+    const platformPath = /^\/(open-apis|callback|oauth)\/(?!authen\/v1\/authorize)/.test(
+      request.url ?? "",
+    );
     if (!platformPath && options.serve !== undefined) return options.serve(request, response);
     void api(request, response);
   };

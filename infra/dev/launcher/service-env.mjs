@@ -114,6 +114,7 @@ function playgroundConfig(env, plan) {
   return {
     LARKLINE_CONFIG: join(root, "infra/dev/playground.config.ts"),
     PLAYGROUND_CONSOLE_URL: urlOf("console"),
+    PLAYGROUND_INGRESS_URL: urlOf("ingress"),
   };
 }
 

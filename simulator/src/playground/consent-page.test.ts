@@ -59,3 +59,27 @@ test("a person denies; strangers and unknown links get nothing", async () => {
     404,
   );
 });
+
+test("a link of the code flow has the page, too, and leads the browser back with a code or a refusal", async () => {
+  const { simulator, server, ann, press } = await scene();
+  const query = new URLSearchParams({
+    client_id: app.appId,
+    redirect_uri: "https://bot.example.com/feishu/consent",
+    scope: "task:task:read",
+    state: "s&1",
+  });
+  const url = `/open-apis/authen/v1/authorize?${query.toString()}`;
+  const page = (await server.inject({ method: "GET", url })).body;
+  expect(page).toContain("<code>task:task:read</code>");
+  const back = /content="0;url=(https:\/\/bot\.example\.com\/feishu\/consent\?)([^"]*)"/;
+  const answerOf = async (by: string) => {
+    const [, , values = ""] = back.exec((await press(url, by)).body) ?? [];
+    return Object.fromEntries(new URLSearchParams(values.replaceAll("&amp;", "&")));
+  };
+  expect(await answerOf("")).toEqual({ error: "access_denied", state: "s&1" });
+  expect(simulator.grants.grantedTo(app.appId, ann)).toEqual([]);
+  expect(await answerOf(ann)).toEqual({ code: expect.any(String) as string, state: "s&1" });
+  expect(simulator.grants.grantedTo(app.appId, ann)).toEqual(["task:task:read"]);
+  const stranger = url.replace(app.appId, "cli_unknown");
+  expect((await server.inject({ method: "GET", url: stranger })).statusCode).toBe(404);
+});

@@ -58,8 +58,8 @@ function sendPage(
   return reply
     .type("text/html; charset=utf-8")
     .send(
-      `<!doctype html><html lang="zh"><head><meta charset="utf-8"><meta http-equiv="refresh" content="3">` +
-        `<title>${title}</title><link rel="stylesheet" href="/page/style.css"></head><body><main>` +
+      `<!doctype html><html lang="zh"><head><meta charset="utf-8"><meta http-equiv="refresh" content="3"><meta name="viewport" content="width=device-width">` +
+        `<title>${title}</title><link rel="stylesheet" href="/page/style.css"></head><body class="plain"><main>` +
         `<nav>${others.join(" ")}</nav><h1>${title}</h1><p>${links.join(" ")}</p>${body}</main></body></html>`,
     );
 }
