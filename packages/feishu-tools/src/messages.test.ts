@@ -26,7 +26,10 @@ describe("people and groups", () => {
     const { platform, ann, bob, group, textOf } = await withGroup();
     platform.addChat({ type: "group", name: "Launch secrets", members: [bob] });
     platform.addUser({ name: "Anna outside", tenantKey: "other" });
-    expect(await textOf("find_people", { name: "ann" })).toContain(`- person Ann: ${ann}`);
+    expect(await textOf("find_people", { name: "ann" })).toContain(
+      `- person Ann: ${ann} (the person who asks)\n`,
+    );
+    expect(await textOf("find_people", { name: "bob" })).toContain(`- person Bob: ${bob}\n`);
     expect(await textOf("find_people", { name: "outside" })).toContain(
       "No person or group was found",
     );

@@ -104,7 +104,12 @@ function findPeople(settings: Settings): HandlerTool {
         const { users = [], has_more: more } = await platform.read<FoundPeople>((client, as) =>
           client.request({ method: "GET", url, params: { query: name, page_size: maxFound } }, as),
         );
-        lines.push(...users.map((user) => `- person ${user.name ?? ""}: ${user.open_id ?? ""}`));
+        lines.push(
+          ...users.map(({ name: called = "", open_id: id = "" }) => {
+            const isAsker = id === platform.openId ? " (the person who asks)" : "";
+            return `- person ${called}: ${id}${isAsker}`;
+          }),
+        );
         if (more === true) lines.push("- more people: use a longer part of the name");
       }
       if (kind !== "people") {

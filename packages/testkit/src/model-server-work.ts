@@ -6,7 +6,7 @@ import type {
 } from "./model-server-script.ts";
 
 // The work that the demo model does in Feishu as the person who asks: it finds the plan of the project, adds a row to
-// the table that the plan names, books a meeting with a colleague, and tells the group. Each step needs what the one
+// the table that the plan names, books a meeting with a colleague in a room that is free, and tells the group. Each step needs what the one
 // before it has found, as with a model.
 
 const wish = /\b(?:find|read|prepare)\b[^\n]{0,20}\b(?:project|plan)\b|项目计划|安排项目/i;
@@ -23,6 +23,8 @@ interface Found {
   field: string | undefined;
   colleague: { name: string; id: string } | undefined;
   group: { name: string; id: string } | undefined;
+  /** A room that is free at that time. */
+  room: string | undefined;
 }
 
 function foundIn(text: string): Found {
@@ -41,6 +43,7 @@ function foundIn(text: string): Found {
     field,
     colleague: named("person"),
     group: named("group"),
+    room: /\b(omm_\w+)/.exec(text)?.[1],
   };
 }
 
@@ -52,7 +55,7 @@ function tomorrow(nowMs: number): { start: string; end: string } {
 
 /** The calls of the next step; none when there is nothing left that can be done. */
 function nextCalls(
-  { document, base, table, field, colleague, group }: Found,
+  { document, base, table, field, colleague, group, room }: Found,
   done: Set<string>,
   zh: boolean,
 ) {
@@ -62,11 +65,18 @@ function nextCalls(
   };
   if (!done.has("find_documents")) {
     step("find_documents", { query: zh ? "项目计划" : "Project plan" });
-    calls.push({ name: "find_people", arguments: { name: "Alice", kind: "people" } });
+    // The other one of the playground's two people: the result marks the one who asks.
+    for (const name of ["Alice", "Wei"]) {
+      calls.push({ name: "find_people", arguments: { name, kind: "people" } });
+    }
     calls.push({ name: "find_people", arguments: { name: "Project", kind: "groups" } });
     return calls;
   }
+  const people = colleague === undefined ? [] : [colleague.id];
+  const { start, end } = tomorrow(Date.now());
   if (document !== undefined) step("read_document", { document });
+  const span = { from: start, to: end, minutes: 30, time_zone: zone.name };
+  step("find_free_time", { people, ...span, room: "" });
   if (calls.length === 0 && base !== undefined) step("list_tables", { base });
   if (calls.length > 0) return calls;
   const [title, task] = zh
@@ -75,8 +85,8 @@ function nextCalls(
   if (base !== undefined && table !== undefined && field !== undefined) {
     step("add_records", { base, table, rows: [{ [field]: task }] });
   }
-  const people = colleague === undefined ? [] : [colleague.id];
-  step("create_event", { title, ...tomorrow(Date.now()), time_zone: zone.name, people });
+  const rooms = room === undefined ? [] : [room];
+  step("create_event", { title, start, end, time_zone: zone.name, people, rooms });
   if (calls.length > 0 || group === undefined) return calls;
   const text = zh ? `明天 10:00：${title}。` : `Tomorrow at 10:00: ${title}.`;
   step("send_as_person", { to: group.id, to_name: group.name, text });
@@ -86,7 +96,11 @@ function nextCalls(
 /** What people read before each step, by its first call. */
 const announcements: Readonly<Record<string, readonly [zh: string, en: string]>> = {
   find_documents: ["我先找到计划。", "Let me find the plan first."],
-  read_document: ["我来读计划。", "I read the plan."],
+  read_document: [
+    "我来读计划，并看看大家何时有空。",
+    "I read the plan, and look when people and rooms are free.",
+  ],
+  find_free_time: ["我看看大家何时有空。", "I look when people and rooms are free."],
   list_tables: ["我看看表格。", "I look at the table."],
   add_records: ["我来加一行，并约一个会。", "I add a row, and book a meeting."],
   create_event: ["我来约一个会。", "I book a meeting."],
