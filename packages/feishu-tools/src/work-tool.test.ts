@@ -1,5 +1,6 @@
 import { systemClock } from "@larkline/protocol/clock";
 import type { Exclusive } from "@larkline/tool-kit";
+import { wordsOfScope } from "@larkline/feishu/cards";
 import { expect, test } from "vitest";
 import { apiTools } from "./api.ts";
 import { decisionTools } from "./approvals.ts";
@@ -40,6 +41,14 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
     "copy_file",
     "draft_mail",
   ]);
+});
+
+test("people read each permission that is asked for in words of their language", () => {
+  const scopes = [...feishuTools(), ...decisionTools(), ...apiTools()].flatMap(
+    (tool) => tool.scopes,
+  );
+  const named = [...new Set(scopes)].filter((scope) => wordsOfScope(scope, "zh") === undefined);
+  expect(named).toEqual([]);
 });
 
 test("what a card cannot show whole is not done", async () => {
