@@ -134,7 +134,7 @@ const writes: Write[] = [
     certain: true,
     input: (world, text) => {
       const { block, ...place } = documentOf(world, "Old");
-      return { ...place, changes: [{ block, text }] };
+      return { ...place, changes: [{ block, old_text: "Old", text }] };
     },
   },
   {

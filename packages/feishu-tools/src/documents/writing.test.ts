@@ -67,10 +67,18 @@ describe("writing documents", () => {
       after_block: (await read()).idOf("One"),
     });
     const state = await read();
-    const changes = [{ block: state.idOf("two"), text: "2" }];
-    await world.textOf("edit_document", { document, revision: state.revision, changes });
+    const changes = [{ block: state.idOf("two"), old_text: "two", text: "2" }];
+    const other = [{ ...changes[0], old_text: "three" }];
     expect(
-      await world.call("edit_document", { document, revision: state.revision, changes }),
+      await world.call("edit_document", { document, revision: state.revision, changes: other }),
+    ).toMatchObject({
+      ok: false,
+      error: expect.stringContaining('says something else: "two"') as string,
+    });
+    await world.textOf("edit_document", { document, revision: state.revision, changes });
+    const again = [{ ...changes[0], old_text: "2" }];
+    expect(
+      await world.call("edit_document", { document, revision: state.revision, changes: again }),
     ).toMatchObject({
       ok: false,
       error: expect.stringContaining("has changed meanwhile"),

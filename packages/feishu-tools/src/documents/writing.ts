@@ -376,7 +376,7 @@ function editTool(settings: Settings): HandlerTool {
   return workTool(settings, documentRemedies, {
     name: "edit_document",
     description:
-      "Replaces the text of blocks of a document, by the ids and the revision that read_document_blocks gave. Formatting inside of these blocks is lost; all else stays.",
+      "Replaces the text of blocks of a document, by the ids and the revision that read_document_blocks gave. Give the text that each has now, too, so that the person who is asked sees what goes and what comes. Formatting inside of these blocks is lost; all else stays.",
     title: { zh: "修改文档", en: "Edit a document" },
     summary: {
       zh: "修改文档 {document}：{changes}",
@@ -389,6 +389,10 @@ function editTool(settings: Settings): HandlerTool {
         Type.Object(
           {
             block: Type.String({ minLength: 1, maxLength: 100 }),
+            old_text: Type.String({
+              maxLength: 20_000,
+              description: "The whole text of the block as it is now.",
+            }),
             text: Type.String({
               maxLength: 20_000,
               description: "The whole new text of the block.",
@@ -404,11 +408,8 @@ function editTool(settings: Settings): HandlerTool {
     reach: "shared",
     run: async ({ document, revision, changes }, platform, context) => {
       const { documentId, link: place } = await documentAt(platform, document);
-      const known = new Set(
-        (await blocksOf(platform, documentId, revision)).map(({ block_id }) => block_id),
-      );
-      const missing = changes.find(({ block }) => !known.has(block));
-      if (missing !== undefined) throw unknownBlock(missing.block);
+      const before = await blocksOf(platform, documentId, revision);
+      for (const { block: id, old_text: old } of changes) checkText(before, { id, text: old });
       await changeOnce(platform, {
         windowMs: settings.keyWindowMs,
         pace: documentPace,
@@ -496,20 +497,23 @@ function deleteTool(settings: Settings): HandlerTool {
   });
 }
 
+/** What the person saw on the card must be what is there. */
+function checkText(all: readonly Block[], { id, text }: { id: string; text: string }): void {
+  const block = all.find(({ block_id }) => block_id === id);
+  if (block === undefined) throw unknownBlock(id);
+  if (textOf(block).trim() !== text.trim()) {
+    throw new Error(
+      `The block ${id} says something else: ${JSON.stringify(textOf(block).slice(0, 300))}`,
+    );
+  }
+}
+
 /** Where the named blocks stand. Throws when they are not side by side, or say something else than is claimed. */
 function rangeOf(
   all: readonly Block[],
   named: readonly { id: string; text: string }[],
 ): { parentId: string; start: number } {
-  for (const { id, text } of named) {
-    const block = all.find(({ block_id }) => block_id === id);
-    if (block === undefined) throw unknownBlock(id);
-    if (textOf(block).trim() !== text.trim()) {
-      throw new Error(
-        `The block ${id} says something else: ${JSON.stringify(textOf(block).slice(0, 300))}`,
-      );
-    }
-  }
+  for (const one of named) checkText(all, one);
   const ids = named.map(({ id }) => id);
   const parent = all.find(({ children }) => children?.includes(ids[0] ?? "") === true);
   const start = parent?.children?.indexOf(ids[0] ?? "") ?? -1;
