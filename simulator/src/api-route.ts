@@ -26,7 +26,7 @@ export interface ApiRoute {
   path: string;
   /** Scopes of which a person must have granted one, for a call with their token; absent: it takes the app's token alone. */
   personScopes?: readonly string[];
-  /** Of these, too, the person must have granted one. */
+  /** A second list of scopes, of which the person must have granted one, too. */
   alsoPersonScopes?: readonly string[];
   /** Default: 50 a second and 1,000 a minute. */
   limits?: ApiLimits;

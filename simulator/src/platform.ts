@@ -139,7 +139,7 @@ export function pathMessage(
   return { message, chat };
 }
 
-/** The same, refusing recalled messages with 230011. */
+/** {@link pathMessage}, refusing recalled messages with 230011. */
 export function liveMessage(
   platform: Platform,
   call: ApiCallContext,

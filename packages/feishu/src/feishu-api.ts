@@ -51,7 +51,7 @@ export interface FeishuApiOptions {
 export interface ChatFacts {
   /** Absent when the bot is not a member: the platform then returns only the name. */
   mode?: "p2p" | "group" | "topic";
-  /** Of a normal group: whether its messages open threads. */
+  /** For a normal group: whether its messages open threads. */
   groupMessageType?: "chat" | "thread";
   name: string;
   /** The chat has members of other tenants. */
@@ -68,7 +68,7 @@ export interface ChatFacts {
  */
 export class FeishuApi {
   readonly appId: string;
-  /** Of the Open API, without a slash at the end. */
+  /** The origin of the Open API, without a slash at the end. */
   readonly baseUrl: string;
   readonly messages: MessagesApi;
   readonly cards: CardsApi;

@@ -240,7 +240,7 @@ const entries: Readonly<Record<string, Entry>> = {
   },
 };
 
-/** Of a server that nothing is known of. */
+/** The profile of a server that nothing is known of. */
 export const plainProfile: VendorProfile = { name: "plain", ...base };
 
 /** The names that a configuration may use. */

@@ -114,7 +114,7 @@ export const FormField = Type.Object({
     "date-time",
   ]),
   required: Type.Boolean(),
-  /** Of a `choice`: the value that counts, and what people read. */
+  /** For a `choice`: the value that counts, and what people read. */
   options: Type.Optional(
     Type.Array(
       Type.Object({
@@ -148,7 +148,7 @@ export const AskedQuestion = Type.Object({
   choices: Type.Array(Type.String({ minLength: 1, maxLength: 60 }), { maxItems: 6 }),
   /** The answer has to be one: cards have a picker. */
   format: Type.Optional(Type.Enum(["date", "date-time"])),
-  /** Of a server: the answer has to fit. */
+  /** For a server: the answer has to fit. */
   form: Type.Optional(AskedForm),
 });
 export type AskedQuestion = Static<typeof AskedQuestion>;

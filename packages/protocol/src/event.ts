@@ -231,7 +231,7 @@ interface EventFields {
     to: string;
     reason: AgentChange;
     callId: string;
-    /** Of a hand-over: what `to` sees of the conversation, all of it or the last message alone. */
+    /** For a hand-over: what `to` sees of the conversation, all of it or the last message alone. */
     context?: "all" | "last";
   };
   /** People are asked; emitted before the question is sent. */

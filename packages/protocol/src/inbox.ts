@@ -218,7 +218,7 @@ export const ControlEntry = Type.Union([
     timing: Type.Optional(CallTiming),
     /** The attempt was never started and is closed now, so the call may be handed out again in another attempt. */
     unstarted: Type.Optional(Type.Boolean()),
-    /** Of a helper. */
+    /** What the helper has used. */
     used: Type.Optional(HelperUse),
   }),
   /** An approval of this session is no longer pending. */
@@ -228,7 +228,7 @@ export const ControlEntry = Type.Union([
     /** The turn that waits for it; absent in entries of earlier versions. */
     turnId: Type.Optional(Type.String()),
     approvalId: ApprovalId,
-    /** Of the approval: a call with other arguments is not run. */
+    /** The hash of the arguments that were approved: a call with other arguments is not run. */
     argumentsHash: Type.String(),
     state: SettledState,
     /** Who decided; empty when time or a failure did. */

@@ -17,7 +17,7 @@ export const ShownTool = Type.Object({
   id: Type.String(),
   name: Type.String(),
   words: Type.Optional(CallWords),
-  /** Of a call of a helper: the agent or team that works on it, the first words of its task, and what people are asked. */
+  /** For a call of a helper: the agent or team that works on it, the first words of its task, and what people are asked. */
   helper: Type.Optional(
     Type.Object({
       agent: LocalText,
@@ -169,7 +169,7 @@ export const ReplyView = Type.Object({
   /** Hosts whose pictures the answer may show; absent: none. */
   imageHosts: Type.Optional(Type.Array(Type.String({ maxLength: 300 }), { maxItems: 100 })),
   footer: ReplyFooter,
-  /** Of a team: the contributions before the one that is the answer. */
+  /** For a team: the contributions before the one that is the answer. */
   contributions: Type.Optional(
     Type.Object({
       /** The latest. */

@@ -44,7 +44,7 @@ export const ToolJob = Type.Object({
   /** JSON text of the arguments, checked by the runner against the tool's schema. */
   arguments: Type.String(),
   effect: ToolEffect,
-  /** Of the tool that the call was made for, as its runner announced it; absent: not known. */
+  /** The digest of the tool that the call was made for, as its runner announced it; absent: not known. */
   toolDigest: Type.Optional(ToolDigest),
   /**
    * From 2 on a person has asked for another try of a call whose outcome was unknown, or no runner was there to start
@@ -62,7 +62,7 @@ export const ToolJob = Type.Object({
   deadlineMs: Type.Integer(),
   /** The worker that hands it out: notified first when the runner hands something in about it. */
   worker: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9-]{1,64}$" })),
-  /** Of the message that the call is made for. */
+  /** The trace of the message that the call is made for. */
   traceparent: Type.Optional(Traceparent),
 });
 
@@ -116,9 +116,9 @@ export const CallClaims = Type.Object({
   turnId: Type.String(),
   callId: Type.String(),
   attempt: Type.Integer({ minimum: 1 }),
-  /** Of the job's `arguments` text. */
+  /** The hash of the job's `arguments` text. */
   argumentsHash: Type.String(),
-  /** Of the job's `input`: see `inputHashOf`; absent where it has none. */
+  /** `inputHashOf` the job's `input`; absent where it has none. */
   inputHash: Type.Optional(Type.String()),
   actor: Actor,
   authority: CallAuthority,
@@ -191,7 +191,7 @@ const about = {
   callId: Type.String({ minLength: 1, maxLength: 512 }),
   attempt: Type.Integer({ minimum: 1 }),
   tool: Type.String({ maxLength: 64 }),
-  /** Of the job's `arguments` text. */
+  /** The hash of the job's `arguments` text. */
   argumentsHash: Type.String({ maxLength: 64 }),
 };
 

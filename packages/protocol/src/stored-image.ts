@@ -63,7 +63,7 @@ export function withoutImageMarks(text: string): string {
   return text.replaceAll(imageMark, (_mark, alt: string) => imageNameOf(alt));
 }
 
-/** Of a text that grows: what can be shown of it in places without images, and the end that has to wait for more. */
+/** For a text that grows: what can be shown of it in places without images, and the end that has to wait for more. */
 export function splitAtOpenMark(text: string): { shown: string; open: string } {
   const found = openMark.exec(text);
   const at = found === null || !mayNameBlob(found[1] ?? "") ? text.length : found.index;

@@ -60,7 +60,7 @@ export type ToolIdentityNeed = Static<typeof ToolIdentityNeed>;
 export const ToolIdentity = Type.Object({
   as: Type.Enum(["person", "bot"]),
   token: Type.String({ minLength: 1, maxLength: 8_192 }),
-  /** Of the person. */
+  /** The open id of the person. */
   openId: Type.Optional(Type.String({ maxLength: 200 })),
   /** Origin of the platform's Open API, such as `https://open.feishu.cn`. */
   apiOrigin: Type.String({ maxLength: 300 }),
@@ -178,7 +178,7 @@ export function shortenedResult(
   const head = wholeCharacter(text, Math.floor((maxCharacters * 3) / 4));
   const tail = wholeCharacter(text, text.length - Math.floor(maxCharacters / 4));
   if (tail <= head) return text;
-  // Of the whole: the text itself may be what an earlier cut has left.
+  // Counted in the whole result: `text` may be what an earlier cut has left.
   const left = characters - head - (text.length - tail);
   const hint = `[${left} of ${characters} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
   return `${text.slice(0, head)}\n${hint}\n${text.slice(tail)}`;

@@ -259,7 +259,7 @@ function callsAtOnce({ config: { concurrency }, loaded }: Setup): number {
   return limited.reduce((sum, tool) => sum + limitedConcurrency(tool, concurrency), concurrency);
 }
 
-/** Of a tool with limits, as many calls as its own worker takes. */
+/** How many calls of a tool run at once: its limit, and at most `most`. */
 function limitedConcurrency({ limits }: Tool, most: number): number {
   return Math.min(most, limits?.concurrency ?? most);
 }

@@ -29,7 +29,7 @@ const PendingConsent = Type.Object({
   asked: Type.Array(Type.String(), { maxItems: 50 }),
   /** The device code, or the verifier of a code, sealed: with it a process gets the tokens. */
   sealed: Type.String(),
-  /** Of the code flow: the id of the `state` in the link; `sealed` is the verifier then. Empty: the device flow. */
+  /** For the code flow: the id of the `state` in the link; `sealed` is the verifier then. Empty: the device flow. */
   stateId: Type.String(),
   link: Type.String(),
   startedAtMs: Type.Integer(),

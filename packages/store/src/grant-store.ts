@@ -54,7 +54,7 @@ export interface StoredGrant extends Omit<GrantFacts, "tokens"> {
 
 /** Tokens of a grant that has ended here. */
 export interface EndingTokens {
-  /** As they are stored. */
+  /** The stored form of a grant. */
   entry: string;
   owner: GrantOwner;
   /** Epoch ms. */

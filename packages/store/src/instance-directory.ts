@@ -10,7 +10,7 @@ import type { ServerClock } from "./server-clock.ts";
 export interface AppFeed {
   app: string;
   transport: "websocket" | "webhook";
-  /** Of a long connection: its state. A webhook listens as long as its process lives. */
+  /** For a long connection: its state. A webhook listens as long as its process lives. */
   state: string;
   /** Epoch ms; absent before the first event. */
   lastEventAtMs?: number;

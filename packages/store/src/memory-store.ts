@@ -151,7 +151,7 @@ export class MemoryStore {
       : Number(await runScript(this.#redis, forgetMemories, this.#keysOf(owner), values));
   }
 
-  /** Of a person: from now on nothing is remembered, and what was is gone; or it begins anew. Returns how many are gone. */
+  /** Switches the memories of a person off, which erases them, or on again. Returns how many are erased. */
   async switch(owner: MemoryOwner, state: "on" | "off"): Promise<number> {
     return Number(await runScript(this.#redis, switchMemory, this.#keysOf(owner), { state }));
   }

@@ -133,7 +133,7 @@ export class Presence {
     );
   }
 
-  /** Of a process alone, as {@link fatesOf}. */
+  /** The fate of one process, see {@link fatesOf}. */
   async fateOf(id: string): Promise<Fate> {
     return (await this.fatesOf([id])).get(id) ?? "unknown";
   }
@@ -485,7 +485,7 @@ class PresenceLine {
     this.#cancelNext = this.#clock.after(pauseMs, () => void this.open().catch(() => undefined)); // tried again
   }
 
-  /** Of a Cluster, with the master that has the slot: the others refuse the channel. */
+  /** The connection that subscribes: in a Cluster the master that has the slot, since the others refuse the channel. */
   async #subscribed(): Promise<Redis> {
     const nodes = this.#redis instanceof Cluster ? this.#redis.nodes("master") : [this.#redis];
     let refusal: unknown = new Error("no server of the Cluster is known yet");

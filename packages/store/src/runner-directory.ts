@@ -179,7 +179,7 @@ function offeredTools(
 }
 
 interface RunnerDirectoryOptions extends StoreOptions {
-  /** Of the runner that announces itself here: announcements are signed with it. */
+  /** The key of the runner that announces itself here: announcements are signed with it. */
   runnerKey?: string;
   /**
    * The keys of all runners. With them announcements that are not signed by their runner are left out: workers believe

@@ -91,7 +91,7 @@ export class ScheduleStore {
     };
   }
 
-  /** Of a person with an app, those that are due first at the beginning. */
+  /** The schedules of a person with an app, those that are due first at the beginning. */
   async ofPerson(app: string, person: string): Promise<StoredSchedule[]> {
     return await this.#readAll(await this.#redis.smembers(this.#listOf(app, person)));
   }

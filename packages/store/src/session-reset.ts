@@ -70,7 +70,7 @@ export async function resetSession(
   });
 }
 
-/** As of a checkpoint that cannot be read. */
+/** What is counted for a checkpoint that cannot be read. */
 const nothingUsed = {
   inputTokens: 0,
   outputTokens: 0,

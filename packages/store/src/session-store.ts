@@ -161,7 +161,7 @@ function withWake<T extends object>({
   return wakeGen > 0 ? { ...result, wakeGen } : result;
 }
 
-/** Of a history that is searched from its end. */
+/** How many messages one look reads when a history is searched from its end. */
 const messagesAtOnce = 100;
 
 /**

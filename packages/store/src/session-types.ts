@@ -261,7 +261,7 @@ export interface SaveRequest extends FencedWrite {
    * set aside as soon as another person in the group has written, and comes back to the head when an entry for it arrives.
    */
   waits?: string;
-  /** Of a child session: the asker that gets the news that it waits for people, or does not any more, in the same step. */
+  /** For a child session: the asker that gets the news that it waits for people, or does not any more, in the same step. */
   asker?: AskerUpdate;
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
   absorbed?: number[];
@@ -333,7 +333,7 @@ export interface CommitRequest extends FencedWrite {
   totals?: SessionTotals;
   /** Take the next waiting message at once instead of going through the queue. */
   more: boolean;
-  /** Of a child session: the asker that gets its end in the same step. */
+  /** For a child session: the asker that gets its end in the same step. */
   asker?: AskerAnswer;
   /** The turn has called some, and their steps were counted. */
   helpers?: boolean;
@@ -424,7 +424,7 @@ export interface ResetResult {
   runners?: string[];
   /** Sessions of its helpers: they were cancelled, and are to be woken for that. */
   helpers?: SessionKey[];
-  /** Of a helper: the session that has called it, which waits for its end, to be woken. */
+  /** For a helper: the session that has called it, which waits for its end, to be woken. */
   asker?: { session: SessionKey; wakeGen: number };
 }
 

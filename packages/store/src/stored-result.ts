@@ -14,7 +14,7 @@ export interface ResultStores {
 /** A part of a stored result, in characters. */
 export interface ResultPage {
   text: string;
-  /** Of the whole result. */
+  /** The characters of the whole result. */
   characters: number;
   /** Where the next page begins; absent at the end. */
   nextOffset?: number;

@@ -32,7 +32,7 @@ interface PlaygroundParts {
   config: PlaygroundConfig;
   logger: Logger;
   metrics: Metrics;
-  /** Of the platform; default: that of the machine. */
+  /** The clock of the platform; default: the machine's. */
   clock?: Clock;
 }
 

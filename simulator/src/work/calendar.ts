@@ -281,7 +281,7 @@ export class SimCalendar implements CalendarControls {
     return event;
   }
 
-  /** The same, when the caller is its organizer. */
+  /** The event that the call names, when the caller is its organizer. */
   #own(call: ApiCallContext, code = noRight): SimEvent {
     const event = this.#seen(call);
     if (event.organizer !== actorOf(call)) {

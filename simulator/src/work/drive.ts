@@ -24,7 +24,7 @@ interface SimFile {
   folder: string;
   createdAt: number;
   text: string;
-  /** Of a file whose bytes are no text. */
+  /** For a file whose bytes are no text. */
   base64?: string;
 }
 

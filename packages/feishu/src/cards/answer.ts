@@ -571,7 +571,7 @@ interface OpenTable {
   delimiter: string;
   /** Whether it is shown as a code block. */
   asCode: boolean;
-  /** Of a code block whose rows are aligned. */
+  /** The columns of a code block whose rows are aligned. */
   columns?: readonly Column[] | undefined;
 }
 

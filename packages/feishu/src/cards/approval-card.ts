@@ -32,7 +32,7 @@ export interface ShownApproval {
   state: ApprovalState;
   /** In the order they were taken. */
   decisions: readonly ApprovalDecision[];
-  /** Of a `consent`: how far it has come. */
+  /** For a `consent`: how far it has come. */
   consent?: ShownConsent;
 }
 

@@ -11,19 +11,19 @@ export interface CardTexts {
   /** Of further calls that run beside the one that is named. */
   more(count: number): string;
   failed(count: number): string;
-  /** Of a call that a person has rejected. */
+  /** For a call that a person has rejected. */
   rejected: string;
   earlier(count: number): string;
   /** With the number in place of `{}`, here and below. */
   seconds: string;
-  /** Of a call that waits for the decision of a person. */
+  /** For a call that waits for the decision of a person. */
   waiting: string;
-  /** Of a call that waits until a person lets the bot act as them. */
+  /** For a call that waits until a person lets the bot act as them. */
   waitsForPermission: string;
-  /** Of a helper that waits: people decide about a call of this tool, or answer a question. */
+  /** For a helper that waits: people decide about a call of this tool, or answer a question. */
   waitsForApproval: string;
   waitsForAnswer: string;
-  /** Of a call whose runner is away. */
+  /** For a call whose runner is away. */
   away: string;
   /** How long a call waited for its runner, in seconds. */
   queued: string;
@@ -37,7 +37,7 @@ export interface CardTexts {
   /** On the fold of the footer where it has no other words. */
   details: string;
   stop: string;
-  /** Of a team: who speaks, that the next speaker is chosen, and contributions that are left out. */
+  /** For a team: who speaks, that the next speaker is chosen, and contributions that are left out. */
   speaking: string;
   choosingSpeaker: string;
   earlierSaid(count: number): string;

@@ -40,7 +40,7 @@ export interface RenderedCard {
   answer: string;
   /** The other top-level elements by id, in the order of the body. */
   parts: Record<string, CardElement>;
-  /** As the platform counts them. */
+  /** Counted as the platform counts them. */
   bytes: number;
   elements: number;
   tables: number;

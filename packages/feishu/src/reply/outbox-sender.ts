@@ -43,7 +43,7 @@ export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leas
 export type DeliveryResult =
   | {
       state: "sent";
-      /** Of the messages that show it, as far as this attempt knows them. */ messageIds: readonly string[];
+      /** The ids of the messages that show it, as far as this attempt knows them. */ messageIds: readonly string[];
     }
   /** Another sender has the reply, or will take it. */
   | { state: "left" }

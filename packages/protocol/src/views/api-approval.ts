@@ -72,7 +72,7 @@ export const ApiQuestion = Type.Object({
   choices: Type.Array(Type.String()),
   /** The answer is such as `2026-12-24` or `2026-12-24 09:30 +0800`, or the word `decline`. */
   format: Type.Optional(Type.Enum(["date", "date-time"])),
-  /** Of an MCP server: its answer is an object with these fields, or the word `decline`. */
+  /** For an MCP server: its answer is an object with these fields, or the word `decline`. */
   form: Type.Optional(AskedForm),
   /** Epoch ms. */
   created_at: Type.Integer(),

@@ -450,7 +450,7 @@ function fenced(code: string, language: string): string {
 }
 
 function exitCodeOf(result: RunEventOf<"tool_result"> | undefined): number {
-  // Of a result that was cut the event has the text only: the code is at its head.
+  // For a result that was cut the event has the text only: the code is at its head.
   const [, atHead] = /^\{"exitCode":(\d{1,10})[,}]/.exec(result?.output ?? "") ?? [];
   const value = isObject(result?.result) ? result.result["exitCode"] : atHead && Number(atHead);
   if (typeof value === "number" && Number.isInteger(value)) return value;

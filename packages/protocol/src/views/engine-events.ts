@@ -268,7 +268,7 @@ const place = {
   agent: Type.String(),
   /** Epoch ms, of the store's clock. */
   atMs: Type.Integer({ minimum: 0, maximum: 8_640_000_000_000_000 }),
-  /** Of a run that works for another one. */
+  /** For a run that works for another one. */
   parentRunId: Type.Optional(Type.String()),
 };
 

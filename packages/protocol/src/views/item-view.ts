@@ -40,7 +40,7 @@ export type RunState = "queued" | "running" | "waiting" | "done" | "error" | "ca
 /** What has become of a run so far. */
 export interface RunResult {
   state: RunState;
-  /** Of a run that has ended: why, empty for a normal end. */
+  /** For a run that has ended: why, empty for a normal end. */
   reason: string;
   error: Pick<RunEventOf<"error">, "code" | "message" | "suggestion" | "retryable"> | null;
   /** Epoch ms; null until the run has ended. */

@@ -24,7 +24,7 @@ export interface McpServer {
   readonly transport: McpTransport;
   policyOf(hints: McpToolHints): McpToolPolicy;
   readonly connectTimeoutMs: number;
-  /** Of an older revision: it may ask people inside calls that may be repeated. */
+  /** The server speaks an older revision: it may ask people inside calls that may be repeated. */
   readonly elicitation: boolean;
 }
 

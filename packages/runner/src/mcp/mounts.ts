@@ -286,7 +286,7 @@ interface MountOptions {
   random?: Random;
 }
 
-/** Of all that one server says of its tools: it is announced every few seconds, and models read it. */
+/** Limits all that one server says of its tools: it is announced every few seconds, and models read it. */
 const maxListCharacters = 1_048_576;
 
 function messageOf(error: unknown): string {
