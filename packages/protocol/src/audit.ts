@@ -40,7 +40,6 @@ export const auditKinds = [
   "grant_refreshed",
   "grant_ended",
 ] as const;
-type AuditKind = (typeof auditKinds)[number];
 
 export const AuditRecord = Type.Object({
   kind: Type.Enum([...auditKinds]),
