@@ -43,7 +43,7 @@ export function registerConsentPage(
       const { redirect } =
         by === "" ? grants.refuse(consent.link) : grants.consent(consent.link, by);
       if (redirect === undefined) return send(reply, `<p>${by === "" ? refused : agreed}</p>`);
-      // The browser goes on by itself. A redirect would be refused: forms of this page lead nowhere else.
+      // The page leads the browser on. The policy of the page refuses redirects of its forms to other origins.
       const to = escaped(redirect);
       return send(reply, `<p><a href="${to}">回到应用 · Back to the app</a></p>`, to);
     });
