@@ -483,7 +483,7 @@ function filePart(
 // Messages that wait behind the one being answered.
 
 /** Waiting messages that are looked at. */
-export const waitingAtOnce = 20;
+const waitingAtOnce = 20;
 
 /** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
 export async function messagesToJoin(
@@ -516,8 +516,17 @@ export function withoutThreadRoot(message: InboundMessage): InboundMessage {
   return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
 }
 
+/** Whether a waiting message takes this one back. */
+export async function isSuperseded(
+  { store }: { readonly store: SessionStore },
+  message: InboundMessage,
+): Promise<boolean> {
+  const waiting = await store.waiting(message.session, waitingAtOnce);
+  return waiting.some((later) => supersedes(later.message, message));
+}
+
 /** A message that came late and waits now was written before: it takes nothing back. */
-export function supersedes(
+function supersedes(
   later: InboundMessage,
   { chatType, sender, createdAtMs }: InboundMessage,
 ): boolean {

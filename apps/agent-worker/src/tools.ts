@@ -17,10 +17,11 @@ import { traceparentOfMessage } from "@larkline/protocol/trace";
 import { agentOfTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import type { DeliverResult } from "@larkline/store";
 import { keepResult } from "@larkline/store/runners";
+import type { ReadEntries } from "@larkline/agent/drive";
 import { abilityClientsOf } from "./abilities.ts";
 import type { Agent } from "./agent.ts";
 import { agentFor } from "./agents.ts";
-import { argumentsTextOf, DecidersUnknownError } from "./approvals.ts";
+import { argumentsTextOf, checkEntries, DecidersUnknownError } from "./approvals.ts";
 import { actorOf, objectionTo } from "./call-policy.ts";
 import { stopHelpers, wakeQueued } from "./helpers.ts";
 import type { Services } from "./services.ts";
@@ -320,12 +321,23 @@ function tellBuiltInRan(
 /** A turn waits for this; a store that hangs must not hold it up for long. */
 const keepMs = 10_000;
 
+/** Reads entries for a decision: as far as they can be believed, with long results kept elsewhere. May reject. */
+export async function readEntries(
+  services: Services,
+  agent: Agent,
+  turn: TurnState,
+  control: readonly ControlEntry[],
+): Promise<ReadEntries> {
+  const { entries, events } = await checkEntries(services, turn, control);
+  return { entries: await keepLargeResults(services, agent, turn, entries), events };
+}
+
 /**
  * Keeps the results among these entries that are longer than what the model gets of them, and notes
  * their handles. Never rejects: a result that could not be kept stays whole in its entry, and is cut when the entry
  * is decided upon.
  */
-export async function keepLargeResults(
+async function keepLargeResults(
   services: Services,
   { limits }: Agent,
   turn: TurnState,

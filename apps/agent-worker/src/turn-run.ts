@@ -37,11 +37,11 @@ import type { ModelFailure } from "@larkline/protocol/model-stream";
 import { teamOfTurn, agentOfTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import { noteKeptResponse, type SaveResult } from "@larkline/store";
 import { type Speaker, agentOtherThan, commandFactsOf, pausedEnd, refusalOf } from "./agents.ts";
-import { checkEntries, DecidersUnknownError, dropAsks, waitsForPeople } from "./approvals.ts";
+import { DecidersUnknownError, dropAsks, waitsForPeople } from "./approvals.ts";
 import { withoutSteps } from "./helpers.ts";
 import { TurnMemories } from "./memories.ts";
 import { FilesUnreadableError, WorkerSteps } from "./model-step.ts";
-import { messagesToJoin, supersedes, waitingAtOnce, withoutThreadRoot } from "./prepare.ts";
+import { isSuperseded, messagesToJoin, withoutThreadRoot } from "./prepare.ts";
 import {
   type TurnEnd,
   type TurnSlot,
@@ -51,7 +51,7 @@ import {
 } from "./running-turn.ts";
 import { noteUnanswered, zoneOf } from "./schedules.ts";
 import type { Services } from "./services.ts";
-import { dispatchCalls, keepLargeResults, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
+import { dispatchCalls, readEntries, runnerAtWork, stopCalls, stopCallsOf } from "./tools.ts";
 import { TurnBudget } from "./turn-budget.ts";
 import { TurnFacts } from "./turn-facts.ts";
 import { mayHold, type Hold } from "./running-turns.ts";
@@ -355,9 +355,7 @@ export class TurnRun implements TurnHost {
 
   async isSuperseded(): Promise<boolean> {
     if (this.#run.agent.config.busy !== "interrupt") return false;
-    const { message } = this.#stored.turn;
-    const waiting = await this.#services.store.waiting(message.session, waitingAtOnce);
-    return waiting.some((later) => supersedes(later.message, message));
+    return await isSuperseded(this.#services, this.#stored.turn.message);
   }
 
   async messagesToJoin(): Promise<readonly QueuedMessage[]> {
@@ -469,14 +467,13 @@ export class TurnRun implements TurnHost {
 
   async readEntries(control: readonly ControlEntry[]): Promise<ReadEntries> {
     const { turn } = this.#stored;
-    const checked = await checkEntries(this.#services, turn, control); // before they count as read: it may reject
+    const read = await readEntries(this.#services, this.#run.agent, turn, control); // before they count as read: it may reject
     await noteUnanswered(this.#services, turn.message, control);
     this.#stored.consume(control);
     this.#settled = new Set(
       control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)),
     );
-    const entries = await keepLargeResults(this.#services, this.#run.agent, turn, checked.entries);
-    return { entries, events: checked.events };
+    return read;
   }
 
   abortReason(): AbortReason | undefined {
