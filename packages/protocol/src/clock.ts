@@ -51,16 +51,7 @@ export async function withDeadline<T>(clock: Clock, work: Promise<T>, ms: number
     ms,
     () => void setImmediate(() => reject(new Error(`no answer within ${ms} ms`))),
   );
-  work.then(
-    (result) => {
-      cancel();
-      resolve(result);
-    },
-    (error: unknown) => {
-      cancel();
-      reject(error);
-    },
-  );
+  work.finally(cancel).then(resolve, reject);
   return await promise;
 }
 
