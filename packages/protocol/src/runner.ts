@@ -358,7 +358,16 @@ export function announcementMac(signed: Signed, runnerKey: string): string {
  */
 export function readAnnouncement(
   text: string,
-  { runner, runnerKey }: { runner: string; runnerKey: string | undefined },
+  {
+    runner,
+    runnerKey,
+    known,
+  }: {
+    runner: string;
+    runnerKey: string | undefined;
+    /** Tools of offers that were read before: an instance announces the same ones again and again. */
+    known?: ReadonlyMap<string, ToolAnnouncement[]>;
+  },
 ): ParseResult<RunnerAnnouncement & { tools: ToolAnnouncement[] }> {
   const parsed = parseAnnouncement(text);
   if (!parsed.ok) return parsed;
@@ -372,7 +381,9 @@ export function readAnnouncement(
     const isGenuine = given.length === expected.length && timingSafeEqual(given, expected);
     if (!isGenuine) return { ok: false, error: "the signature is wrong" };
   }
-  const tools = parseOffer(announcement.offer);
+  const before = known?.get(announcement.offer);
+  const tools: ParseResult<ToolAnnouncement[]> =
+    before === undefined ? parseOffer(announcement.offer) : { ok: true, value: [...before] };
   if (!tools.ok) return tools;
   const { goneAtMs = announcement.expiresAtMs } = announcement;
   const expiresAtMs = Math.min(announcement.expiresAtMs, goneAtMs);

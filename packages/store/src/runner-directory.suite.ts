@@ -92,6 +92,16 @@ export function describeRunnerDirectory(
       expect(others).toEqual([]);
     });
 
+    it("reads an offer once, however often it is announced", async () => {
+      const announced = instanceOf("default", "i1", tool("weather"));
+      await directory.announce(announced, longMs);
+      const first = (await elsewhere.tools()).get("weather")?.announcement;
+      await directory.announce(announced, 2 * longMs);
+      expect((await elsewhere.tools()).get("weather")?.announcement).toBe(first);
+      await directory.announce(instanceOf("default", "i1", tool("weather"), tool("clock")), longMs);
+      expect([...(await elsewhere.tools()).keys()].sort()).toEqual(["clock", "weather"]);
+    });
+
     it("accepts more instances of a runner, also with fewer or more tools", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const second = instanceOf("default", "i2", tool("weather"), tool("clock"));

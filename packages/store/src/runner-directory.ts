@@ -231,6 +231,8 @@ export class RunnerDirectory {
   readonly #runnerKey: string | undefined;
   readonly #runnerKeys: RunnerDirectoryOptions["runnerKeys"];
   readonly #configured: ToolOwners | undefined;
+  /** Of the last view, by text. */
+  #offers: ReadonlyMap<string, ToolAnnouncement[]> = new Map();
   /** When the instances that announce themselves here began to announce their generation. */
   readonly #began = new Map<string, { generation: string; beganAtMs: number }>();
 
@@ -358,14 +360,17 @@ export class RunnerDirectory {
     const reply = await runScript(this.#redis, readRunners, keys, places);
     const [now, owned = "{}", ...answered] = reply as string[]; // shape fixed by the script
     const stored: AnnouncedInstance[] = [];
+    const offers = new Map<string, ToolAnnouncement[]>();
     for (let i = 0; i + 2 < answered.length; i += 3) {
       const runner = answered[i] ?? "";
       const isGone = Number(answered[i + 2]) === 1;
       const read = readAnnouncement(answered[i + 1] ?? "", {
         runner,
         runnerKey: this.#runnerKeys?.of(runner),
+        known: this.#offers,
       });
       if (!read.ok) continue; // not an announcement of this runner
+      offers.set(read.value.offer, [...read.value.tools]);
       const { instance, generation, beganAtMs, tools, clock } = read.value;
       const expiresAtMs = isGone
         ? Math.min(read.value.expiresAtMs, Number(now))
@@ -373,6 +378,7 @@ export class RunnerDirectory {
       const seen = clock === undefined ? {} : { clock };
       stored.push({ runner, instance, generation, beganAtMs, expiresAtMs, tools, ...seen });
     }
+    this.#offers = offers;
     const owners = ownersIn(owned);
     const view = viewOfRunners(stored, Number(now), owners);
     if (this.#configured === undefined) return view;
