@@ -273,7 +273,7 @@ export type ConfigInput = {
       ends?: Record<string, "end_turn" | "tool_use" | "max_tokens" | "refusal" | "again" | "overflow">;
       /** Codes, and words in any case, of refusals because the request is too long. */
       overflowCodes?: (string)[];
-      /** What people read of these tools, and of a call. */
+      /** What people read in place of the name of such a call. */
       overflowWords?: (string)[];
       /** Codes of refusals by its filter of contents. */
       filterCodes?: (string)[];
