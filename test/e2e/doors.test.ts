@@ -14,7 +14,7 @@ const script: ModelScript = ({ messages }) => ({
 beforeAll(async () => {
   const triggers = { build: { chat: chatId, task: "Say what failed." } };
   const env = { TRIGGER_SECRET_BUILD: secret };
-  system = await startSystem({ script, config: { doors: { triggers } }, env });
+  system = await startSystem({ script, config: { doors: { triggers, comments: true } }, env });
   system.feishu.addChat({ type: "group", chatId, members: [system.appId] });
 });
 afterAll(async () => await system.close());
@@ -38,4 +38,32 @@ it("a signed request is answered once in the chat of its trigger, however often 
   });
   expect(answers()).toHaveLength(1);
   expect(answers()[0]).toContain("Say what failed.");
+});
+
+it("a comment that mentions the bot is answered once in its thread, and one about a whole document beside it", async () => {
+  const { feishu, appId } = system;
+  const ann = feishu.addUser({ name: "Ann" }).openId;
+  const { docs } = feishu.work;
+  const { documentId } = docs.addDocument({
+    owner: ann,
+    title: "Plan",
+    markdown: "Ship on Monday.",
+  });
+  feishu.work.share(documentId, appId, "view");
+  const bot = feishu.apps.find((app) => app.appId === appId);
+  const about = { documentId, by: ann, mentions: [bot?.openId ?? ""] };
+  const passage = docs.comment({ ...about, text: "Which Monday?", quote: "Ship on Monday." });
+  const whole = docs.comment({ ...about, text: "Is it good?" });
+  const eventType = "drive.notice.comment_add_v1";
+  for (const { event } of [passage, whole, passage, whole]) {
+    const { outcome } = await feishu.sendEvent({ appId, eventType, event });
+    expect(outcome).toBe("acknowledged");
+  }
+  const answers = () => feishu.work.changes.filter(({ kind }) => kind === "document.comment");
+  await vi.waitFor(() => expect(answers()).toHaveLength(2), { timeout: 60_000, interval: 50 });
+  expect(passage.comment.replies.map(({ by }) => by)).toEqual([ann, appId]);
+  expect(passage.comment.replies[1]?.text).toContain("Which Monday?");
+  expect(whole.comment.replies).toHaveLength(1);
+  const beside = docs.documents.get(documentId)?.comments.at(-1);
+  expect(beside?.replies[0]).toMatchObject({ by: appId, text: expect.stringContaining("good?") });
 });

@@ -117,6 +117,7 @@ export class MessagePreparer {
   ): Promise<UserMessage[]> {
     const bot = this.#bots.get(app);
     if (bot === undefined || reply.channel === "none" || chatType !== "group") return [];
+    if (reply.object !== undefined) return []; // its message says what was written there
     const patience = { signal: deadline(this.#clock, saidPatienceMs, signal) };
     const times = history.flatMap((said) =>
       said.role === "user" && said.atMs !== undefined ? [said.atMs] : [],

@@ -247,7 +247,7 @@ export class TurnReply {
     const { command, reply } = message;
     const { config, speech } = this.#run.agent;
     const isCard = this.#run.first.config.reply === "card" && command === undefined;
-    if (!isCard || reply.channel !== "feishu") return undefined;
+    if (!isCard || reply.channel !== "feishu" || reply.object !== undefined) return undefined;
     const { bots, clock, settings } = this.#services;
     const { feishu } = bots.get(reply.app)?.settings ?? settings.bots.default;
     return {
@@ -337,6 +337,7 @@ export class TurnReply {
         chatId: reply.chatId,
         messageId: reply.messageId,
         inThread: reply.inThread,
+        ...(reply.object === undefined ? {} : { object: reply.object }),
       },
       text: withoutImageMarks(whole),
       ...(view === undefined ? {} : { view }),

@@ -500,6 +500,19 @@ describe("npm run doctor", () => {
     expect(open.of("feishu.events")).toMatchObject([{ status: "ok" }]);
   });
 
+  it("asks for the permissions and events of the doors that are open", async () => {
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      `export default { doors: { comments: true } };`,
+    );
+    const event = "drive.notice.comment_add_v1";
+    platform.setConsole(app.appId, { events: allEventsBut(event) });
+    const { of } = await examined(healthy());
+    expect(of("doors")).toMatchObject([{ text: "Open doors: comments (documents)" }]);
+    expect(of("feishu.events")).toMatchObject([{ text: `Not subscribed events: ${event}` }]);
+    expect(JSON.stringify(of("feishu.scopes"))).toContain("docs:document.comment:create");
+  });
+
   it("says that the app was never published, and does not judge what the platform leaves out", async () => {
     const answer = (data: object) => ({
       kind: "respond" as const,

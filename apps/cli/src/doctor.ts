@@ -171,6 +171,7 @@ function neededScopes(name: string, config: LarklineConfig | undefined): string[
   return [
     ...(readsAll ? ["im:message.group_msg"] : []),
     ...(asksGroups ? ["contact:group:readonly"] : []),
+    ...(config === undefined ? [] : openDoors(config.doors).flatMap(({ scopes: own }) => own)),
   ];
 }
 

@@ -1,5 +1,6 @@
 import { noticeText } from "@larkline/agent";
 import { languageOf } from "@larkline/agent/messages";
+import { addressesIn } from "@larkline/agent/permissions";
 import {
   inboundFromEvent,
   type Envelope,
@@ -349,6 +350,8 @@ export interface Arrival {
   fromMenu?: boolean;
   /** It is a click: a toast says that it was not taken, and no line does. */
   hasToast?: boolean;
+  /** What it is about: words of others, before its own. */
+  about?: string;
 }
 
 /** The same when it is known in which languages to answer. */
@@ -470,7 +473,8 @@ function readArrival(services: Services, bot: Bot, arrival: ReadyArrival): ReadC
 const maxTenantLength = 128;
 
 function inboundOf(services: Services, bot: Bot, arrival: ReadyArrival): InboundMessage {
-  const { message, place, tenant, spoken, agent } = arrival;
+  const { message, place, tenant, spoken, agent, about } = arrival;
+  const answered = answeredBy(agent);
   const references = referencesOf(message, place);
   return {
     v: 1,
@@ -480,11 +484,18 @@ function inboundOf(services: Services, bot: Bot, arrival: ReadyArrival): Inbound
     ...(tenant === undefined ? {} : { tenant: tenant.slice(0, maxTenantLength) }),
     sender: { id: message.senderOpenId },
     chatType: message.chatType,
-    parts: [{ type: "text", text: message.text }],
+    parts: [
+      ...(about === undefined ? [] : [{ type: "text" as const, text: about }]),
+      { type: "text", text: message.text },
+    ],
+    ...(about === undefined ? {} : { foreign: true, addresses: addressesIn(message.text) }),
     language: spoken,
     createdAtMs: message.createdAtMs === 0 ? services.clock.now() : message.createdAtMs,
     reply: { channel: "feishu", ...place.target },
-    ...answeredBy(agent),
+    ...answered,
+    ...(place.target.object === undefined
+      ? {}
+      : { needs: [...(answered.needs ?? []), "reply-object"] }),
     ...(references === undefined ? {} : { references }),
   };
 }

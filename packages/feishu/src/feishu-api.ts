@@ -5,6 +5,7 @@ import { Type, type Static } from "@larkline/protocol/type";
 import type { RateGovernor, TokenSource } from "@larkline/store/platform";
 import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
+import { CommentsApi } from "./objects/comments.ts";
 import {
   ApiCaller,
   maxListed,
@@ -74,6 +75,7 @@ export class FeishuApi {
   readonly cards: CardsApi;
   readonly files: FilesApi;
   readonly history: ChatHistory;
+  readonly comments: CommentsApi;
   readonly #caller: ApiCaller;
   readonly quota: MonthlyQuota;
 
@@ -115,6 +117,7 @@ export class FeishuApi {
     this.cards = new CardsApi(this.#caller, this.messages);
     this.files = new FilesApi(this.#caller);
     this.history = new ChatHistory(this.#caller);
+    this.comments = new CommentsApi(this.#caller);
   }
 
   /** The token with which the bot acts. `refused`: digest of one that the platform has refused, another one is fetched. */

@@ -6,6 +6,7 @@ export { GrantsApi, type GrantedTokens } from "./grants-api.ts";
 export { FeishuError } from "./transport/error.ts";
 /** A message as the platform keeps it. */
 export type { FetchedMessage } from "./feishu-api.ts";
+export type { Comment } from "./objects/comments.ts";
 export type { SaidMessage } from "./messages/chat-history.ts";
 
 /** Decides on the requests of the platform's webhook. */

@@ -36,5 +36,6 @@ export {
   type MemoryOwner,
   type QueuedMessage,
 } from "./inbox.ts";
+export type { ReplyObject } from "./session.ts";
 export { LocalText, replyLanguages, textIn, type ReplyLanguage } from "./local-text.ts";
 export { AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";

@@ -68,6 +68,7 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * about a call. `stored-response`: messages, and turns, that continue an answer which the vendor keeps. `schedule`: turns
  * with an open call that makes or changes a schedule. `consent`: turns that wait until a person lets the app act as them.
  * `private-answer`: turns with an open call that answers a person of a group in their own chat.
+ * `reply-object`: messages that are answered in a comment.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -87,6 +88,7 @@ export const knownFeatures: readonly string[] = [
   "schedule",
   "consent",
   "private-answer",
+  "reply-object",
 ];
 
 /** Names one run. Deterministic, so that a redelivered message and its retry share it. */
@@ -110,7 +112,26 @@ export function turnJobId(session: SessionKey, gen: number): string {
   return `${session}-${gen}`;
 }
 
-/** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
+/**
+ * Something of the platform besides chats in which an answer is written.
+ * `comment`: the thread of a comment in a document; `isWhole`: it is about the whole document, and takes no replies.
+ */
+const ReplyObject = Type.Union([
+  Type.Object({
+    kind: Type.Literal("comment"),
+    fileType: Type.Enum(["doc", "docx", "sheet", "file"]),
+    fileToken: Type.String({ minLength: 1, maxLength: 128 }),
+    commentId: Type.String({ minLength: 1, maxLength: 128 }),
+    isWhole: Type.Boolean(),
+  }),
+]);
+export type ReplyObject = Static<typeof ReplyObject>;
+
+/**
+ * Where the answer to a message goes. `none`: read from the event stream only (HTTP API). With `object` the answer is written
+ * there, `chatId` is the open_id of the person, and people are asked in their own chat; `needs` names the feature
+ * `reply-object` then.
+ */
 export const ReplyTarget = Type.Union([
   Type.Object({
     channel: Type.Literal("feishu"),
@@ -118,6 +139,7 @@ export const ReplyTarget = Type.Union([
     chatId: Type.String(),
     messageId: Type.String(),
     inThread: Type.Boolean(),
+    object: Type.Optional(ReplyObject),
   }),
   Type.Object({ channel: Type.Literal("none") }),
 ]);

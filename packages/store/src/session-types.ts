@@ -1,5 +1,6 @@
 import {
   type QueuedMessage,
+  type ReplyObject,
   type ControlEntry,
   type SessionKey,
   type InboundMessage,
@@ -292,6 +293,8 @@ export interface OutboxTarget {
   /** Empty: not an answer. */
   messageId: string;
   inThread: boolean;
+  /** The text goes there, and to no chat. */
+  object?: ReplyObject;
 }
 
 /** A message to the person, delivered at least once with a `uuid` that makes the platform drop repeats. */

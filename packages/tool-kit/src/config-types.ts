@@ -402,6 +402,8 @@ export type ConfigInput = {
     };
     /** What a reaction to an answer says, by type of the emoji, such as `OK` or `Pin`. */
     reactions?: Record<string, string>;
+    /** Answer comments in documents that mention the bot. Default off. */
+    comments?: boolean;
   };
   /** Who gets the events and clicks of the platform that Larkline has no use for itself. */
   events?: {

@@ -1,5 +1,6 @@
 import type { Platform } from "../platform.ts";
 import { type SimBlock, blockTypes, blocksOf, markdownOf, textOf, dataKeyOf } from "./markdown.ts";
+import { type SimComment, type WrittenComment, addComment, commentRoutes } from "./comments.ts";
 import { type WorkWorld, actorOf, uuidKeyOf } from "./world.ts";
 import type { ApiCallContext, ApiRoute } from "../api-route.ts";
 import { FileAnswer } from "../faults.ts";
@@ -38,13 +39,6 @@ interface SimPicture {
   base64: string;
 }
 
-interface SimComment {
-  commentId: string;
-  by: string;
-  solved: boolean;
-  replies: { replyId: string; by: string; text: string; at: number }[];
-}
-
 export interface SimWikiNode {
   nodeToken: string;
   spaceId: string;
@@ -67,6 +61,8 @@ export interface DocumentControls {
   /** A document of a person, of this Markdown. */
   addDocument(document: { owner: string; title: string; markdown: string }): SimDocument;
   markdown(documentId: string): string;
+  /** A comment in a document; `event` is the payload of `drive.notice.comment_add_v1` for it, to be sent. */
+  comment(written: WrittenComment): { comment: SimComment; event: JsonObject };
   addSpace(space: { name: string; members: readonly string[] }): SimWikiSpace;
   /** Puts a document into a space. Members of the space may edit it. */
   addNode(node: {
@@ -140,6 +136,12 @@ export class SimDocuments implements DocumentControls {
       this.documents.get(documentId)?.blocks ?? new Map(),
       (token) => this.pictures.get(token)?.name,
     );
+  }
+
+  comment(written: WrittenComment): { comment: SimComment; event: JsonObject } {
+    const document = this.documents.get(written.documentId);
+    if (document === undefined) throw new RangeError(`unknown document ${written.documentId}`);
+    return addComment(this.#world, document, written);
   }
 
   addSpace({ name, members }: { name: string; members: readonly string[] }): SimWikiSpace {
@@ -560,101 +562,9 @@ export function documentRoutes(
           return {};
         }),
     },
-    ...commentRoutes(world, store),
+    ...commentRoutes(world, store.documents),
     ...wikiRoutes(world, store),
   ];
-}
-
-function commentRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {
-  const documentFor = (call: ApiCallContext, right: "view" | "edit"): SimDocument => {
-    const document = store.documents.get(call.params.file_token ?? "");
-    if (document === undefined) throw new PlatformError(1069304, "deleted");
-    world.require(call, document.documentId, { right, code: 1069303 });
-    return document;
-  };
-  const path = "/open-apis/drive/v1/files/:file_token/comments";
-  const knownComment = (call: ApiCallContext): SimComment => {
-    const comment = documentFor(call, "view").comments.find(
-      ({ commentId }) => commentId === call.params.comment_id,
-    );
-    if (comment === undefined) throw new PlatformError(1069307, "not found");
-    return comment;
-  };
-  return [
-    {
-      method: "GET",
-      path,
-      personScopes: ["docs:document.comment:read"],
-      handle: (call) => {
-        const solved = call.query.get("is_solved");
-        const all = documentFor(call, "view").comments.filter(
-          (one) => solved === null || String(one.solved) === solved,
-        );
-        const { items, ...page } = pageOf(all, call.query, 100);
-        return success({ ...page, items: items.map(commentView) });
-      },
-    },
-    {
-      method: "POST",
-      path,
-      personScopes: ["docs:document.comment:create"],
-      handle: (call) => {
-        const document = documentFor(call, "view");
-        const [reply] = isJsonObject(call.body.reply_list)
-          ? blocksIn(call.body.reply_list.replies)
-          : [];
-        const text = textIn(reply?.content);
-        if (text === "") throw new PlatformError(1069302, "invalid param");
-        const first = { replyId: newId("7"), by: actorOf(call), text, at: world.clock.now() };
-        const comment: SimComment = {
-          commentId: newId("7"),
-          by: first.by,
-          solved: false,
-          replies: [first],
-        };
-        document.comments.push(comment);
-        world.record(call, "document.comment", text);
-        return success(commentView(comment));
-      },
-    },
-    {
-      method: "PATCH",
-      path: `${path}/:comment_id`,
-      personScopes: ["docs:document.comment:update"],
-      handle: (call) => {
-        knownComment(call).solved = call.body.is_solved === true;
-        return success({});
-      },
-    },
-  ];
-}
-
-function commentView(comment: SimComment): JsonObject {
-  return {
-    comment_id: comment.commentId,
-    user_id: comment.by,
-    is_solved: comment.solved,
-    is_whole: true,
-    create_time: Math.floor((comment.replies[0]?.at ?? 0) / 1_000),
-    reply_list: {
-      replies: comment.replies.map(({ replyId, by, text, at }) => ({
-        reply_id: replyId,
-        user_id: by,
-        create_time: Math.floor(at / 1_000),
-        content: { elements: [{ type: "text_run", text_run: { text } }] },
-      })),
-    },
-  };
-}
-
-function textIn(content: unknown): string {
-  const elements: unknown[] =
-    isJsonObject(content) && Array.isArray(content.elements) ? content.elements : [];
-  return elements
-    .map((element) =>
-      isJsonObject(element) && isJsonObject(element.text_run) ? String(element.text_run.text) : "",
-    )
-    .join("");
 }
 
 function wikiRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {

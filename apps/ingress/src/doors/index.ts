@@ -2,6 +2,7 @@ import type { Envelope } from "@larkline/feishu";
 import type { FastifyInstance } from "fastify";
 import type { Bot } from "../bot.ts";
 import type { Services } from "../services.ts";
+import { commentAdded } from "./comments.ts";
 import { registerMessageRoutes } from "./messages.ts";
 import { reactionCame } from "./reactions.ts";
 import { registerTriggerRoutes } from "./triggers.ts";
@@ -23,4 +24,7 @@ export const signedDoors: readonly DoorRoutes[] = [registerTriggerRoutes];
 export const eventDoors: ReadonlyMap<
   string,
   (services: Services, bot: Bot, envelope: Envelope) => Promise<void>
-> = new Map([["im.message.reaction.created_v1", reactionCame]]);
+> = new Map([
+  ["im.message.reaction.created_v1", reactionCame],
+  ["drive.notice.comment_add_v1", commentAdded],
+]);

@@ -94,7 +94,7 @@ export async function reactionCame(
  * The event names the tenant that has the app, not the person's: at a bot for certain tenants only people who have
  * written to it before, as one of theirs, start something.
  */
-async function mayReact({ settings, directChats }: Bot, person: string, tenant: string) {
+export async function mayReact({ settings, directChats }: Bot, person: string, tenant: string) {
   const { tenants } = settings;
   if (!servesTenant(tenants, tenant === "" ? undefined : tenant)) return false;
   return tenants === null || (await directChats.of(person)) !== undefined;

@@ -5,6 +5,7 @@ import {
   type Clock,
   type Random,
 } from "@larkline/protocol/clock";
+import type { ReplyObject } from "@larkline/protocol";
 import type { ReplyView } from "@larkline/protocol/reply-view";
 import type {
   CardLedger,
@@ -23,6 +24,7 @@ import {
   type FeishuApi,
   type MessageBody,
 } from "../feishu-api.ts";
+import { sendComment } from "../objects/comments.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
@@ -371,7 +373,8 @@ interface Finish extends Delivery {
  * FencedOut or a LedgerFailure. Resolves to the ids of the messages that show the reply, as far as they are known.
  */
 async function finishReply(delivery: Delivery): Promise<string[]> {
-  const { view } = delivery.lease.record;
+  const { view, target } = delivery.lease.record;
+  if (target.object !== undefined) return await sendToObject(delivery, target.object);
   if (view === undefined) return await sendPlain(delivery);
   const finish = await opened(delivery, view);
   const before = finish.record.closed;
@@ -583,6 +586,17 @@ async function wasSent({ api, lease, signal, logger, clock }: Delivery): Promise
     logger.warn({ session, code: error.code }, "cannot check for an earlier answer, sending again");
     return false;
   }
+}
+
+/** Sends the text of a reply to where it belongs besides chats. No message shows it. */
+async function sendToObject(
+  { api, lease, signal }: Delivery,
+  object: ReplyObject,
+): Promise<string[]> {
+  const { text, createdAtMs, traceparent } = lease.record;
+  const said = { text, sinceMs: createdAtMs - clockSkewMs };
+  await sendComment(api.comments, object, said, { signal, traceparent });
+  return [];
 }
 
 /** Sends one form of the reply: as an answer, or to the chat when the message is gone or there is none. Returns its id. */

@@ -153,6 +153,24 @@ export const appManifest: AppManifest = {
         en: "Tell by user group who may approve actions and use which tools (needed where roles name user groups)",
       },
     },
+    {
+      name: "docs:document.comment:read",
+      level: "optional",
+      coveredBy: [],
+      purpose: {
+        zh: "读取提到机器人的文档评论（doors.comments）",
+        en: "Read comments in documents that mention the bot (doors.comments)",
+      },
+    },
+    {
+      name: "docs:document.comment:create",
+      level: "optional",
+      coveredBy: [],
+      purpose: {
+        zh: "在文档评论中回答（doors.comments）",
+        en: "Answer in comments of documents (doors.comments)",
+      },
+    },
   ],
   events: [
     {
@@ -205,6 +223,14 @@ export const appManifest: AppManifest = {
       purpose: {
         zh: "收回这样的打分（feishu.feedback）",
         en: "A person took such a rating back (feishu.feedback)",
+      },
+    },
+    {
+      name: "drive.notice.comment_add_v1",
+      level: "optional",
+      purpose: {
+        zh: "文档评论提到了机器人（doors.comments）",
+        en: "A comment in a document mentions the bot (doors.comments)",
       },
     },
     {

@@ -14,6 +14,7 @@ it("all doors are shut unless the configuration opens them", () => {
     triggers: { "build-done": { chat: "oc_1" } },
     messages: { callers: ["ops"] },
     reactions: { Pin: "Note this." },
+    comments: true,
   });
   if (typeof open === "string") expect.fail(open);
   expect(open.triggers["build-done"]).toMatchObject({ bot: "default", perMinute: 60 });
@@ -22,6 +23,7 @@ it("all doors are shut unless the configuration opens them", () => {
     ["triggers", []],
     ["messages", []],
     ["reactions", ["im.message.reaction.created_v1"]],
+    ["comments", ["drive.notice.comment_add_v1"]],
   ]);
 });
 

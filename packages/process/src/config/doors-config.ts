@@ -48,6 +48,8 @@ export const DoorsInput = Type.Object(
     messages: Type.Optional(MessagesInput),
     /** What a reaction to an answer says, by type of the emoji, such as `OK` or `Pin`. */
     reactions: Type.Optional(Type.Record(Type.String({ pattern: "^[A-Za-z0-9_]{1,64}$" }), words)),
+    /** Answer comments in documents that mention the bot. Default off. */
+    comments: Type.Optional(Type.Boolean()),
   },
   { additionalProperties: false },
 );
@@ -72,6 +74,7 @@ export interface DoorsConfig {
       }
     | undefined;
   readonly reactions: Readonly<Record<string, string>>;
+  readonly comments: boolean;
 }
 
 const defaultTask =
@@ -82,7 +85,7 @@ export function resolveDoors(
   { doors = {}, bots = {} }: { doors?: DoorsInput; bots?: object },
   agents: object,
 ): ParseResult<DoorsConfig> {
-  const { triggers = {}, messages, reactions = {} } = doors;
+  const { triggers = {}, messages, reactions = {}, comments = false } = doors;
   const problems: string[] = [];
   const named = Object.entries(triggers).map(([trigger, input]) => {
     const { bot: botName = "default", agent, task = defaultTask, perMinute = 60, chat } = input;
@@ -109,6 +112,7 @@ export function resolveDoors(
       triggers: Object.fromEntries(named),
       messages: messages === undefined ? undefined : { perHour: 20, quietHours: true, ...messages },
       reactions,
+      comments,
     },
   };
 }
@@ -137,30 +141,46 @@ export function readTriggerSecrets(
   return reader.finish(new Map(secrets));
 }
 
-/** A door that is open, and the events that it needs. */
+/** A door that is open, and what it needs. */
 export interface OpenDoor {
-  name: "triggers" | "messages" | "reactions";
+  name: "triggers" | "messages" | "reactions" | "comments";
   events: readonly string[];
+  /** Permissions of the app that it needs besides those of every bot. */
+  scopes: readonly string[];
   /** What is open, for people who look. */
   what: string;
 }
 
 /** The doors that the configuration has opened. */
-export function openDoors({ triggers, messages, reactions }: DoorsConfig): OpenDoor[] {
+export function openDoors({ triggers, messages, reactions, comments }: DoorsConfig): OpenDoor[] {
   const doors: OpenDoor[] = [];
   const names = Object.keys(triggers);
   if (names.length > 0) {
-    doors.push({ name: "triggers", events: [], what: `POST /v1/triggers/${names.join(", ")}` });
+    doors.push({
+      name: "triggers",
+      events: [],
+      scopes: [],
+      what: `POST /v1/triggers/${names.join(", ")}`,
+    });
   }
   if (messages !== undefined) {
-    doors.push({ name: "messages", events: [], what: `POST /v1/messages` });
+    doors.push({ name: "messages", events: [], scopes: [], what: `POST /v1/messages` });
   }
   const emoji = Object.keys(reactions);
   if (emoji.length > 0) {
     doors.push({
       name: "reactions",
       events: ["im.message.reaction.created_v1"],
+      scopes: [],
       what: emoji.join(", "),
+    });
+  }
+  if (comments) {
+    doors.push({
+      name: "comments",
+      events: ["drive.notice.comment_add_v1"],
+      scopes: ["docs:document.comment:read", "docs:document.comment:create"],
+      what: "documents",
     });
   }
   return doors;
