@@ -17,6 +17,8 @@ export interface ChartOptions {
   title: string;
   /** Of each value, as it stands under the plot and in tooltips. */
   times: readonly string[];
+  /** The time zone that they are in. */
+  timeZone: string;
   series: readonly Series[];
   format(value: number): string;
   /** What is said in place of a plot where all values are missing. */
@@ -97,7 +99,7 @@ function tooltip(time: string, { series, format }: ChartOptions, at: number): Ht
 }
 
 function figureOf(
-  { title, series, times, empty, figure }: ChartOptions,
+  { title, series, times, timeZone, empty, figure }: ChartOptions,
   most: number,
   shapes: HtmlValue,
   format: (value: number) => string,
@@ -134,6 +136,7 @@ function figureOf(
       <span>${first}</span><span>${times[Math.floor(times.length / 2)] ?? ""}</span
       ><span>${last}</span>
     </div>
+    <p class="zone">${timeZone}</p>
   </figure>`;
 }
 

@@ -70,6 +70,12 @@ async function rowIn(page: Page, name: string): Promise<string> {
   );
 }
 
+it("names the time zone under each chart", async () => {
+  const page = await visit("/trends");
+  const zones = await page.locator("figure.chart .zone").allInnerTexts();
+  expect(zones).toEqual(Array.from({ length: 7 }, () => "Asia/Shanghai"));
+});
+
 it.each(["hour", "day", "month"])(
   "shows what runs of the last %s come to, and who and what has used it",
   async (span) => {

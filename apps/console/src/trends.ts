@@ -234,9 +234,10 @@ export function runsChart(
 function commonOf(
   view: View,
   { buckets, shown, timeZone }: Pick<ShownTrends, "buckets" | "shown" | "timeZone">,
-): Pick<ChartOptions, "times" | "empty"> {
+): Pick<ChartOptions, "times" | "timeZone" | "empty"> {
   return {
     times: buckets.map(({ startMs }) => timeLabel(view, startMs, { shown, timeZone })),
+    timeZone,
     empty: view.say("nothingThen"),
   };
 }
