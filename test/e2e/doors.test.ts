@@ -54,6 +54,9 @@ it("a comment that mentions the bot is answered once in its thread, and one abou
   const about = { documentId, by: ann, mentions: [bot?.openId ?? ""] };
   const passage = docs.comment({ ...about, text: "Which Monday?", quote: "Ship on Monday." });
   const whole = docs.comment({ ...about, text: "Is it good?" });
+  // The first answer takes effect, and its acknowledgement is lost.
+  const action = { kind: "lose_response" } as const;
+  feishu.faults.add({ match: { path: /\/replies$/ }, times: 1, action });
   const eventType = "drive.notice.comment_add_v1";
   for (const { event } of [passage, whole, passage, whole]) {
     const { outcome } = await feishu.sendEvent({ appId, eventType, event });
@@ -61,7 +64,12 @@ it("a comment that mentions the bot is answered once in its thread, and one abou
   }
   const answers = () => feishu.work.changes.filter(({ kind }) => kind === "document.comment");
   await vi.waitFor(() => expect(answers()).toHaveLength(2), { timeout: 60_000, interval: 50 });
-  expect(passage.comment.replies.map(({ by }) => by)).toEqual([ann, appId]);
+  // The next answer of the thread is sent when the first one has been.
+  const { commentId } = passage.comment;
+  const { event } = docs.comment({ ...about, text: "And the hour?", commentId });
+  await feishu.sendEvent({ appId, eventType, event });
+  await vi.waitFor(() => expect(answers()).toHaveLength(3), { timeout: 60_000, interval: 50 });
+  expect(passage.comment.replies.map(({ by }) => by)).toEqual([ann, appId, ann, appId]);
   expect(passage.comment.replies[1]?.text).toContain("Which Monday?");
   expect(whole.comment.replies).toHaveLength(1);
   const beside = docs.documents.get(documentId)?.comments.at(-1);
