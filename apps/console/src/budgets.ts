@@ -9,7 +9,6 @@ import {
   type BudgetUse,
   percentText,
   tokenCount,
-  usdText,
   type BudgetKind,
   type BudgetLimit,
 } from "@larkline/agent/budgets";
@@ -214,10 +213,10 @@ function titleOf({ say }: View, { per, period }: Titled): string {
   return `${say(kindWords[per])}, ${say(period === "day" ? "ofDay" : "ofMonth")}`;
 }
 
-function limitText({ say }: View, { tokens, usd }: BudgetLimit): string {
+function limitText({ say, money }: View, { tokens, usd }: BudgetLimit): string {
   const parts = [
     ...(tokens === undefined ? [] : [`${tokenCount(tokens)} ${say("tokensUnit")}`]),
-    ...(usd === undefined ? [] : [usdText(usd)]),
+    ...(usd === undefined ? [] : [money(usd)]),
   ];
   return parts.length === 0 ? say("unlimited") : parts.join(" / ");
 }
@@ -244,7 +243,7 @@ function figures(view: View, use: BudgetUse): HtmlValue[] {
   const { spent, account } = use;
   return [
     tokenCount(spent.tokens),
-    usdText(spent.usd),
+    view.money(spent.usd),
     limitText(view, account),
     shareOf(view, use),
   ];

@@ -1,3 +1,4 @@
+import { moneyText } from "@larkline/agent/budgets";
 import {
   replyLanguages,
   rootSessionOf,
@@ -31,6 +32,8 @@ export interface PlainView {
 export interface View extends PlainView {
   /** When it is made, epoch ms: ages on it are counted from then. */
   nowMs: number;
+  /** A sum of US dollars in the currency of the deployment. */
+  money: (usd: number) => string;
 }
 
 export interface Page {
@@ -58,6 +61,7 @@ export async function answerPage(
     visitor,
     csrf: reply.generateCsrf(),
     nowMs: clock.now(),
+    money: (usd: number) => moneyText(usd, languageOf(request), currencyOf(services)),
   };
   const made = async (): Promise<Page | undefined> => {
     const page = await make(view);
@@ -66,6 +70,11 @@ export async function answerPage(
   const page = await withDeadline(clock, made(), pageDeadlineMs);
   if (page !== undefined) return await sendPage(reply, view, page);
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
+}
+
+/** Its code, and how much of it a US dollar is. */
+export function currencyOf({ settings }: Services): { code: string; perUsd: number } {
+  return settings.currency ?? { code: "USD", perUsd: 1 };
 }
 
 async function named(

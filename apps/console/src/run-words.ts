@@ -28,7 +28,7 @@ export const runWords = {
   lastHour: { zh: "最近一小时", en: "Last hour" },
   lastDay: { zh: "最近一天", en: "Last day" },
   longerThan: { zh: "超过（秒）", en: "Longer than (s)" },
-  dearerThan: { zh: "费用高于（$）", en: "Dearer than ($)" },
+  dearerThan: { zh: "费用高于", en: "Dearer than" },
   applyFilters: { zh: "查看", en: "Show" },
   clearFilters: { zh: "清除筛选", en: "Clear" },
   ended: { zh: "结束", en: "Ended" },

@@ -119,6 +119,19 @@ it.each([
   expect(html.includes("No run fits.")).toBe(chats.length === 0);
 });
 
+it("shows and filters sums in the currency of the configuration", async () => {
+  const currency = { code: "CNY", perUsd: 7 };
+  const inYuan = await startTestConsole(world, passwords, { currency });
+  closing.push(async () => await inYuan.close());
+  await world.runs.append([ann, bob]);
+  const viewer = await signIn(inYuan, passwords.viewer ?? "");
+  const html = await (await viewer.get("/runs?dearer=1.7")).text();
+  expect(chatsIn(html)).toEqual(["oc_bob"]);
+  expect(html).toContain("Dearer than (CNY)");
+  expect(html).toContain("¥1.75");
+  expect(await (await viewer.get("/trends")).text()).toContain("¥0.00");
+});
+
 it("shows names in place of ids, also in the other pages, and finds by them", async () => {
   await world.runs.append([ann, bob]);
   await world.names.keep(

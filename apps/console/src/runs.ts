@@ -1,4 +1,4 @@
-import { tokenCount, usdText } from "@larkline/agent/budgets";
+import { tokenCount } from "@larkline/agent/budgets";
 import { isChildSession } from "@larkline/protocol";
 import {
   outcomeKind,
@@ -12,7 +12,7 @@ import {
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, nameOf, table, toolNamed, who } from "./html.ts";
-import { answerPage, type Page, type View, whyPath } from "./page.ts";
+import { answerPage, currencyOf, type Page, type View, whyPath } from "./page.ts";
 import { longestSearch, meantBy } from "./search.ts";
 import type { Services } from "./services.ts";
 import { durationText } from "./why-text.ts";
@@ -25,8 +25,11 @@ export function registerRuns(server: FastifyInstance, services: Services): void 
       const filters = filtersIn(request.query);
       const meant = meantBy(filters.q ?? "");
       const named = meant === "" ? [] : await services.names.find(meant, maxNamed);
-      const page = await services.runs.page(queryOf(filters, [meant, ...named], view.nowMs));
-      return runsPage(view, { filters, page, agents: Object.keys(services.settings.agents) });
+      const { code, perUsd } = currencyOf(services);
+      const query = queryOf(filters, [meant, ...named], { nowMs: view.nowMs, perUsd });
+      const page = await services.runs.page(query);
+      const agents = Object.keys(services.settings.agents);
+      return runsPage(view, { filters, page, agents, currency: code });
     }),
   );
 }
@@ -75,18 +78,21 @@ export function runsPath(filters: Filters): string {
   return query === "" ? "/runs" : `/runs?${query}`;
 }
 
-/** `texts`: what is looked for, and ids of people and chats whose names have it in them. */
+/**
+ * `texts`: what is looked for, and ids of people and chats whose names have it in them. `perUsd`: how much a US dollar
+ * is of the currency in which the filters say sums.
+ */
 function queryOf(
   { q, span, from, to, after, ...filters }: Filters,
   texts: readonly string[],
-  nowMs: number,
+  { nowMs, perUsd }: { nowMs: number; perUsd: number },
 ): RunQuery {
   const spanMs = Object.entries(spans).find(([name]) => name === span)?.[1];
   const sinceMs = spanMs === undefined ? numberOf(from) : nowMs - spanMs;
   const untilMs = numberOf(to);
   return {
     limit: perPage,
-    matches: (run) => fits(run, filters),
+    matches: (run) => fits(run, filters, perUsd),
     ...(q === undefined ? {} : { texts }),
     ...(sinceMs === undefined ? {} : { sinceMs }),
     ...(untilMs === undefined ? {} : { untilMs }),
@@ -102,6 +108,7 @@ function numberOf(text: string | undefined): number | undefined {
 function fits(
   run: RunRecord,
   { outcome, agent, model, tool, person, chat, longer, dearer }: Filters,
+  perUsd: number,
 ): boolean {
   const place = placeOfRun(run);
   return (
@@ -112,7 +119,7 @@ function fits(
     (person === undefined || person === run.person) &&
     (chat === undefined || chat === place.chat) &&
     run.ms > (numberOf(longer) ?? -1) * 1_000 &&
-    run.usd > (numberOf(dearer) ?? -1)
+    run.usd * perUsd > (numberOf(dearer) ?? -1)
   );
 }
 
@@ -121,6 +128,8 @@ interface ShownRuns {
   page: RunPage;
   /** Names of the agents that are configured. */
   agents: readonly string[];
+  /** The code of the currency in which sums are shown. */
+  currency: string;
 }
 
 function runsPage(view: View, shown: ShownRuns): Page {
@@ -138,7 +147,7 @@ function runsPage(view: View, shown: ShownRuns): Page {
   return { title: say("runs"), body };
 }
 
-function filterForm(view: View, { filters, agents }: ShownRuns): Html {
+function filterForm(view: View, { filters, agents, currency }: ShownRuns): Html {
   const { say } = view;
   const { from, to } = filters;
   const outcomes = outcomeKinds.map((kind): Choice => [kind, say(kindWords[kind])]);
@@ -165,7 +174,7 @@ function filterForm(view: View, { filters, agents }: ShownRuns): Html {
     ${(["model", "tool"] as const).map((name) => field(name, say(name), filters[name]))}
     ${(["person", "chat"] as const).map((name) => field(name, html`${say(name)} ${nameOf(filters[name] ?? "")}`, filters[name]))}
     ${numberField("longer", say("longerThan"), filters.longer)}
-    ${numberField("dearer", say("dearerThan"), filters.dearer)}
+    ${numberField("dearer", `${say("dearerThan")} (${currency})`, filters.dearer)}
     ${(from ?? to) !== undefined && html`<p class="quiet field wider">${say("spanOfChart")}</p>`}
     ${from !== undefined && html`<input type="hidden" name="from" value="${from}" />`}
     ${to !== undefined && html`<input type="hidden" name="to" value="${to}" />`}
@@ -261,7 +270,7 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
       run.firstMs === undefined ? "–" : durationText(language, run.firstMs),
       durationText(language, run.ms),
       `${tokenCount(run.input)} / ${tokenCount(run.output)}`,
-      usdText(run.usd),
+      view.money(run.usd),
     ]),
   });
 }

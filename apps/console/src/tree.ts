@@ -1,4 +1,3 @@
-import { usdText } from "@larkline/agent/budgets";
 import { rootSessionOf, turnIdOf, type SessionKey } from "@larkline/protocol";
 import { agentOfTurn } from "@larkline/protocol/turn";
 import type { ChildSession } from "@larkline/store";
@@ -104,7 +103,7 @@ export function treeSection(view: View, rows: readonly TreeRow[]): Html | undefi
         say(stateOf(row)),
         waitsFor(view, row),
         durationText(language, Math.max(0, endedAtMs - beganAtMs)),
-        usd === undefined ? "–" : usdText(usd),
+        usd === undefined ? "–" : view.money(usd),
       ];
     }),
   });

@@ -167,6 +167,10 @@ it("asks again by itself, until a click stops it", async () => {
 /** In the page: how much wider it is than its window. */
 const beyondTheEdge = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
 
+/** In the page: how much of each list of links is cut off. */
+const cutLists =
+  '[...document.querySelectorAll("nav ul, .switch")].map((list) => list.scrollWidth - list.clientWidth)';
+
 it("says in Chinese that nothing has run, without anything beyond the edge of a phone", async () => {
   const page = await visit("/trends", "zh-CN");
   await page.setViewportSize({ width: 390, height: 800 });
@@ -176,6 +180,8 @@ it("says in Chinese that nothing has run, without anything beyond the edge of a 
     await page.goto(`${running.url}${path}`);
     const beyond = await page.evaluate<number>(beyondTheEdge);
     expect([path, beyond]).toEqual([path, 0]);
+    const cut = await page.evaluate<number[]>(cutLists);
+    expect([path, cut]).toEqual([path, cut.map(() => 0)]);
   }
 });
 

@@ -1,4 +1,4 @@
-import { tokenCount, usdText } from "@larkline/agent/budgets";
+import { tokenCount } from "@larkline/agent/budgets";
 import type { ReplyLanguage } from "@larkline/protocol";
 import {
   countIn,
@@ -182,7 +182,7 @@ export function figuresOf(view: View, buckets: readonly UsageBucket[]): Html {
       [`${say("firstText")} p50 / p95`, times("first")],
       [`${say("took")} p50 / p95`, times("total")],
       [say("tokens"), tokenCount(countIn(buckets, "tokens"))],
-      [say("money"), usdText(countIn(buckets, "nano") / 1e9)],
+      [say("money"), view.money(countIn(buckets, "nano") / 1e9)],
     ].map(
       ([name, value]) =>
         html`<div>
@@ -291,7 +291,7 @@ function sumChart(view: View, trends: ShownTrends, { title, field, format }: Sum
 function useCharts(view: View, trends: ShownTrends): Html[] {
   const sums = [
     { title: "tokens", field: "tokens", format: tokenCount },
-    { title: "money", field: "nano", format: (nano: number) => usdText(nano / 1e9) },
+    { title: "money", field: "nano", format: (nano: number) => view.money(nano / 1e9) },
   ] as const;
   const { by } = trends;
   return sums.map((sum) =>
@@ -399,7 +399,7 @@ function groupTable(view: View, trends: ShownTrends, group: UsageGroup): Html | 
         ]),
     ...(times === undefined ? [] : [timeOf(name, "first"), timeOf(name, "total")]),
     tokenCount(tokens),
-    usdText(usd),
+    view.money(usd),
   ];
   return html`<section>
     <h2>${say(groupWords[group])}</h2>
@@ -455,7 +455,7 @@ function bucketTable(view: View, { buckets, shown, timeZone }: ShownTrends): Htm
         time(bucket, "total"),
         time(bucket, "queued"),
         tokenCount(countIn([bucket], "tokens")),
-        usdText(countIn([bucket], "nano") / 1e9),
+        view.money(countIn([bucket], "nano") / 1e9),
         timeText(language, countIn([bucket], "limiter-ms")),
       ]),
   });
