@@ -182,7 +182,13 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   const from =
     [...before.simulator.users.values()].find(({ name }) => name === "Alice")?.openId ?? "";
   const picture = { bytes: await page.locator("nav").screenshot(), name: "nav.png" };
-  await before.simulator.sendMessage({ appId: app.appId, chatId, from, image: picture });
+  const sent = await before.simulator.sendMessage({
+    appId: app.appId,
+    chatId,
+    from,
+    image: picture,
+  });
+  const answered = await before.simulator.waitForReply(sent.messageId, { timeoutMs: 60_000 });
   const media = join(dataDirectory, "playground-media");
   const file = join(dataDirectory, "playground.json");
   await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("nav.png"), {
@@ -190,6 +196,9 @@ test("people, chats, messages and ids survive a restart, also of a playground th
   });
   expect((await readdir(media)).map((name) => name.slice(0, 7))).toEqual(["img_v3_"]); // "unused" is removed
   await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain("### 收到 记得我"), {
+    timeout: 60_000,
+  });
+  await vi.waitFor(async () => expect(await readFile(file, "utf8")).toContain(answered.messageId), {
     timeout: 60_000,
   });
   expect((await stat(file)).mode & 0o777).toBe(0o600);
