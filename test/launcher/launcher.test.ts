@@ -208,6 +208,8 @@ describe.runIf(process.platform === "linux")("npm start", () => {
         FEISHU_ENCRYPT_KEY_DESK: "key-of-desk",
       });
       await until(() => expect(run.output()).toContain("Larkline is running."));
+      expect(run.output()).toContain("(npm run chat)");
+      expect(run.output()).toContain("npm run -s runner -- add <name> <file>");
       expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
       const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
         method: "POST",

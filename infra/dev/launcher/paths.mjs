@@ -7,8 +7,11 @@ import { text } from "./texts.mjs";
 /** The checkout. */
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
 
+/** Whether this was started in the checkout itself, and not by `npx larkline`. */
+export const isCheckout = !process.env.LARKLINE_FOLDER;
+
 /** Where `.env`, larkline.config.ts and tools of a person's own are: the checkout, or where `npx larkline` was called. */
-export const home = resolve(process.env.LARKLINE_FOLDER || root);
+export const home = isCheckout ? root : resolve(process.env.LARKLINE_FOLDER);
 
 /** Everything that is written at run time; `LARKLINE_DATA_DIR` moves it. */
 export const dataDirectory = resolve(home, process.env.LARKLINE_DATA_DIR ?? ".data");

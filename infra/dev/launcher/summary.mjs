@@ -1,4 +1,4 @@
-import { home, root } from "./paths.mjs";
+import { isCheckout } from "./paths.mjs";
 import { addressOf } from "./plan.mjs";
 import { text } from "./texts.mjs";
 
@@ -11,7 +11,6 @@ function addressIn(plan, service) {
 export function summaryOf({ plan, redis, logs }) {
   const playground = addressIn(plan, "playground");
   const { feishu, model } = plan;
-  const isCheckout = home === root;
   const [chat, add] = isCheckout
     ? ["npm run chat", "npm run -s runner -- add"]
     : ["npx larkline chat", "npx larkline runner add"];
