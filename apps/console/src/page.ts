@@ -1,5 +1,5 @@
-import { moneyText } from "@larkline/agent/budgets";
 import {
+  moneyText,
   replyLanguages,
   rootSessionOf,
   textIn,
@@ -61,7 +61,7 @@ export async function answerPage(
     visitor,
     csrf: reply.generateCsrf(),
     nowMs: clock.now(),
-    money: (usd: number) => moneyText(usd, languageOf(request), currencyOf(services)),
+    money: (usd: number) => moneyText(usd, languageOf(request), services.settings.currency),
   };
   const made = async (): Promise<Page | undefined> => {
     const page = await make(view);
@@ -70,11 +70,6 @@ export async function answerPage(
   const page = await withDeadline(clock, made(), pageDeadlineMs);
   if (page !== undefined) return await sendPage(reply, view, page);
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
-}
-
-/** Its code, and how much of it a US dollar is. */
-export function currencyOf({ settings }: Services): { code: string; perUsd: number } {
-  return settings.currency ?? { code: "USD", perUsd: 1 };
 }
 
 async function named(

@@ -12,7 +12,7 @@ import {
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, nameOf, table, toolNamed, who } from "./html.ts";
-import { answerPage, currencyOf, type Page, type View, whyPath } from "./page.ts";
+import { answerPage, type Page, type View, whyPath } from "./page.ts";
 import { longestSearch, meantBy } from "./search.ts";
 import type { Services } from "./services.ts";
 import { durationText } from "./why-text.ts";
@@ -25,7 +25,7 @@ export function registerRuns(server: FastifyInstance, services: Services): void 
       const filters = filtersIn(request.query);
       const meant = meantBy(filters.q ?? "");
       const named = meant === "" ? [] : await services.names.find(meant, maxNamed);
-      const { code, perUsd } = currencyOf(services);
+      const { code, perUsd } = services.settings.currency ?? { code: "USD", perUsd: 1 };
       const query = queryOf(filters, [meant, ...named], { nowMs: view.nowMs, perUsd });
       const page = await services.runs.page(query);
       const agents = Object.keys(services.settings.agents);

@@ -328,6 +328,19 @@ export function servesTenant(
   return tenants === null || (tenant !== undefined && tenants.includes(tenant));
 }
 
+/**
+ * The same of a person whose event names the tenant that has the app, not theirs: at a bot for certain tenants only
+ * people who have written to it before, as one of theirs, start something.
+ */
+export async function servesPerson(
+  { settings: { tenants }, directChats }: Bot,
+  person: string,
+  tenant: string,
+): Promise<boolean> {
+  if (!servesTenant(tenants, tenant === "" ? undefined : tenant)) return false;
+  return tenants === null || (await directChats.of(person)) !== undefined;
+}
+
 function admitContent(
   message: ArrivedMessage,
   { nowMs, maxAgeMs, maxChars }: AdmissionRules,

@@ -37,5 +37,5 @@ export {
   type QueuedMessage,
 } from "./inbox.ts";
 export type { ReplyObject } from "./session.ts";
-export { LocalText, replyLanguages, textIn, type ReplyLanguage } from "./local-text.ts";
+export { LocalText, moneyText, replyLanguages, textIn, type ReplyLanguage } from "./local-text.ts";
 export { AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";

@@ -5,9 +5,8 @@ import { parserOf } from "@larkline/protocol";
 import { deadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import type { Bot } from "../bot.ts";
-import { takeMessage, watched } from "../messages.ts";
+import { servesPerson, takeMessage, watched } from "../messages.ts";
 import type { Services } from "../services.ts";
-import { mayReact } from "./reactions.ts";
 
 // A comment in a document that mentions the bot is a message of its author, and is answered in its thread. People
 // are asked in their own chat with the bot.
@@ -51,7 +50,7 @@ export async function commentAdded(
   if (self === "") {
     throw new Error("the bot does not know itself yet: its own comments would start turns");
   }
-  if (person === self || !(await mayReact(bot, person, tenantKey))) return;
+  if (person === self || !(await servesPerson(bot, person, tenantKey))) return;
   if ((await governor.takeRequest(bot.app, `comments of ${person}`, perMinute)) > 0) return;
   const comment = await readable(services, bot, { fileType, fileToken, commentId });
   const wanted = replyId ?? "";

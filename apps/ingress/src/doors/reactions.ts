@@ -4,7 +4,7 @@ import { parserOf } from "@larkline/protocol";
 import { deadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import type { Bot } from "../bot.ts";
-import { servesTenant, takeMessage, watched } from "../messages.ts";
+import { servesPerson, takeMessage, watched } from "../messages.ts";
 import type { Services } from "../services.ts";
 import { placeOf } from "../sessions.ts";
 
@@ -40,7 +40,7 @@ export async function reactionCame(
   const { reactions } = settings.doors;
   const { emoji_type: emoji } = reaction;
   const words = Object.hasOwn(reactions, emoji) ? reactions[emoji] : undefined;
-  if (words === undefined || !(await mayReact(bot, user.open_id, tenantKey))) return;
+  if (words === undefined || !(await servesPerson(bot, user.open_id, tenantKey))) return;
   if (createdAtMs > 0 && clock.now() - createdAtMs > settings.limits.messageAgeMs) return;
   const person = `reactions of ${user.open_id}`;
   if ((await governor.takeRequest(bot.app, person, perMinute)) > 0) return;
@@ -88,16 +88,6 @@ export async function reactionCame(
     async () => await takeMessage(services, bot, arrival, accepted),
   );
   counters.messages.add(1, { channel: "feishu", outcome });
-}
-
-/**
- * The event names the tenant that has the app, not the person's: at a bot for certain tenants only people who have
- * written to it before, as one of theirs, start something.
- */
-export async function mayReact({ settings, directChats }: Bot, person: string, tenant: string) {
-  const { tenants } = settings;
-  if (!servesTenant(tenants, tenant === "" ? undefined : tenant)) return false;
-  return tenants === null || (await directChats.of(person)) !== undefined;
 }
 
 /** The message, where it is one of this bot. */

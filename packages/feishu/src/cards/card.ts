@@ -1,4 +1,10 @@
-import { textIn, type LocalText, type ReplyLanguage, replyLanguages } from "@larkline/protocol";
+import {
+  moneyText,
+  textIn,
+  type LocalText,
+  type ReplyLanguage,
+  replyLanguages,
+} from "@larkline/protocol";
 import { rejectedText } from "@larkline/protocol/error";
 import type {
   ListPanel,
@@ -794,32 +800,13 @@ function footerDetails({ footer, language }: ReplyView): string[] {
   return [
     ...(model === undefined ? [] : [inlineText(headWithin(model, { characters: 80, bytes: 200 }))]),
     ...(isCounted ? [filled(tokens, shownCount(inputTokens), shownCount(outputTokens))] : []),
-    ...(costUsd === undefined ? [] : [shownCost(costUsd, { currency, language })]),
+    ...(costUsd === undefined ? [] : [moneyText(costUsd, language, currency)]),
     ...(id === "" ? [] : [consoleUrl === undefined ? `${trace} ${inlineText(id)}` : link]),
   ];
 }
 
 function shownCount(count: number | undefined): string {
   return count === undefined ? "–" : count.toLocaleString("en-US");
-}
-
-/** In US dollars, or in the currency of the deployment as the reader writes it. */
-function shownCost(
-  costUsd: number,
-  { currency, language }: { currency: ReplyView["footer"]["currency"]; language: ReplyLanguage },
-): string {
-  const { code, perUsd } = currency ?? { code: "USD", perUsd: 1 };
-  const amount = costUsd * perUsd;
-  const least = 0.0001;
-  const digits = amount < 1 ? 4 : 2;
-  const shown = new Intl.NumberFormat(language === "zh" ? "zh-CN" : "en-US", {
-    style: "currency",
-    currency: code,
-    currencyDisplay: "narrowSymbol",
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  }).format(Math.max(least, amount));
-  return amount > 0 && amount < least ? `<${shown}` : shown;
 }
 
 /** The last line of a reply: the thumbs, then what the footer says. Undefined when there is nothing to say. */

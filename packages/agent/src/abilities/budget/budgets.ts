@@ -1,4 +1,4 @@
-import { chatOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import { chatOf, type InboundMessage } from "@larkline/protocol";
 
 /** The budgets of a deployment. No id is named twice for one kind and period. */
 export interface BudgetPolicy {
@@ -285,23 +285,6 @@ export function tokenCount(tokens: number): string {
 /** A sum of money to the cent, smaller ones more exactly: `$12.50`, `$0.0031`. */
 export function usdText(usd: number): string {
   return `$${usd.toFixed(usd > 0 && usd < 0.1 ? 4 : 2)}`;
-}
-
-/** The same in another currency: its code, and how much of it a US dollar is. */
-export function moneyText(
-  usd: number,
-  language: ReplyLanguage,
-  { code, perUsd }: { code: string; perUsd: number },
-): string {
-  const amount = usd * perUsd;
-  const digits = amount > 0 && amount < 0.1 ? 4 : 2;
-  return amount.toLocaleString(language === "zh" ? "zh-CN" : "en-US", {
-    style: "currency",
-    currency: code,
-    currencyDisplay: "narrowSymbol",
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  });
 }
 
 /** Whole percent, rounded down: 100 only when everything is spent. */
