@@ -15,6 +15,7 @@ import {
   step,
   testQuestion,
   type Run,
+  show,
 } from "./turn.fixture.ts";
 import { afterControl, afterStep, offeredSpecs, startTurn } from "./turn.ts";
 import { finalView, runningView } from "./view.ts";
@@ -175,16 +176,6 @@ function talkative(name: "structured" | "team"): { ability: Ability; asked: stri
   };
   return { ability, asked };
 }
-
-const show = {
-  thinking: true,
-  tools: true,
-  model: true,
-  tokens: true,
-  cost: true,
-  seconds: true,
-  trace: true,
-};
 
 describe("an ability of a turn", () => {
   /** A turn with a call of a runner's tool and an answer, as people see it. */

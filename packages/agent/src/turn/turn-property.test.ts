@@ -32,6 +32,7 @@ import {
   testModel,
   transfersOf,
   askingEnvironment,
+  show,
 } from "./turn.fixture.ts";
 import {
   absorb,
@@ -243,15 +244,6 @@ interface World {
   answer: string;
 }
 
-const show = {
-  thinking: true,
-  tools: true,
-  model: true,
-  tokens: true,
-  cost: true,
-  seconds: true,
-  trace: true,
-};
 const viewOptions: ViewOptions = {
   show,
   language: "en",

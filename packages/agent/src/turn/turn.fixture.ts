@@ -162,6 +162,17 @@ export function passesOf(
   return new Map(targets.map((target) => [target.tool.spec.name, target]));
 }
 
+/** The parts of a card that people may see: all of them. */
+export const show = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
+
 export function queued(text = "hello", seq = 7): QueuedMessage {
   const message: InboundMessage = {
     v: 1,

@@ -25,6 +25,7 @@ import {
   testCallPolicy,
   testQuestion,
   type Run,
+  show,
 } from "../../turn/turn.fixture.ts";
 import { absorb, abandonTurn, afterControl, resumeTurn, afterStep } from "../../turn/turn.ts";
 import { finalView, runningView } from "../../turn/view.ts";
@@ -158,15 +159,6 @@ describe("a call that people are asked about", () => {
       abilities: [],
       stoppable: true,
     } as const;
-    const show = {
-      thinking: true,
-      tools: true,
-      model: true,
-      tokens: true,
-      cost: true,
-      seconds: true,
-      trace: true,
-    };
     expect(runningView(run.turn, undefined, { ...options, show }).tools).toMatchObject([
       { words: shown },
     ]);
@@ -715,15 +707,6 @@ describe("a turn that ends while people are waited for", () => {
 });
 
 describe("waiting for people", () => {
-  const show = {
-    thinking: true,
-    tools: true,
-    model: true,
-    tokens: true,
-    cost: true,
-    seconds: true,
-    trace: true,
-  };
   const options = {
     show,
     language: "en",

@@ -18,6 +18,7 @@ import {
   step,
   teamOf,
   testModel,
+  show,
 } from "../../turn/turn.fixture.ts";
 import { startTurn, afterControl, offeredSpecs, resumeTurn, afterStep } from "../../turn/turn.ts";
 import { finalView, runningView, type ViewOptions } from "../../turn/view.ts";
@@ -90,15 +91,6 @@ function textsOf(messages: readonly Message[]): string[] {
   return messages.map((message) => `${message.role} ${textOf(message).trimEnd()}`);
 }
 
-const show = {
-  thinking: true,
-  tools: true,
-  model: true,
-  tokens: true,
-  cost: true,
-  seconds: true,
-  trace: true,
-};
 const options: ViewOptions = {
   show,
   language: "en",
