@@ -72,7 +72,9 @@ class Redis:
         self._socket.settimeout(None)
         try:
             while True:
-                yield self._reply()[2]
+                message = self._reply()
+                if isinstance(message, list) and len(message) == 3:
+                    yield str(message[2])
         finally:
             self.close()
 
