@@ -16,8 +16,9 @@ export interface ConnectOptions {
    */
   role?: "request" | "worker";
   /**
-   * How long a command may go without any answer before the connection counts as dead and is opened
-   * anew; default 10 s, of a worker's 6 s: longer than its blocking commands wait (`blockForS` of queues/job-worker.ts).
+   * How long a command may go without any answer before the connection counts as dead and is opened anew, and up to an
+   * eighth more; default 10 s, of a worker's 6 s: longer than its blocking commands wait (`blockForS` of
+   * queues/job-worker.ts).
    */
   silenceMs?: number;
   /** Called with connection errors; without it they are ignored, because ioredis retries by itself. */
