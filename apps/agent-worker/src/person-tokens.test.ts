@@ -23,9 +23,9 @@ async function scene() {
   };
   const here = openTestStores();
   const api = new GrantsApi({ ...app, domain: simulator.url });
-  const worker = (leaseMs?: number): PersonTokens => {
+  const worker = (leaseMs?: number, grantKey = "a".repeat(64)): PersonTokens => {
     const { redis, namespace } = openElsewhere(here);
-    const grants = new GrantStore({ redis, namespace, grantKeys: ["a".repeat(64)] });
+    const grants = new GrantStore({ redis, namespace, grantKeys: [grantKey] });
     return new PersonTokens({
       grants,
       apiOf: () => api,
@@ -74,6 +74,17 @@ test("the consent of another person is thrown away, at the platform too", async 
   expect(await consent(ben)).toEqual({ state: "other_person" });
   expect(await worker().tokenFor(ann, scopes)).toEqual({ state: "consent", scopes });
   expect(simulator.grants.grantedTo(app.appId, ben)).toEqual([]);
+});
+
+test("a worker without the key of a grant leaves its end at the platform to those that have it", async () => {
+  const { simulator, ann, worker, grants, consent, forward } = await scene();
+  await consent();
+  await grants.revoke(ann, "user", { atPlatform: true });
+  await worker(undefined, "b".repeat(64)).endAtPlatform();
+  expect(simulator.grants.grantedTo(app.appId, ann.openId)).toContain(scopes[0]);
+  forward(600_000);
+  await worker().endAtPlatform();
+  expect(simulator.grants.grantedTo(app.appId, ann.openId)).toEqual([]);
 });
 
 test("1,000 calls over 8 workers at expiry make one refresh", async () => {

@@ -159,10 +159,15 @@ export class PersonTokens {
       // The platform knows one grant of a person: what was granted since must not end with what was before.
       const isAnew = row !== undefined && row.state !== "revoked" && row.grantedAtMs > endedAtMs;
       const isOver = nowMs > endedAtMs + endingKeptMs;
-      const isDone = tokens === undefined || isAnew || isOver;
+      if (isAnew || isOver) {
+        await grants.ended(ending);
+        continue;
+      }
       // Later in the first place: an app that this deployment does not have any more holds up no other.
-      if (!isDone) await grants.endLater(ending, nowMs + againMs);
-      if (isDone || (await this.#endTokens(owner.app, tokens))) await grants.ended(ending);
+      await grants.endLater(ending, nowMs + againMs);
+      // Without their key, while keys are replaced, another worker may have it.
+      if (tokens === undefined) continue;
+      if (await this.#endTokens(owner.app, tokens)) await grants.ended(ending);
     }
   }
 
