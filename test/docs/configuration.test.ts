@@ -33,14 +33,17 @@ function readsOf(source: string): Read[] {
 
 /** Processes: the apps, a mode of one of them, and the page of the demo. */
 const apps = [...readdirSync(`${root}/apps`), "playground"];
+/** Reads `FEISHU_APP_ID` and its secret. */
+const firstApp = "packages/process/src/config/bot-config.ts";
 /** A runner that a user of Larkline writes is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
   "agent-worker": [
     "apps/agent-worker/src/config.ts",
     "packages/process/src/config/provider-config.ts",
+    firstApp,
   ],
-  ingress: ["apps/ingress/src/config.ts", "apps/ingress/src/callers.ts"],
-  cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts"],
+  ingress: ["apps/ingress/src/config.ts", "apps/ingress/src/callers.ts", firstApp],
+  cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts", firstApp],
   playground: ["simulator/src/playground/playground.ts"],
   "tool-runner": ["apps/tool-runner/src/app.ts", "packages/runner/src/runner-config.ts"],
 };

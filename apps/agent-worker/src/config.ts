@@ -4,6 +4,7 @@ import {
   createEnvReader,
   type Env,
   type EnvReader,
+  readFirstApp,
   redisProtocols,
 } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
@@ -41,15 +42,9 @@ export interface WorkerConfig {
 }
 
 function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
-  const appId = reader.text("FEISHU_APP_ID");
-  const appSecret = reader.secret("FEISHU_APP_SECRET");
   const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
-  if (appId === undefined && appSecret === undefined) return undefined;
-  if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
-  if (appSecret === undefined) {
-    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
-  }
-  return { appId: appId ?? "", appSecret: appSecret ?? "", domain };
+  const app = readFirstApp(reader);
+  return app === undefined ? undefined : { ...app, domain };
 }
 
 const shortestKey = 32;

@@ -8,6 +8,7 @@ import {
   domainProblem as problemOfDomain,
   type Env,
   type EnvReader,
+  readFirstApp,
   redisProtocols,
 } from "@larkline/process/config";
 
@@ -70,17 +71,12 @@ export function domainProblem(domain: string): string | undefined {
 }
 
 function readFeishu(reader: EnvReader): FeishuAccess | undefined {
-  const appId = reader.text("FEISHU_APP_ID");
-  const appSecret = reader.secret("FEISHU_APP_SECRET");
+  const app = readFirstApp(reader);
   const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
   const transport = reader.choice("FEISHU_TRANSPORT", transports, { default: "websocket" });
   const encryptKey = reader.secret("FEISHU_ENCRYPT_KEY");
   const verificationToken = reader.secret("FEISHU_VERIFICATION_TOKEN");
-  if (appId === undefined && appSecret === undefined) return undefined;
-  if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
-  if (appSecret === undefined) {
-    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
-  }
+  if (app === undefined) return undefined;
   const wrongDomain = domainProblem(domain);
   if (wrongDomain !== undefined) reader.problem(wrongDomain);
   if (transport !== "websocket" && encryptKey === undefined && verificationToken === undefined) {
@@ -88,13 +84,10 @@ function readFeishu(reader: EnvReader): FeishuAccess | undefined {
       `FEISHU_TRANSPORT=${transport} needs FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both.`,
     );
   }
-  if (appId !== undefined && transport !== "webhook" && !/^cli_[0-9a-fA-F]{16}$/.test(appId)) {
-    reader.problem("FEISHU_APP_ID must be cli_ and 16 hexadecimal digits.");
-  }
-  if (appId === undefined || appSecret === undefined || wrongDomain !== undefined) return undefined;
+  const isWhole = app.appId !== "" && app.appSecret !== "" && wrongDomain === undefined;
+  if (!isWhole) return undefined;
   return {
-    appId,
-    appSecret,
+    ...app,
     domain,
     transport,
     ...present("encryptKey", encryptKey),

@@ -4,6 +4,7 @@ import {
   domainProblem,
   type Env,
   type EnvReader,
+  readFirstApp,
   redisProtocols,
 } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
@@ -61,20 +62,6 @@ function isHttpUrl(text: string): boolean {
   return URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
 }
 
-function readCredentials(reader: EnvReader): { appId: string; appSecret: string } | undefined {
-  const appId = reader.text("FEISHU_APP_ID");
-  const appSecret = reader.secret("FEISHU_APP_SECRET");
-  if (appId === undefined && appSecret === undefined) return undefined;
-  if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
-  if (appSecret === undefined) {
-    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
-  }
-  if (appId !== undefined && !/^[A-Za-z0-9_-]{1,64}$/.test(appId)) {
-    reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
-  }
-  return { appId: appId ?? "", appSecret: appSecret ?? "" };
-}
-
 function readFeishu(reader: EnvReader): FeishuConfig | undefined {
   const transport = reader.choice("FEISHU_TRANSPORT", ["websocket", "webhook", "both"], {
     default: "websocket",
@@ -82,7 +69,7 @@ function readFeishu(reader: EnvReader): FeishuConfig | undefined {
   const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
   const wrongDomain = domainProblem(domain);
   if (wrongDomain !== undefined) reader.problem(`FEISHU_DOMAIN ${wrongDomain}.`);
-  const credentials = readCredentials(reader);
+  const credentials = readFirstApp(reader);
   const encryptKey = reader.secret("FEISHU_ENCRYPT_KEY");
   const verificationToken = reader.secret("FEISHU_VERIFICATION_TOKEN");
   if (credentials === undefined) return undefined;

@@ -174,6 +174,7 @@ export type ConfigInput = {
   }>;
   /** By name; `default` is the bot of `FEISHU_APP_ID`. */
   bots?: Record<string, {
+    /** An app's id, as the developer console shows it. */
     appId?: string;
     /** `feishu`, `lark` or a base URL. Default `feishu`. */
     domain?: string;

@@ -4,10 +4,12 @@ import {
   botOfApp,
   botVariable,
   readBots,
+  readFirstApp,
   readIngressBots,
   groupsAtBot,
 } from "./bot-config.ts";
 import type { ConfigInput } from "./config-schema.ts";
+import { createEnvReader } from "./environment.ts";
 import { resolveConfig } from "./larkline-config.ts";
 import type { LarklineConfig } from "./resolved-config.ts";
 
@@ -62,8 +64,9 @@ describe("bots of a configuration", () => {
     expect(problemsOf({ bots: { a: { appId: "api" } } })).toContain(
       "bots.a.appId must match pattern",
     );
-    const api = { appId: "api", appSecret: "a", domain: "feishu" };
-    expect(readBots({}, resolved({}).bots, api)).toMatchObject({ ok: false });
+    const reader = createEnvReader({ FEISHU_APP_ID: "api", FEISHU_APP_SECRET: "a" });
+    const read = reader.finish(readFirstApp(reader));
+    expect(read.ok ? "" : read.error).toContain("FEISHU_APP_ID must be an app id");
   });
 
   it("all that cannot work is listed at once", () => {
@@ -122,7 +125,7 @@ describe("user groups", () => {
 
 describe("secrets of bots", () => {
   const { bots } = resolved(two);
-  const first = { appId: "cli_a", appSecret: "a", domain: "lark" };
+  const first = { appId: "cli_00000000000000aa", appSecret: "a", domain: "lark" };
 
   it("have the bot's name behind the variable of the first one", () => {
     expect(botVariable("FEISHU_APP_SECRET", "help-desk")).toBe("FEISHU_APP_SECRET_HELP_DESK");

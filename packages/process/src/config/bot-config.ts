@@ -1,5 +1,5 @@
 import type { InboundMessage, ParseResult } from "@larkline/protocol";
-import type { BotInput, FeishuInput } from "./config-schema.ts";
+import { appIdPattern, type BotInput, type FeishuInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
 import { createEnvReader, type Env, type EnvReader } from "./environment.ts";
 import type { AgentConfig, LarklineConfig, BotConfig, FeishuSettings } from "./resolved-config.ts";
@@ -156,6 +156,24 @@ export function botVariable(variable: string, bot: string): string {
 
 type Bots = Readonly<Record<string, BotConfig>>;
 
+/** The app of `FEISHU_APP_ID` and `FEISHU_APP_SECRET`; undefined where neither is set. */
+export function readFirstApp(
+  reader: EnvReader,
+): Pick<BotAccess, "appId" | "appSecret"> | undefined {
+  const appId = reader.text("FEISHU_APP_ID");
+  const appSecret = reader.secret("FEISHU_APP_SECRET");
+  if (appId === undefined && appSecret === undefined) return undefined;
+  if (appId === undefined) {
+    reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
+  } else if (!appIdPattern.test(appId)) {
+    reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
+  }
+  if (appSecret === undefined) {
+    reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  }
+  return { appId: appId ?? "", appSecret: appSecret ?? "" };
+}
+
 /**
  * The bots of the configuration with their secrets from `FEISHU_APP_SECRET_<NAME>`, after `first`, the
  * one of `FEISHU_APP_ID`. Every secret that is missing is a problem of its own.
@@ -171,14 +189,8 @@ export function readBots(
   return reader.finish([...(first === undefined ? [] : [{ name: "default", ...first }]), ...named]);
 }
 
-/** Messages of the HTTP API have this name where others have their app id. */
-const apiName = "api";
-
-/** The bot of `FEISHU_APP_ID` must be none of those that have a name, and not pose as the HTTP API. */
+/** The bot of `FEISHU_APP_ID` must be none of those that have a name. */
 function checkFirst(reader: EnvReader, bots: Bots, first: string | undefined): void {
-  if (first === apiName) {
-    reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
-  }
   for (const { name, app } of namedApps(bots)) {
     if (app.id === first) {
       reader.problem(`FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`);

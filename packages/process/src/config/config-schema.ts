@@ -291,10 +291,13 @@ export const FeishuInput = Type.Object(
 );
 export type FeishuInput = Static<typeof FeishuInput>;
 
+/** An app's id, as the developer console shows it. */
+export const appIdPattern = /^cli_[0-9a-fA-F]{16}$/;
+
 /** One bot: an app of the platform, who answers there, and whom. */
 export const BotInput = Type.Object(
   {
-    appId: Type.Optional(Type.String({ pattern: "^cli_[0-9a-fA-F]{16}$" })),
+    appId: Type.Optional(Type.String({ pattern: appIdPattern.source })),
     /** `feishu`, `lark` or a base URL. Default `feishu`. */
     domain: Type.Optional(Type.String({ minLength: 1, maxLength: 2_000 })),
     /** Default `websocket`. */

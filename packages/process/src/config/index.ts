@@ -10,6 +10,7 @@ export {
   type IngressBotAccess,
   domainProblem,
   groupsAtBot,
+  readFirstApp,
 } from "./bot-config.ts";
 export {
   agentBounds,
