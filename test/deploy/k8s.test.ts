@@ -464,6 +464,11 @@ describe("npm run k8s-files", () => {
       },
     );
     expect(classes).toEqual([["code-runner", "kata"]]);
+    const runner = only(full, "Deployment").find(
+      ({ metadata }) => metadata?.name === "code-runner",
+    );
+    const env = runner?.spec?.template.spec?.containers[0]?.env;
+    expect(env).toContainEqual({ name: "RUNTIME_CLASS", value: "kata" });
   });
 
   it("takes the address of another Redis, and makes a user for each further runner", () => {

@@ -620,6 +620,28 @@ describe("npm run doctor", () => {
     ]);
   });
 
+  it("prefers a kernel of its own for programs of models, where a cluster has none for them yet", async () => {
+    const announceIn = async (runtimeClass: string): Promise<void> => {
+      const spec = { name: "run_program", description: "", inputSchema: { type: "object" } };
+      const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+      const sandbox = { tier: "sbx", runtimeClass };
+      await new RunnerDirectory({ redis, namespace }).announce(
+        { runner: "code", instance: "one", tools: [tool], sandbox },
+        60_000,
+      );
+    };
+    await announceIn("none");
+    expect((await examined(healthy())).of("running.runners")).toMatchObject([
+      { status: "ok" },
+      { status: "warning", advice: expect.stringContaining("--runtime-class") },
+    ]);
+    await announceIn("kata");
+    expect((await examined(healthy())).of("running.runners")).toMatchObject([
+      { status: "ok" },
+      { status: "ok", text: expect.stringContaining("(sbx) (kata)") },
+    ]);
+  });
+
   it("warns of configured tools that no runner offers, with the name that was meant", async () => {
     await announceEverything();
     const config =

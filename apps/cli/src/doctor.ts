@@ -85,11 +85,12 @@ async function announced(redis: RedisConnection, namespace: string) {
   const directory = new RunnerDirectory({ redis, namespace });
   const { living, tools: offered, clashes } = await directory.view();
   const byName = new Map<string, AnnouncedRunner>();
-  for (const { runner, tools } of living) {
+  for (const { runner, tools, sandbox } of living) {
     const names = tools.map(({ spec }) => spec.name);
     const before = byName.get(runner);
     const all = [...new Set([...(before?.tools ?? []), ...names])];
-    byName.set(runner, { runner, instances: (before?.instances ?? 0) + 1, tools: all });
+    const instances = (before?.instances ?? 0) + 1;
+    byName.set(runner, { ...before, runner, instances, tools: all, ...(sandbox && { sandbox }) });
   }
   const notOffered = [...offered].flatMap(([name, { announcement }]) => {
     const why = toolProblem(announcement.spec);

@@ -1,3 +1,4 @@
+import type { RunnerAnnouncement } from "@larkline/protocol/runner";
 import { readResultName } from "@larkline/protocol/tool";
 import { type LarklineConfig, nearestName } from "@larkline/process/config";
 import type { RedisServerFacts } from "@larkline/store/operations";
@@ -102,6 +103,8 @@ export interface AnnouncedRunner {
   instances: number;
   /** Absent: only known to be ready. */
   tools?: readonly string[];
+  /** Where its programs of models run. */
+  sandbox?: RunnerAnnouncement["sandbox"];
 }
 
 /** A tool whose schema no vendor of models takes. */
@@ -204,15 +207,41 @@ function runnerFindings(runners: readonly AnnouncedRunner[] | undefined): Findin
       ),
     ];
   }
-  return runners.map(({ runner, instances, tools }) => {
+  return runners.flatMap(({ runner, instances, tools, sandbox }) => {
     const list =
       tools === undefined
         ? { zh: "", en: "" }
         : { zh: `：${tools.join("、")}`, en: `: ${tools.join(", ")}` };
-    return ok("running.runners", {
+    const found = ok("running.runners", {
       zh: `tool-runner ${runner}（${instances} 个进程）${list.zh}`,
       en: `tool-runner ${runner} (${instances} process(es))${list.en}`,
     });
+    return sandbox === undefined ? [found] : [found, sandboxFinding(runner, sandbox)];
+  });
+}
+
+/** In a cluster a kernel of their own is better for programs of models than a sandbox alone. */
+function sandboxFinding(
+  runner: string,
+  { tier, runtimeClass }: NonNullable<AnnouncedRunner["sandbox"]>,
+): Finding {
+  if (runtimeClass === "none") {
+    return warning(
+      "running.runners",
+      {
+        zh: `tool-runner ${runner} 在沙箱（${tier}）里运行模型写的程序，但它的容器与其他容器共用内核`,
+        en: `tool-runner ${runner} runs programs of models in a sandbox (${tier}), in a pod that shares its kernel with others`,
+      },
+      {
+        zh: "如果集群有自带内核的 runtime class（如 Kata），用 npm run k8s-files -- --runtime-class <名称> 指定它。",
+        en: "If the cluster has a runtime class with a kernel of its own (Kata), name it: npm run k8s-files -- --runtime-class <name>.",
+      },
+    );
+  }
+  const inside = runtimeClass === undefined ? "" : ` (${runtimeClass})`;
+  return ok("running.runners", {
+    zh: `tool-runner ${runner} 在沙箱（${tier}）里运行模型写的程序${inside}`,
+    en: `tool-runner ${runner} runs programs of models in a sandbox (${tier})${inside}`,
   });
 }
 

@@ -95,7 +95,15 @@ function runtimeClassPatch(name: string): string {
   return `patches:
   - target: { kind: Deployment, name: code-runner }
     patch: |-
-      - { op: add, path: /spec/template/spec/runtimeClassName, value: "${name}" }
+      apiVersion: apps/v1
+      kind: Deployment
+      metadata: { name: code-runner }
+      spec:
+        template:
+          spec:
+            runtimeClassName: "${name}"
+            containers:
+              - { name: tool-runner, env: [{ name: RUNTIME_CLASS, value: "${name}" }] }
 `;
 }
 

@@ -326,6 +326,16 @@ export const RunnerAnnouncement = Type.Object({
   mac: Type.String({ maxLength: 128 }),
   /** Which clocks it finds to differ, in English, for people; not signed. */
   clock: Type.Optional(Type.String({ maxLength: 500 })),
+  /**
+   * Where programs of models run: the tier of the sandbox, and in a cluster the runtime class of the pod, `none` being
+   * that of all pods. For operators; not signed.
+   */
+  sandbox: Type.Optional(
+    Type.Object({
+      tier: Type.String({ maxLength: 20 }),
+      runtimeClass: Type.Optional(Type.String({ maxLength: 253 })),
+    }),
+  ),
 });
 
 export type RunnerAnnouncement = Static<typeof RunnerAnnouncement>;

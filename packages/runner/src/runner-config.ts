@@ -24,6 +24,8 @@ export interface RunnerConfig {
   blobDirectory?: string | undefined;
   /** Tiers of isolation `sandbox` that the operator accepts; absent: all. */
   sandboxTiers?: SandboxTier[] | undefined;
+  /** In a cluster the runtime class of this pod, `none` being that of all pods. */
+  runtimeClass?: string | undefined;
   /** Where spans are sent to; absent: nowhere. */
   otlpEndpoint?: string | undefined;
   /** What is sent with them, as `name=value` pairs with commas between. */
@@ -99,6 +101,7 @@ export function loadRunnerConfig(
     drainMs: reader.integer("RUNNER_DRAIN_MS", { default: 8_000, min: 0, max: 3_600_000 }),
     blobDirectory: reader.text("BLOB_DIR"),
     sandboxTiers: tiersFrom(reader),
+    runtimeClass: reader.text("RUNTIME_CLASS"),
     configFile: reader.text("LARKLINE_CONFIG"),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_002 }),

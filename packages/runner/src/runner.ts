@@ -127,7 +127,7 @@ export async function startRunner(given: RunnerSetup): Promise<ToolRunner> {
   try {
     levels = await openRunnerLevels(setup, metrics);
     opened = openMounts(setup, levels);
-    const announced = await announceTools(setup, connections, opened);
+    const announced = await announceTools(setup, connections, levels, opened);
     const working = await work(
       { setup, connections, levels, mounts: opened.mounts, metrics, calls },
       announced,
@@ -317,10 +317,14 @@ interface Announced {
 async function announceTools(
   setup: Setup,
   { redis, serverClock, instance, closing, onError }: Connections,
+  levels: Levels,
   { mounts, follow }: OpenedMounts,
 ): Promise<Announced> {
   const { config, logger, onRefused } = setup;
-  const { runner } = config;
+  const { runner, runtimeClass } = config;
+  const tier = levels.sandbox()?.tier;
+  const sandbox =
+    tier === undefined ? {} : { sandbox: { tier, ...(runtimeClass && { runtimeClass }) } };
   const directory = new RunnerDirectory({
     redis,
     namespace: config.namespace,
@@ -330,7 +334,7 @@ async function announceTools(
   const generation = new GenerationState();
   const announcement = await startAnnouncement({
     directory,
-    instance: { runner, instance, generation: generationOf(setup) },
+    instance: { runner, instance, generation: generationOf(setup), ...sandbox },
     tools: () => offered(setup, mounts),
     serverClock,
     clock: setup.clock,

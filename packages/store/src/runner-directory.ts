@@ -23,6 +23,8 @@ export interface RunnerInstance {
   tools: ToolAnnouncement[];
   /** Which clocks it finds to differ, in English; absent: none. */
   clock?: string | undefined;
+  /** Where programs of models run; absent: the runner has no tool for such. */
+  sandbox?: RunnerAnnouncement["sandbox"];
 }
 
 /** An instance as it is stored, also for a while after its last announcement. Times are the store's clock, epoch ms. */
@@ -256,7 +258,7 @@ export class RunnerDirectory {
    * schema, effect, approval rule or limits; `conflict` says which.
    */
   async announce(announced: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
-    const { runner, instance, generation = "", tools, clock } = announced;
+    const { runner, instance, generation = "", tools, clock, sandbox } = announced;
     const digests = Object.fromEntries(tools.map((tool) => [tool.spec.name, digestOf(tool)]));
     const nowMs = await this.#now();
     const beganAtMs = this.#beganAt(`${runner} ${instance}`, generation, nowMs);
@@ -271,7 +273,11 @@ export class RunnerDirectory {
       offer,
     };
     const mac = this.#runnerKey === undefined ? "" : announcementMac(facts, this.#runnerKey);
-    const stored: RunnerAnnouncement = { ...facts, mac, ...(clock === undefined ? {} : { clock }) };
+    const forPeople = {
+      ...(clock === undefined ? {} : { clock }),
+      ...(sandbox === undefined ? {} : { sandbox }),
+    };
+    const stored: RunnerAnnouncement = { ...facts, mac, ...forPeople };
     const values = {
       instance,
       runner,
@@ -371,11 +377,14 @@ export class RunnerDirectory {
       });
       if (!read.ok) continue; // not an announcement of this runner
       offers.set(read.value.offer, [...read.value.tools]);
-      const { instance, generation, beganAtMs, tools, clock } = read.value;
+      const { instance, generation, beganAtMs, tools, clock, sandbox } = read.value;
       const expiresAtMs = isGone
         ? Math.min(read.value.expiresAtMs, Number(now))
         : read.value.expiresAtMs;
-      const seen = clock === undefined ? {} : { clock };
+      const seen = {
+        ...(clock === undefined ? {} : { clock }),
+        ...(sandbox === undefined ? {} : { sandbox }),
+      };
       stored.push({ runner, instance, generation, beganAtMs, expiresAtMs, tools, ...seen });
     }
     this.#offers = offers;
