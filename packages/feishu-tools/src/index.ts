@@ -1,7 +1,9 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { approvalTools } from "./approvals.ts";
 import { baseTools } from "./base/base.ts";
+import { fieldTools } from "./base/fields.ts";
 import { calendarTools } from "./calendar/index.ts";
+import { commentTools } from "./documents/comments.ts";
 import { pictureTools } from "./documents/pictures.ts";
 import { readingTools } from "./documents/reading.ts";
 import { writingTools } from "./documents/writing.ts";
@@ -24,8 +26,10 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
   const makers = [
     ...readingTools,
     ...writingTools,
+    ...commentTools,
     ...pictureTools,
     ...baseTools,
+    ...fieldTools,
     ...calendarTools,
     ...taskTools,
     ...meetingTools,

@@ -55,6 +55,24 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
     title: secret,
     markdown: secret,
   }).documentId;
+  const { comment } = platform.work.docs.comment({
+    documentId: plan,
+    by: ann,
+    text: secret,
+    quote: secret,
+  });
+  const ofComment = { document: plan, comment: comment.commentId, comment_text: "x" };
+  const { tables } = platform.work;
+  const base = tables.addBase({ owner: ann, name: secret }).appToken;
+  const { tableId } = tables.addTable(base, {
+    name: secret,
+    fields: [
+      { name: secret, type: 1 },
+      { name: "x", type: 1 },
+    ],
+  });
+  tables.addRecord(base, tableId, { [secret]: secret });
+  const ofTable = { base, table: tableId };
   const ofFile = { file, type: "file", name: `${secret}.md`, with: bob, with_name: "Bob" };
   const { mail, approvals } = platform.work;
   const mailId = mail.addMail({ to: ann, from: "x@example.org", subject: secret, text: secret }).id;
@@ -69,6 +87,14 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
   const decision = { task: approval.tasks[0]?.taskId, form: "x", decision: "approve" };
 
   const asks: Record<string, object[]> = {
+    read_document_comments: [{ document: plan }],
+    comment_on_document: [{ document: plan, text: "x" }],
+    reply_to_comment: [{ ...ofComment, text: "x" }],
+    resolve_comment: [ofComment],
+    list_tables: [{ base }],
+    search_records: [ofTable],
+    change_field: [{ ...ofTable, field: "x", name: "y" }],
+    delete_field: [{ ...ofTable, field: "x", filled_rows: 0 }],
     list_sheets: [{ spreadsheet: sheet.token }],
     read_sheet: [cells],
     find_in_sheet: [{ ...cells, text: "king" }],
@@ -148,7 +174,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(58);
+  expect(asked).toBe(66);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

@@ -153,6 +153,18 @@ const writes: Write[] = [
     input: (world, text) => ({ document: documentOf(world, "Old").document, text }),
   },
   {
+    tool: "reply_to_comment",
+    change: "document.comment",
+    certain: false,
+    input: (world, text) => ({ ...commentOf(world, "Old"), text }),
+  },
+  {
+    tool: "resolve_comment",
+    change: "document.resolve",
+    certain: true,
+    input: commentOf,
+  },
+  {
     tool: "add_records",
     change: "base.record",
     certain: true,
@@ -172,6 +184,18 @@ const writes: Write[] = [
     change: "base.field",
     certain: true,
     input: (world, name) => ({ base: tableOf(world).base, name, type: "text" }),
+  },
+  {
+    tool: "change_field",
+    change: "base.field_change",
+    certain: true,
+    input: (world, name) => ({ base: tableOf(world).base, field: "Task", name }),
+  },
+  {
+    tool: "delete_field",
+    change: "base.field_delete",
+    certain: true,
+    input: (world, field) => ({ base: tableOf(world, field).base, field, filled_rows: 0 }),
   },
   {
     tool: "write_sheet",
@@ -320,12 +344,25 @@ function documentOf({ platform, ann }: ToolWorld, markdown: string) {
   return { document: documentId, revision, block: blocks.get(documentId)?.children?.[0] };
 }
 
-function tableOf({ platform, ann }: ToolWorld) {
+/** A comment of Bob's on a passage. */
+function commentOf(world: ToolWorld, comment_text: string) {
+  const { document } = documentOf(world, "Old");
+  world.platform.work.share(document, world.bob, "view");
+  const { comment } = world.platform.work.docs.comment({
+    documentId: document,
+    by: world.bob,
+    text: comment_text,
+    quote: "Old",
+  });
+  return { document, comment: comment.commentId, comment_text };
+}
+
+function tableOf({ platform, ann }: ToolWorld, ...fields: string[]) {
   const { tables } = platform.work;
   const { appToken } = tables.addBase({ owner: ann, name: "Launch" });
   const { tableId } = tables.addTable(appToken, {
     name: "Tasks",
-    fields: [{ name: "Task", type: 1 }],
+    fields: ["Task", ...fields].map((name) => ({ name, type: 1 })),
   });
   const { record_id: record } = tables.addRecord(appToken, tableId, { Task: "Old" });
   return { base: `https://acme.feishu.cn/base/${appToken}?table=${tableId}`, record };

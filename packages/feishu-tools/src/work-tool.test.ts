@@ -13,6 +13,7 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
   expect(loud.map(({ name }) => name)).toEqual([
     "delete_document_blocks",
     "delete_records",
+    "delete_field",
     "create_event",
     "change_event",
     "cancel_event",

@@ -128,9 +128,58 @@ function simField(
     field_id: newId("fld").slice(0, 13),
     field_name: field.name,
     type: field.type,
-    ...(field.property === undefined ? {} : { property: field.property }),
+    ...(field.property === undefined ? {} : { property: withOptionIds(field.property) }),
     is_primary: isPrimary,
   };
+}
+
+/** Choices of a select as the platform keeps them: each has an id. */
+function optionsOf(property: JsonObject | undefined): { id: string; name: string }[] {
+  const options = Array.isArray(property?.options) ? property.options.filter(isJsonObject) : [];
+  return options.map((one) => ({
+    ...one,
+    name: String(one.name),
+    id: typeof one.id === "string" ? one.id : newId("opt").slice(0, 13),
+  }));
+}
+
+function withOptionIds(property: JsonObject): JsonObject {
+  return "options" in property ? { ...property, options: optionsOf(property) } : property;
+}
+
+/**
+ * Says all of a field anew, as the platform does: what the call leaves out is lost. A choice is known by its id; values of
+ * choices that are gone are cleared, and those of another type are converted to text or lost.
+ */
+function changeField(table: SimTable, field: SimField, body: JsonObject): void {
+  const name = typeof body.field_name === "string" ? body.field_name.trim() : "";
+  const type = Number(body.type);
+  if (name === "" || Number.isNaN(type)) throw refused(1254001, "WrongRequestBody");
+  if (table.fields.some((one) => one !== field && one.field_name === name)) {
+    throw refused(1254014, "FieldNameDuplicated");
+  }
+  const before = optionsOf(field.property);
+  const property = isJsonObject(body.property) ? withOptionIds(body.property) : undefined;
+  const after = optionsOf(property);
+  const renamed = (value: unknown): unknown => {
+    const id = before.find((one) => one.name === value)?.id;
+    return after.find((one) => one.id === id)?.name ?? null;
+  };
+  const converted = (value: unknown): unknown => {
+    if (type !== field.type) return type === 1 && typeof value !== "object" ? String(value) : null;
+    if (type === 3) return renamed(value);
+    return type === 4 && Array.isArray(value)
+      ? value.map(renamed).filter((one) => one !== null)
+      : value;
+  };
+  for (const record of table.records) {
+    const { [field.field_name]: value, ...others } = record.fields;
+    record.fields = value === undefined ? others : { ...others, [name]: converted(value) };
+  }
+  field.field_name = name;
+  field.type = type;
+  if (property === undefined) delete field.property;
+  else field.property = property;
 }
 
 const path = "/open-apis/bitable/v1/apps/:app_token/tables";
@@ -199,6 +248,39 @@ export function baseRoutes(world: WorkWorld, store: SimBases): ApiRoute[] {
           world.record(call, "base.field", name);
           return success({ field });
         });
+      },
+    },
+    {
+      method: "PUT",
+      path: `${tablePath}/fields/:field_id`,
+      personScopes: ["base:field:update", "bitable:app"],
+      limits: { perSecond: 10 },
+      handle: (call) => {
+        const table = writable(call);
+        const field = fieldWithId(table, call.params.field_id);
+        changeField(table, field, call.body);
+        const choices = optionsOf(field.property).map(({ name }) => name);
+        world.record(call, "base.field_change", [field.field_name, ...choices].join(" "));
+        return success({ field });
+      },
+    },
+    {
+      method: "DELETE",
+      path: `${tablePath}/fields/:field_id`,
+      personScopes: ["base:field:delete", "bitable:app"],
+      limits: { perSecond: 10 },
+      handle: (call) => {
+        const table = writable(call);
+        const field = fieldWithId(table, call.params.field_id);
+        const { field_id, field_name, is_primary } = field;
+        if (is_primary === true) throw refused(1254046, "The Primary Field cannot be deleted.");
+        table.fields = table.fields.filter((one) => one !== field);
+        for (const record of table.records) {
+          const { [field_name]: _gone, ...others } = record.fields;
+          record.fields = others;
+        }
+        world.record(call, "base.field_delete", field_name);
+        return success({ field_id, deleted: true });
       },
     },
     {
@@ -310,6 +392,12 @@ function recordsIn(body: JsonObject): { id: unknown; fields: JsonObject }[] {
     id: record_id,
     fields: isJsonObject(fields) ? fields : {},
   }));
+}
+
+function fieldWithId({ fields }: SimTable, id: string | undefined): SimField {
+  const field = fields.find(({ field_id }) => field_id === id);
+  if (field === undefined) throw refused(1254044, "FieldIdNotFound");
+  return field;
 }
 
 function fieldNamed({ fields }: SimTable, name: string): SimField {

@@ -163,7 +163,9 @@ export function commentRoutes(
       path: `${path}/:comment_id`,
       personScopes: ["docs:document.comment:update"],
       handle: (call) => {
-        knownComment(call).solved = call.body.is_solved === true;
+        const comment = knownComment(call);
+        comment.solved = call.body.is_solved === true;
+        world.record(call, "document.resolve", comment.replies[0]?.text ?? "");
         return success({});
       },
     },

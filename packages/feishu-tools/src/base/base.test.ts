@@ -116,6 +116,62 @@ describe("tables of a Base", () => {
   });
 });
 
+describe("fields of a table", () => {
+  it("are renamed with their choices, and rows keep what they say", async () => {
+    const world = await tableWorld();
+    const { base, table, textOf, call } = world;
+    await textOf("add_records", { base, rows: [{ Task: "Write", State: "open" }] });
+    const changed = await textOf("change_field", {
+      base,
+      field: "State",
+      name: "Status",
+      rename_choices: [{ from: "open", to: "todo" }],
+      add_choices: ["late"],
+    });
+    expect(changed).toBe('The field is called "Status" now, with the choices todo | done | late.');
+    expect(table.records[0]?.fields).toEqual({ Task: "Write", Status: "todo" });
+    await textOf("change_field", { base, field: "Status", name: "State" });
+    expect(await textOf("list_tables", { base })).toContain('"State" (select: todo | done | late)');
+    const tries: [object, string][] = [
+      [{ field: "Nothing", name: "x" }, 'There is no field \\"Nothing\\". The table has: \\"Task'],
+      [{ field: "State", name: "Days" }, 'has a field \\"Days\\" already'],
+      [{ field: "State", add_choices: ["done"] }, 'the choice \\"done\\" twice'],
+      [{ field: "State", rename_choices: [{ from: "x", to: "y" }] }, "todo | done | late"],
+      [{ field: "Days", add_choices: ["x"] }, "has no choices"],
+    ];
+    for (const [change, says] of tries) {
+      const outcome = await call("change_field", { base, ...change });
+      expect(JSON.stringify(outcome)).toContain(says);
+    }
+    expect(
+      world.platform.work.changes.filter(({ kind }) => kind === "base.field_change"),
+    ).toHaveLength(2);
+  });
+
+  it("are deleted only when the person saw how many rows lose a value", async () => {
+    const { base, table, textOf, call, platform } = await tableWorld();
+    await textOf("add_records", { base, rows: [{ Task: "Write", Days: 1 }, { Task: "Ship" }] });
+    const conditions = [{ field: "Days", operator: "isNotEmpty" }];
+    expect(await textOf("search_records", { base, conditions })).toContain("1 records in all");
+    expect(await call("delete_field", { base, field: "Days", filled_rows: 0 })).toMatchObject({
+      ok: false,
+      error: 'Nothing was deleted: 1 rows have a value in "Days", not 0.',
+    });
+    await textOf("delete_field", { base, field: "Days", filled_rows: 1 });
+    expect(table.records.map(({ fields }) => fields)).toEqual([
+      { Task: "Write" },
+      { Task: "Ship" },
+    ]);
+    expect(await call("delete_field", { base, field: "Task", filled_rows: 2 })).toMatchObject({
+      ok: false,
+      error: "The first column of a table cannot be deleted. (code 1254046)",
+    });
+    expect(platform.work.changes.filter(({ kind }) => kind === "base.field_delete")).toHaveLength(
+      1,
+    );
+  });
+});
+
 describe("rows whose answer is lost", () => {
   const cases = (["lose_response", "drop"] as const).flatMap((kind) =>
     (["same_result", "conflict"] as const).map((repeated) => ({ kind, repeated })),

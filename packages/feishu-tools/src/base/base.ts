@@ -1,3 +1,4 @@
+import type { Client } from "@larkline/feishu/token-call";
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { documentRemedies, wikiNodeAt } from "../documents/reading.ts";
@@ -14,20 +15,20 @@ import {
 import {
   type Field,
   fieldsText,
-  fieldTypeNames,
   fieldTypes,
   platformRow,
   shownValue,
-  typeNameOf,
 } from "./values.ts";
 import { workTool } from "../work-tool.ts";
 
-const remedies: Remedies = {
+export const baseRemedies: Remedies = {
   ...documentRemedies,
   1254040: "There is no such Base; check the link.",
   1254041: "The Base has no such table; list its tables.",
   1254043: "The table has no such record; search again.",
+  1254044: "The table has no such field any more; list its tables.",
   1254045: "The table has no field of this name; list its tables.",
+  1254046: "The first column of a table cannot be deleted.",
   1254014: "The table has a field of this name already.",
   1254018: "The platform does not take this filter.",
   1254302:
@@ -40,7 +41,7 @@ const remedies: Remedies = {
   1255006: "The platform knows this write with other content.",
 };
 
-const table = {
+export const table = {
   base: Type.String({ minLength: 1, maxLength: 500, description: "Link to the Base, or its id." }),
   table: Type.Optional(
     Type.String({
@@ -53,9 +54,9 @@ const row = Type.Record(Type.String({ maxLength: 200 }), Type.Unknown(), {
   description:
     "Values by the names of fields: texts, numbers, true or false, dates as ISO 8601 text, people as a list of open ids, choices by name; null clears.",
 });
-const schemaScopes = ["base:table:read", "base:field:read", "wiki:node:read"];
+export const schemaScopes = ["base:table:read", "base:field:read", "wiki:node:read"];
 
-interface TablePlace {
+export interface TablePlace {
   app_token: string;
   table_id: string;
 }
@@ -78,7 +79,7 @@ async function baseAt(
   return { appToken: node.object, table: named };
 }
 
-async function tableAt(
+export async function tableAt(
   platform: Platform,
   { base, table: named }: { base: string; table?: string | undefined },
 ): Promise<TablePlace> {
@@ -89,23 +90,31 @@ async function tableAt(
 }
 
 async function fieldsOf(platform: Platform, path: TablePlace): Promise<Field[]> {
-  const fields: Field[] = [];
+  const fields = await listedFields(platform, path);
+  return fields.map(({ field_id = "", field_name, type, is_primary = false, property }) => ({
+    id: field_id,
+    name: field_name,
+    type,
+    isPrimary: is_primary,
+    options: (property?.options ?? []).map(({ name = "" }) => name),
+  }));
+}
+
+type ListedField = NonNullable<
+  NonNullable<
+    Awaited<ReturnType<Client["bitable"]["v1"]["appTableField"]["list"]>>["data"]
+  >["items"]
+>[number];
+
+/** The fields as the platform describes them. */
+export async function listedFields(platform: Platform, path: TablePlace): Promise<ListedField[]> {
+  const fields: ListedField[] = [];
   for (let page_token = ""; ;) {
     const params = { page_size: 100, ...(page_token === "" ? {} : { page_token }) };
     const page = await platform.read((client, as) =>
       client.bitable.v1.appTableField.list({ path, params }, as),
     );
-    fields.push(
-      ...(page.items ?? []).map(
-        ({ field_id = "", field_name, type, is_primary = false, property }) => ({
-          id: field_id,
-          name: field_name,
-          type,
-          isPrimary: is_primary,
-          options: (property?.options ?? []).map(({ name = "" }) => name),
-        }),
-      ),
-    );
+    fields.push(...(page.items ?? []));
     if (page.has_more !== true || (page.page_token ?? "") === "" || fields.length >= 1_000) {
       return fields;
     }
@@ -141,7 +150,7 @@ async function rowsOf(
 }
 
 function listTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, baseRemedies, {
     name: "list_tables",
     description:
       "Lists the tables of a Base with their fields and choices. Call it before you read or write records.",
@@ -215,7 +224,7 @@ function platformCondition(fields: readonly Field[], { field: name, operator, va
 }
 
 function searchTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, baseRemedies, {
     name: "search_records",
     description: `Reads records of a table, with conditions or without: at most ${maxShownRows} at a time, with their ids.`,
     title: { zh: "查询多维表格", en: "Search a table" },
@@ -280,7 +289,9 @@ function searchTool(settings: Settings): HandlerTool {
       }
       const more =
         page.has_more === true ? `\nmore follow: page_token ${page.page_token ?? ""}` : "";
-      return quoted(where.base, rows.map((one) => shownRow(fields, one)).join("\n") + more);
+      const total = page.total ?? rows.length;
+      const lines = rows.map((one) => shownRow(fields, one)).join("\n");
+      return `${total} records in all\n${quoted(where.base, lines + more)}`;
     },
   });
 }
@@ -288,7 +299,7 @@ function searchTool(settings: Settings): HandlerTool {
 const maxWritten = 200;
 
 function addTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, baseRemedies, {
     name: "add_records",
     description: "Adds rows to a table of a Base. Name fields exactly as list_tables gives them.",
     title: { zh: "添加多维表格记录", en: "Add rows to a table" },
@@ -333,7 +344,7 @@ function addTool(settings: Settings): HandlerTool {
 }
 
 /** The platform's answer to a key that it knows. */
-const usedKey = 1254608;
+export const usedKey = 1254608;
 
 type Values = Parameters<
   Parameters<Parameters<Platform["write"]>[0]>[0]["bitable"]["v1"]["appTableRecord"]["batchCreate"]
@@ -371,7 +382,7 @@ async function alike(
 }
 
 /** The platform refuses parallel writes to a table. */
-async function oneWriter<T>(
+export async function oneWriter<T>(
   platform: Platform,
   { app_token, table_id }: TablePlace,
   work: () => Promise<T>,
@@ -380,7 +391,7 @@ async function oneWriter<T>(
 }
 
 function updateTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, baseRemedies, {
     name: "update_records",
     description:
       "Changes records of a table by their ids: the named fields only. The answer has the old values.",
@@ -469,7 +480,7 @@ function namedOnly(
 }
 
 function deleteTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
+  return workTool(settings, baseRemedies, {
     name: "delete_records",
     description:
       "Deletes records of a table by their ids. Give the value of the first column of each, so that the person who is asked sees what goes.",
@@ -525,60 +536,5 @@ function deleteTool(settings: Settings): HandlerTool {
   });
 }
 
-function fieldTool(settings: Settings): HandlerTool {
-  return workTool(settings, remedies, {
-    name: "add_field",
-    description: "Adds a field (a column) to a table of a Base.",
-    title: { zh: "添加多维表格字段", en: "Add a field to a table" },
-    summary: {
-      zh: "向多维表格 {base} 添加字段：{name}",
-      en: "Add the field {name} to the Base {base}",
-    },
-    input: {
-      ...table,
-      name: Type.String({ minLength: 1, maxLength: 100 }),
-      type: Type.Enum([...fieldTypeNames]),
-      options: Type.Optional(
-        Type.Array(Type.String({ minLength: 1, maxLength: 100 }), {
-          maxItems: 100,
-          description: "Choices of a select.",
-        }),
-      ),
-    },
-    effect: "once",
-    scopes: ["base:field:create", ...schemaScopes],
-    reach: "shared",
-    run: async ({ name, type, options = [], ...where }, platform, context) => {
-      const path = await tableAt(platform, where);
-      const property =
-        options.length === 0
-          ? {}
-          : { property: { options: options.map((one) => ({ name: one })) } };
-      return await oneWriter(platform, path, async () => {
-        if ((await fieldsOf(platform, path)).some((field) => field.name === name)) {
-          throw new Error(`The table has a field ${JSON.stringify(name)} already.`);
-        }
-        await changeOnce(platform, {
-          windowMs: settings.keyWindowMs,
-          run: (client, as) =>
-            client.bitable.v1.appTableField.create(
-              {
-                path,
-                params: { client_token: keyOf(context, "field") },
-                data: { field_name: name, type: fieldTypes[type], ...property },
-              },
-              as,
-            ),
-          isDone: async () => (await fieldsOf(platform, path)).some((one) => one.name === name),
-          isDuplicate: (error) => isRefusal(error, usedKey),
-          done: true,
-          open: "whether the field was added",
-        });
-        return `The table has the field ${JSON.stringify(name)} (${typeNameOf(fieldTypes[type])}).`;
-      });
-    },
-  });
-}
-
-/** Reads and changes the tables of Bases. */
-export const baseTools = [listTool, searchTool, addTool, updateTool, deleteTool, fieldTool];
+/** Reads and changes the rows of Bases. */
+export const baseTools = [listTool, searchTool, addTool, updateTool, deleteTool];

@@ -121,6 +121,49 @@ describe("writing documents", () => {
     ).toMatchObject({ ok: false });
   });
 
+  it("answers a comment on a passage, and resolves it, when it says what the person saw", async () => {
+    const world = await toolWorld();
+    const { docs } = world.platform.work;
+    const { documentId: document } = docs.addDocument({
+      owner: world.ann,
+      title: "Plan",
+      markdown: "Ship in May",
+    });
+    const comment = (text: string, quote?: string) =>
+      docs.comment({ documentId: document, by: world.bob, text, ...(quote && { quote }) }).comment;
+    const passage = comment("Too late?", "in May");
+    const whole = comment("Nice");
+    expect(await world.textOf("read_document_comments", { document })).toContain(
+      `- comment ${passage.commentId} on "in May": ${world.bob}: Too late?\n- comment ${whole.commentId} on the whole document: ${world.bob}: Nice`,
+    );
+    const answer = { document, comment: passage.commentId, comment_text: "Too late?" };
+    await world.textOf("reply_to_comment", { ...answer, text: "June, then." });
+    expect(passage.replies.map(({ by, text }) => [by, text])).toEqual([
+      [world.bob, "Too late?"],
+      [world.ann, "June, then."],
+    ]);
+    const others = { ...answer, comment_text: "Great" };
+    for (const [tool, input, says] of [
+      ["reply_to_comment", { ...others, text: "x" }, 'says something else: \\"Too late?\\"'],
+      ["resolve_comment", others, 'says something else: \\"Too late?\\"'],
+      [
+        "reply_to_comment",
+        { document, comment: whole.commentId, comment_text: "Nice", text: "x" },
+        "takes no answers: use comment_on_document",
+      ],
+    ] as const) {
+      expect(JSON.stringify(await world.call(tool, input))).toContain(says);
+    }
+    await world.textOf("resolve_comment", answer);
+    expect(docs.documents.get(document)?.comments.map(({ solved }) => solved)).toEqual([
+      true,
+      false,
+    ]);
+    expect(JSON.stringify(await world.call("resolve_comment", answer))).toContain(
+      "no such open comment",
+    );
+  });
+
   it("comments once, in the name of the person", async () => {
     const world = await toolWorld();
     const { documentId: document } = world.platform.work.docs.addDocument({

@@ -524,102 +524,6 @@ function rangeOf(
   return { parentId: parent.block_id, start };
 }
 
-function commentsTool(settings: Settings): HandlerTool {
-  return workTool(settings, documentRemedies, {
-    name: "read_document_comments",
-    description: "Lists the open comments of a document.",
-    title: { zh: "看文档评论", en: "Read the comments of a document" },
-    summary: { zh: "看文档 {document} 的评论", en: "Read the comments of {document}" },
-    input: { document: documentLink },
-    effect: "pure",
-    scopes: ["docs:document.comment:read", "wiki:node:read"],
-    reach: "reads",
-    run: async ({ document }, platform) => {
-      const place = await documentAt(platform, document);
-      const comments = await commentsOf(platform, place.documentId);
-      const lines = comments.map(
-        ({ id, replies }) =>
-          `- comment ${id}: ${replies.map(({ by, text }) => `${by}: ${text}`).join(" / ")}`,
-      );
-      return lines.length === 0
-        ? "There are no open comments."
-        : quoted(place.link, lines.join("\n"));
-    },
-  });
-}
-
-interface Comment {
-  id: string;
-  at: number;
-  replies: { by: string; text: string }[];
-}
-
-async function commentsOf(platform: Platform, documentId: string): Promise<Comment[]> {
-  const { items = [] } = await platform.read((client, as) =>
-    client.drive.v1.fileComment.list(
-      {
-        path: { file_token: documentId },
-        params: { file_type: "docx", is_solved: false, page_size: 100 },
-      },
-      as,
-    ),
-  );
-  return items.map(({ comment_id = "", create_time = 0, reply_list }) => ({
-    id: comment_id,
-    at: create_time,
-    replies: (reply_list?.replies ?? []).map(({ user_id = "", content }) => ({
-      by: user_id,
-      text: content.elements.map(({ text_run }) => text_run?.text ?? "").join(""),
-    })),
-  }));
-}
-
-function commentTool(settings: Settings): HandlerTool {
-  return workTool(settings, documentRemedies, {
-    name: "comment_on_document",
-    description:
-      "Adds a comment to a whole document, in the name of the person. All its readers see it.",
-    title: { zh: "评论文档", en: "Comment on a document" },
-    summary: {
-      zh: "在文档 {document} 评论：{text}",
-      en: "Comment on the document {document}: {text}",
-    },
-    input: { document: documentLink, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
-    effect: "once",
-    scopes: ["docs:document.comment:create", "docs:document.comment:read", "wiki:node:read"],
-    reach: "shared",
-    run: async ({ document, text }, platform) => {
-      const { documentId, link: place } = await documentAt(platform, document);
-      const before = new Set((await commentsOf(platform, documentId)).map(({ id }) => id));
-      const id = await makeOnce(platform, {
-        run: (client, as) =>
-          client.drive.v1.fileComment.create(
-            {
-              path: { file_token: documentId },
-              params: { file_type: "docx" },
-              data: {
-                reply_list: {
-                  replies: [{ content: { elements: [{ type: "text_run", text_run: { text } }] } }],
-                },
-              },
-            },
-            as,
-          ),
-        result: ({ comment_id = "" }) => comment_id,
-        find: async () =>
-          (await commentsOf(platform, documentId)).find(
-            (one) =>
-              !before.has(one.id) &&
-              one.replies[0]?.text === text &&
-              one.replies[0].by === platform.openId,
-          )?.id,
-        open: "whether the comment was written",
-      });
-      return `Comment ${id} is on ${place}`;
-    },
-  });
-}
-
 /** Creates and changes documents, and reads what is needed for that. */
 export const writingTools = [
   browseTool,
@@ -629,6 +533,4 @@ export const writingTools = [
   appendTool,
   editTool,
   deleteTool,
-  commentsTool,
-  commentTool,
 ];
