@@ -266,6 +266,21 @@ async function reload(files, names, { context, running, life }) {
   );
 }
 
+/** What a trial has said, the service that takes its place would say again. `end`: from then on all is said. */
+function sayingOnce({ signal, say }) {
+  const said = new Set();
+  let isOver = false;
+  const once = (line) => {
+    if (isOver || !said.has(line)) say(line);
+    said.add(line);
+  };
+  const end = () => {
+    isOver = true;
+    said.clear();
+  };
+  return { once: { signal, say: once }, end };
+}
+
 async function runEverything(life, running) {
   const { env, plan, signingKey, grantKey } = await prepare(life);
   life.say(text("starting"));
@@ -288,9 +303,11 @@ async function runEverything(life, running) {
   await bringUp(plan.ports, { context, running, life });
   console.log(summaryOf({ plan, redis: redis.shown, logs: shownPath(logDirectory) }));
   const unwatch = watchFiles(seen, async (files, names) => {
-    await reload(files, names, { context, running, life }).catch((error) => {
+    const { once, end } = sayingOnce(life);
+    await reload(files, names, { context, running, life: once }).catch((error) => {
       if (!(error instanceof Stopped)) life.say(String(error));
     });
+    end();
   });
   try {
     await untilEnd(running, { context, life });

@@ -132,7 +132,7 @@ it.each([
       "/sessions",
       `/sessions/${session}`,
     );
-    paths.push("/agents", "/agents/default");
+    paths.push("/agents", "/agents/default", "/models");
     await letActAs(ann.openId);
     const letter = await giveUp(session, messageId);
     paths.push(

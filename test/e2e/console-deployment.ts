@@ -16,7 +16,7 @@ export function useDeployment(): void {
     system = await startSystem({
       redisUsers: users,
       config: {
-        console: { changes: true, url: "https://console.example.com" },
+        console: { changes: true, models: true, url: "https://console.example.com" },
         permissions: [{ tools: ["ask_once"], do: "ask", approvers: { operators: true } }],
       },
       tools: ["recording", "holding", "approval"],

@@ -121,6 +121,9 @@ const pause: Forgery = {
     "HSET {larkline}:agent-versions version:default:1 x",
     "HDEL {larkline}:agent-versions head:default",
     "PUBLISH {larkline}:agent-versions-changed 1",
+    "HSET {larkline}:added-providers provider:mine x",
+    "HSET {larkline}:added-providers sealTo x",
+    "HDEL {larkline}:added-providers provider:mine",
   ],
 };
 /** A runner may announce what it likes under its own name: whose a name is, workers have written down. */

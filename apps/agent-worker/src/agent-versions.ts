@@ -2,6 +2,7 @@ import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
 import {
   agentBounds,
   agentHash,
+  coveredFields,
   narrowChange,
   withChanges,
   type LarklineConfig,
@@ -10,8 +11,14 @@ import type { Logger } from "@larkline/process/telemetry";
 import type { AgentChange } from "@larkline/protocol";
 import type { Clock } from "@larkline/protocol/clock";
 import type { TurnState } from "@larkline/protocol/turn";
-import type { AgentVersion, OrderAct, AgentVersions } from "@larkline/store/operations";
+import type {
+  AddedProviders,
+  AgentVersion,
+  OrderAct,
+  AgentVersions,
+} from "@larkline/store/operations";
 import { LRUCache } from "lru-cache";
+import { AddedModels } from "./added-models.ts";
 import { Agent, agentsOf, type AgentModels } from "./agent.ts";
 
 // Operators change agents at the console while turns run. Each change makes a revision of all agents, and a turn keeps
@@ -38,6 +45,7 @@ interface Revised {
 interface OfAgents extends Revised {
   settings: LarklineConfig;
   agentVersions: AgentVersions;
+  addedProviders: AddedProviders;
   clock: Clock;
   log: Logger;
 }
@@ -54,11 +62,15 @@ export class ChangedAgents {
   isEmpty = true;
   /** The last one; 0: the file. */
   #revision = 0;
-  readonly #models: AgentModels;
+  /** Those of servers that operators have added. */
+  readonly added = new AddedModels();
+  readonly models: AgentModels;
+  /** Versions that were reported as covering an edit of the file, by agent. */
+  readonly #reported = new Map<string, number>();
   readonly #made = new LRUCache<number, Revised>({ max: maxRevisions });
 
   constructor(models: AgentModels) {
-    this.#models = models;
+    this.models = models;
   }
 
   /** Knows every version from now on. While Redis is away, what was read last stays. */
@@ -74,7 +86,10 @@ export class ChangedAgents {
     signal.addEventListener("abort", clock.every(refreshMs, refresh), { once: true });
   }
 
-  async refresh({ agentVersions, log }: OfAgents): Promise<void> {
+  async refresh(services: OfAgents): Promise<void> {
+    const { agentVersions, log } = services;
+    // Turns that begin with a version whose server has changed reach it as it is now.
+    if (await this.added.refresh(services)) this.#made.clear();
     const { isNew, refused } = await agentVersions.refresh();
     for (const version of refused) {
       log.error(
@@ -87,6 +102,26 @@ export class ChangedAgents {
     this.#revision = Math.max(0, ...known.map(({ revision }) => revision));
     this.isEmpty = this.#revision === 0;
     this.#made.clear();
+    this.#reportCovered(services);
+  }
+
+  /** An author who edits the file must learn that operators have changed the same, and that theirs counts. */
+  #reportCovered({ settings, agentVersions, log }: OfAgents): void {
+    for (const [agent, versions] of agentVersions.known()) {
+      const version = versions.at(-1);
+      const config = Object.hasOwn(settings.agents, agent) ? settings.agents[agent] : undefined;
+      if (version === undefined || config === undefined || config.team !== null) continue;
+      const bounds = agentBounds(settings, config, this.added.names());
+      // As long as the agent is as it was when the version was made, its author knows.
+      if (version.file === agentHash(bounds)) continue;
+      const covered = coveredFields(bounds, version.change);
+      if (covered.length === 0 || this.#reported.get(agent) === version.number) continue;
+      this.#reported.set(agent, version.number);
+      log.warn(
+        { agent, covered: covered.join(", "), version: version.number, by: version.by },
+        "the console's version of an agent covers what larkline.config.ts says of it: edits of these fields have no effect",
+      );
+    }
   }
 
   /**
@@ -108,12 +143,16 @@ export class ChangedAgents {
       [...versions].map(([name, { change }]) => [name, change]),
     );
     const { settings } = services;
-    const changed = withChanges(settings, changes);
+    const changed = withChanges(settings, changes, this.added.names());
     const agents = new Map(services.agents);
     for (const [name, { config, limits, model }] of changed.agents) {
-      const models = this.#models.ofAgents.get(name);
+      const models = this.models.ofAgents.get(name);
       if (models === undefined) continue;
-      const usual = (model === undefined ? undefined : models.offered.get(model)) ?? models.usual;
+      const chosen =
+        model === undefined
+          ? undefined
+          : (models.offered.get(model) ?? this.added.choice(this.models, config, model));
+      const usual = chosen ?? models.usual;
       const { number } = versions.get(name) ?? {};
       agents.set(name, new Agent({ ...settings, limits }, config, { ...models, usual }, number));
     }
@@ -146,15 +185,18 @@ function versionsAt({ agentVersions, log }: OfAgents, revision: number): Map<str
 
 /** Gives an agent of the file the version that an operator wants, if the file allows all of it. */
 export async function changeAgent(
-  { settings, agentVersions, clock }: Pick<OfAgents, "settings" | "agentVersions" | "clock">,
+  services: OfAgents & { changedAgents: ChangedAgents },
   by: string,
   { agent, base, change, note }: OrderAct<"change_agent">,
 ): Promise<"done" | "conflict" | "full" | "not_possible"> {
+  const { settings, agentVersions, changedAgents, clock } = services;
   const config = Object.hasOwn(settings.agents, agent) ? settings.agents[agent] : undefined;
   if (!settings.changesAgents || config === undefined || config.team !== null) {
     return "not_possible";
   }
-  const bounds = agentBounds(settings, config);
+  // Another worker may just have added the server of its model.
+  await changedAgents.refresh(services);
+  const bounds = agentBounds(settings, config, changedAgents.added.names());
   if (narrowChange(bounds, change).problems.length > 0) return "not_possible";
   const about = note === undefined ? {} : { note };
   return await agentVersions.add({

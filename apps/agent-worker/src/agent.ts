@@ -10,8 +10,10 @@ import {
   ModelHealth,
   type LlmBackend,
   type ModelChain,
+  type ChainModel,
   type ChainRequest,
   type ModelChoice,
+  type ProviderType,
 } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model/anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model/openai";
@@ -21,6 +23,7 @@ import {
   standardModels,
   type AgentConfig,
   type LarklineConfig,
+  type ModelAccess,
   type ModelOptions,
   type ModelProviders,
 } from "@larkline/process/config";
@@ -163,6 +166,10 @@ export interface AgentModels {
   defaultName: string;
   /** The models of each agent, by its name. */
   ofAgents: ReadonlyMap<string, ModelChoices>;
+  /** A model of a server that operators have added; it falls back to the usual ones of its agent. */
+  added(agent: AgentConfig, name: string, model: ChainModel): ChosenModel;
+  /** A model that the configuration or the environment names, or the first of `MODEL`; an error says why there is none. */
+  configured(name?: string): ParseResult<{ name: string; model: ChainModel }>;
 }
 
 /**
@@ -204,7 +211,18 @@ export function createAgentModels(
   const ofAgents = new Map(
     made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])),
   );
-  return { ok: true, value: { defaultName: nameOf(first), ofAgents } };
+  const added: AgentModels["added"] = (agent, name, addedModel) => {
+    const usualOnes = ownModels(agent, sources);
+    const others = usualOnes.ok ? modelsIn(usualOnes.value, sources, agent) : [];
+    return chosenModel(name, chainOf([addedModel, ...others], sources));
+  };
+  const configured: AgentModels["configured"] = (name) => {
+    const named = readModelNames(name ?? text, { providers, models: settings.models });
+    if (!named.ok) return named;
+    const [choice = first] = named.value;
+    return { ok: true, value: { name: nameOf(choice), model: modelIn(choice, sources) } };
+  };
+  return { ok: true, value: { defaultName: nameOf(first), ofAgents, added, configured } };
 }
 
 /** The model of a deployment that names none: one of a vendor that it has a key for. */
@@ -229,11 +247,10 @@ interface ChainSources {
 }
 
 function choicesOf(agent: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
-  const { name, model, models, team } = agent;
+  const { name, models, team } = agent;
   const known = { providers: sources.providers, models: sources.settings.models };
   const where = `larkline.config.ts: ${team === null ? "agents" : "teams"}.${name}${team === null ? "" : ".selector"}`;
-  const own: ParseResult<ModelChoice[]> =
-    model === null ? { ok: true, value: sources.usual } : readModelNames(model, known);
+  const own = ownModels(agent, sources);
   const offered: ParseResult<ModelChoice[]> =
     models.length === 0 ? { ok: true, value: [] } : readModelNames(models.join(","), known);
   if (!own.ok) return { ok: false, error: `${where}.model: ${own.error}` };
@@ -244,41 +261,62 @@ function choicesOf(agent: AgentConfig, sources: ChainSources): ParseResult<Model
     const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
     return [
       nameOf(choice),
-      chosenModel(nameOf(choice), chainOf([choice, ...others], sources, agent)),
+      chosenModel(nameOf(choice), chainOf(modelsIn([choice, ...others], sources, agent), sources)),
     ] as const;
   });
   return {
     ok: true,
     value: {
-      usual: chosenModel(nameOf(first), chainOf(own.value, sources, agent)),
+      usual: chosenModel(nameOf(first), chainOf(modelsIn(own.value, sources, agent), sources)),
       offered: new Map(offeredModels),
     },
   };
+}
+
+/** The models that an agent has without a choice. */
+function ownModels(
+  { model }: AgentConfig,
+  { usual, providers, settings: { models } }: ChainSources,
+): ParseResult<ModelChoice[]> {
+  return model === null ? { ok: true, value: usual } : readModelNames(model, { providers, models });
 }
 
 function nameOf({ provider, id }: ModelChoice): string {
   return `${provider}/${id}`;
 }
 
-function chainOf(
+function modelsIn(
   choices: readonly ModelChoice[],
-  { settings, providers, slots, clock, random, backends, health }: ChainSources,
+  sources: ChainSources,
   agent: AgentConfig,
+): ChainModel[] {
+  return choices.map((choice) => modelIn(choice, sources, agent));
+}
+
+/** A model of the configuration, with what an agent adds to its requests. */
+function modelIn(
+  { provider, id }: ModelChoice,
+  { settings, providers, slots, clock, backends, health }: ChainSources,
+  agent?: AgentConfig,
+): ChainModel {
+  const backend = backends.get(provider) ?? backendOf(provider, providers, clock);
+  backends.set(provider, backend);
+  const name = nameOf({ provider, id });
+  const known = health.get(name) ?? new ModelHealth({ slots, clock });
+  health.set(name, known);
+  return {
+    info: findModelInfo(provider, id, settings.models),
+    backend,
+    health: known,
+    extra: joinedExtra(providers[provider]?.extra, agent?.extra[provider]),
+    hostedTools: agent?.hostedTools[provider] ?? [],
+  };
+}
+
+function chainOf(
+  models: readonly ChainModel[],
+  { settings, clock, random }: Pick<ChainSources, "settings" | "clock" | "random">,
 ): ModelChain {
-  const models = choices.map(({ provider, id }) => {
-    const backend = backends.get(provider) ?? backendOf(provider, providers, clock);
-    backends.set(provider, backend);
-    const name = nameOf({ provider, id });
-    const known = health.get(name) ?? new ModelHealth({ slots, clock });
-    health.set(name, known);
-    return {
-      info: findModelInfo(provider, id, settings.models),
-      backend,
-      health: known,
-      extra: joinedExtra(providers[provider]?.extra, agent.extra[provider]),
-      hostedTools: agent.hostedTools[provider] ?? [],
-    };
-  });
   const { stepBytes, modelSilenceMs, modelThinkingMs, modelRetryMs } = settings.limits;
   return createModelChain({
     models,
@@ -299,10 +337,24 @@ function backendOf(provider: string, providers: ModelProviders, clock: Clock): L
   if (access === undefined || access.type === "module") {
     throw new RangeError(`no provider ${provider}`);
   }
-  const { type, apiKey = noKey, baseUrl, profile } = access;
+  const { type, ...reached } = access;
+  return serverBackend(type, { ...reached, clock });
+}
+
+/** What reaches a server. `fetch`: in place of the usual one. */
+export function serverBackend(
+  type: ProviderType,
+  {
+    apiKey = noKey,
+    baseUrl,
+    profile,
+    ...given
+  }: Pick<ModelAccess, "apiKey" | "baseUrl" | "profile"> & { clock: Clock; fetch?: typeof fetch },
+): LlmBackend {
   const reached = {
     apiKey,
-    clock,
+    clock: given.clock,
+    ...(given.fetch === undefined ? {} : { fetch: given.fetch }),
     ...(baseUrl === undefined ? {} : { baseUrl }),
     ...(profile === undefined ? {} : { profile }),
   };

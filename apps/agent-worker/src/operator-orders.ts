@@ -11,6 +11,7 @@ import {
 import { operatorsDecide } from "@larkline/protocol/approval";
 import type { DeadLetter, OutboxRecord, ResetOptions } from "@larkline/store";
 import type { OrderAct } from "@larkline/store/operations";
+import { removeProvider, setProvider, testModel } from "./added-models.ts";
 import { changeAgent } from "./agent-versions.ts";
 import type { Services } from "./services.ts";
 import { stopCalls } from "./tools.ts";
@@ -25,16 +26,29 @@ export function startOrders(services: Services): { close(): Promise<void> } {
   const { orders, clock, log } = services;
   const closing = new AbortController();
   let cancelNext: (() => void) | undefined;
+  const tests = new Set<Promise<void>>();
+  const fail = (error: unknown): void =>
+    log.warn({ error }, "an order of an operator may not have been done");
   const serve = async (): Promise<void> => {
     try {
-      while (
-        !closing.signal.aborted &&
-        (await orders.serve(async (order) => await applyOrder(services, order)))
-      ) {
-        // The next one.
+      for (;;) {
+        const taken = closing.signal.aborted ? undefined : await orders.take();
+        if (taken === undefined) break;
+        const { order, answer } = taken;
+        if (order?.act.do !== "test_model") {
+          await answer(order === undefined ? notPossible : await applyOrder(services, order));
+        } else if (tests.size >= maxTests) await answer({ result: "full" });
+        else {
+          // A model takes its time, and orders to stop something must not wait for it.
+          const test = applyOrder(services, order, closing.signal)
+            .then(answer)
+            .catch(fail)
+            .finally(() => tests.delete(test));
+          tests.add(test);
+        }
       }
     } catch (error) {
-      log.warn({ error }, "an order of an operator may not have been done");
+      fail(error);
     }
     if (!closing.signal.aborted) cancelNext = clock.after(lookMs, start);
   };
@@ -48,6 +62,7 @@ export function startOrders(services: Services): { close(): Promise<void> } {
       closing.abort();
       cancelNext?.();
       await serving;
+      await Promise.all(tests);
     },
   };
 }
@@ -55,13 +70,18 @@ export function startOrders(services: Services): { close(): Promise<void> } {
 /** How many waiting messages are taken out in one go: as many as a session may hold. */
 const maxDropped = 1_000;
 
+/** Tests of models that a worker runs at once. */
+const maxTests = 4;
+
 const done: OrderResult = { result: "done" };
+const notPossible: OrderResult = { result: "not_possible" };
 const nothing: OrderResult = { result: "nothing" };
 
 /** Carries out an order. The audit log has it, with the operator's name, before it is carried out. */
 export async function applyOrder(
   services: Services,
   { by, act }: OperatorOrder,
+  signal?: AbortSignal,
 ): Promise<OrderResult> {
   services.log.info(
     { by, order: act.do, ...("session" in act ? { session: act.session } : {}) },
@@ -99,7 +119,20 @@ export async function applyOrder(
       await services.auditLog.append({ ...record, userId: by });
       return done;
     }
+    default:
+      return await applyModelOrder(services, by, act, signal);
   }
+}
+
+async function applyModelOrder(
+  services: Services,
+  by: string,
+  act: OrderAct<"set_provider" | "remove_provider" | "test_model">,
+  signal: AbortSignal | undefined,
+): Promise<OrderResult> {
+  if (act.do === "set_provider") return await setProvider(services, by, act);
+  if (act.do === "remove_provider") return await removeProvider(services, by, act.name);
+  return await testModel(services, act.model, signal);
 }
 
 const scheduleKinds = {

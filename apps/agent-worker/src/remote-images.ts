@@ -47,8 +47,8 @@ async function imageIn({ ok, body }: Response): Promise<Buffer | undefined> {
   return Buffer.concat(pieces);
 }
 
-/** Loaded when it is needed first: few answers name such a picture. */
-function publicFetch(): typeof fetch {
+/** A `fetch` of public addresses only. Loaded when it is needed first: few answers name such a picture. */
+export function publicFetch(): typeof fetch {
   let guarded: Promise<typeof fetch> | undefined;
   return async (input, init) => {
     guarded ??= import("@larkline/sandbox").then(({ createGuardedFetch }) => createGuardedFetch());

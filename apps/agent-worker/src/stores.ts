@@ -23,6 +23,7 @@ import {
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import {
+  AddedProviders,
   AgentVersions,
   InstanceDirectory,
   NameBook,
@@ -109,6 +110,8 @@ export function openStores(
     pauses: new Pauses(on),
     /** What operators have changed of agents. */
     agentVersions: new AgentVersions({ ...on, stateKey }),
+    /** Servers of models that operators have added. */
+    addedProviders: new AddedProviders({ ...on, stateKey, grantKeys }),
     /** The runners that live, and their tools. */
     runners: new RunnerDirectory({
       ...on,

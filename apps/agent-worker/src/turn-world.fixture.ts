@@ -3,6 +3,7 @@ import type { PermissionPolicy } from "@larkline/agent/permissions";
 import { FeishuApi } from "@larkline/feishu";
 import {
   createModelChain,
+  type ChainModel,
   findModelInfo,
   type LlmBackend,
   type ModelInfo,
@@ -34,7 +35,7 @@ import type { OwnPresence } from "@larkline/store/redis";
 import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { expect, vi } from "vitest";
-import type { ChosenModel } from "@larkline/agent/drive";
+import { chosenModel, type ChosenModel } from "@larkline/agent/drive";
 import { createTextExtractor } from "./attachments/text-extractor.ts";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
@@ -301,7 +302,16 @@ function modelsOf(
     usual: choice("test/model"),
     offered: new Map(names.map((name) => [name, choice(name)])),
   };
-  return { defaultName: "test/model", ofAgents: new Map(agents.map((agent) => [agent, choices])) };
+  return {
+    defaultName: "test/model",
+    ofAgents: new Map(agents.map((agent) => [agent, choices])),
+    added: (_agent: unknown, name: string, one: ChainModel): ChosenModel =>
+      chosenModel(name, createModelChain({ models: [one, { info: primary, backend }] })),
+    configured: (name = "test/model") => ({
+      ok: true as const,
+      value: { name, model: { info: primary, backend } },
+    }),
+  };
 }
 
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */

@@ -10,6 +10,7 @@ import { join } from "node:path";
 import { panelCommands } from "@larkline/agent/commands";
 import { AppInspector, appManifest, WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
+import { AddedProviders, AgentVersions } from "@larkline/store/operations";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import {
@@ -763,6 +764,37 @@ describe("npm run doctor", () => {
     expect(skipped).toMatchObject([
       { status: "skipped", text: expect.stringContaining("--webhook-url") },
       {},
+    ]);
+  });
+
+  it("names what operators have changed at the console where an edit of the file has no effect, or where the file wins", async () => {
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      `export default {
+        console: { changes: true, models: true },
+        agents: { default: { instructions: "of the file" } },
+        providers: { mine: { type: "openai" } },
+      };`,
+    );
+    const stores = { redis, namespace, stateKey: "0".repeat(64) };
+    const about = { agent: "default", by: "console:Ann", atMs: 1, file: "edited since" };
+    const versions = new AgentVersions(stores);
+    await versions.add({ ...about, base: 0, change: { instructions: "of the console" } });
+    const providers = new AddedProviders(stores);
+    for (const name of ["mine", "deepseek"]) {
+      const provider = { name, type: "openai" as const, models: ["m"] };
+      await providers.set({ provider, by: "console:Ann", atMs: 1 });
+    }
+    const { of } = await examined(healthy());
+    expect(of("console.versions")).toMatchObject([
+      {
+        status: "warning",
+        text: "agent default: version 1 of the console (Ann) covers instructions of the file",
+      },
+    ]);
+    expect(of("console.models").map(({ status, text }) => [status, text])).toEqual([
+      ["ok", "the server of models deepseek was added at the console"],
+      ["warning", "the server of models mine was added at the console"],
     ]);
   });
 

@@ -7,7 +7,12 @@ import {
   type RedisConnection,
   redisUrlProblem,
 } from "@larkline/store/redis";
-import { Presence, readServerFacts } from "@larkline/store/operations";
+import {
+  AddedProviders,
+  AgentVersions,
+  Presence,
+  readServerFacts,
+} from "@larkline/store/operations";
 import { RunnerDirectory, type ToolClash } from "@larkline/store/runners";
 import {
   checkConfigFile,
@@ -30,6 +35,8 @@ import {
   type NotOffered,
   checkModelKey,
   clockFindings,
+  consoleFindings,
+  type ConsoleChanges,
   readyOf,
   redisFindings,
   type Running,
@@ -75,6 +82,7 @@ interface RedisResult {
   clashes?: ToolClash[];
   notOffered?: NotOffered[];
   peopleScopes?: PeopleScopes;
+  changes?: ConsoleChanges;
 }
 
 function messageOf(error: unknown): string {
@@ -107,14 +115,17 @@ async function readRedis(
   namespace: string,
 ): Promise<RedisResult> {
   const facts = await readServerFacts(redis, clock);
-  const [workers, running] = await Promise.all([
+  const [workers, running, { inForce }, { providers }] = await Promise.all([
     new Presence({ redis, namespace, clock }).members(),
     announced(redis, namespace),
+    new AgentVersions({ redis, namespace }).list(),
+    new AddedProviders({ redis, namespace }).list(),
   ]);
   return {
     findings: redisFindings(facts),
     offsetMs: facts.clockOffsetMs,
     workers: workers.length,
+    changes: { versions: inForce, providers },
     ...running,
   };
 }
@@ -373,6 +384,10 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     guarded("model", checkModels(input)),
     guarded("model", checkModelAdditions(configured.config, input.env)),
     guarded("running", running()),
+    guarded(
+      "console",
+      redis.then(({ changes }) => consoleFindings(configured.config, changes)),
+    ),
     guarded("keys", keys()),
   ]);
   return [...local, ...remote.flat()];

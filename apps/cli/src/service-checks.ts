@@ -1,7 +1,15 @@
 import type { RunnerAnnouncement } from "@larkline/protocol/runner";
 import { readResultName } from "@larkline/protocol/tool";
-import { type LarklineConfig, nearestName } from "@larkline/process/config";
-import type { RedisServerFacts } from "@larkline/store/operations";
+import {
+  addedModelNames,
+  addedProviderProblem,
+  agentBounds,
+  agentHash,
+  coveredFields,
+  type LarklineConfig,
+  nearestName,
+} from "@larkline/process/config";
+import type { AgentVersion, ListedProvider, RedisServerFacts } from "@larkline/store/operations";
 import type { ToolClash } from "@larkline/store/runners";
 import type { Bilingual, VendorAccess } from "./config.ts";
 import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
@@ -504,4 +512,76 @@ export async function checkModelKey(
     );
   }
   return ok("model.key", { zh: `${host} 接受 ${probe.key}`, en: `${host} accepts ${probe.key}` });
+}
+
+/** What operators have changed at the console. */
+export interface ConsoleChanges {
+  /** In force, by agent. */
+  versions: ReadonlyMap<string, AgentVersion>;
+  providers: readonly ListedProvider[];
+}
+
+/** Whether the file or the console wins, where both say something. */
+export function consoleFindings(
+  config: LarklineConfig | undefined,
+  changes: ConsoleChanges | undefined,
+): Finding[] {
+  if (config === undefined || changes === undefined || !config.changesAgents) return [];
+  return [...versionFindings(config, changes), ...providerFindings(config, changes)];
+}
+
+function versionFindings(config: LarklineConfig, { versions, providers }: ConsoleChanges) {
+  const added = addedModelNames(
+    config,
+    providers.map(({ provider }) => provider),
+  );
+  return [...versions].flatMap(([name, { number, by, file, change }]): Finding[] => {
+    const agent = Object.hasOwn(config.agents, name) ? config.agents[name] : undefined;
+    if (agent === undefined || agent.team !== null) return [];
+    const bounds = agentBounds(config, agent, added);
+    const covered = coveredFields(bounds, change).join(", ");
+    if (covered === "") return [];
+    const who = by.slice(by.indexOf(":") + 1);
+    const text = {
+      zh: `智能体 ${name}：控制台的版本 ${number}（${who}）覆盖配置文件的 ${covered}`,
+      en: `agent ${name}: version ${number} of the console (${who}) covers ${covered} of the file`,
+    };
+    if (file === agentHash(bounds)) return [ok("console.versions", text)];
+    const advice = {
+      zh: "这个版本之后，配置文件里的这个智能体改过：改动的这些字段不生效。要让配置文件生效，请在它的控制台页面上恢复到配置文件。",
+      en: "The agent was edited in the file since: edits of these fields have no effect. To let the file count, go back to it on the agent's page of the console.",
+    };
+    return [warning("console.versions", text, advice)];
+  });
+}
+
+function providerFindings(config: LarklineConfig, { providers }: ConsoleChanges): Finding[] {
+  return providers.map(({ provider, isRefused }) => {
+    const { name } = provider;
+    const problemThere = addedProviderProblem(config, provider);
+    const text = {
+      zh: `模型服务 ${name} 是在控制台添加的`,
+      en: `the server of models ${name} was added at the console`,
+    };
+    if (problemThere === "in_file") {
+      const advice = {
+        zh: "配置文件里有同名的服务，以配置文件为准。请在控制台删除它，或换一个名称。",
+        en: "The file has a server of this name, which wins: remove the other one at the console, or give it another name.",
+      };
+      return warning("console.models", text, advice);
+    }
+    if (problemThere !== undefined) {
+      const advice = {
+        zh: "配置文件（console.models）不允许它，所以不使用。",
+        en: "The file (console.models) does not allow it: it is not used.",
+      };
+      return warning("console.models", text, advice);
+    }
+    if (!isRefused) return ok("console.models", text);
+    const advice = {
+      zh: "worker 打不开它的密钥，或数据已损坏：请在控制台重新保存。",
+      en: "Workers do not open its key, or it is damaged: save it again at the console.",
+    };
+    return problem("console.models", text, advice);
+  });
 }

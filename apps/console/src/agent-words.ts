@@ -20,8 +20,8 @@ export const agentWords = {
   instructionsHidden: { zh: "只读角色看不到指令。", en: "Viewers do not see instructions." },
   modelOfFile: { zh: "与配置文件相同", en: "As in the file" },
   modelHint: {
-    zh: "可选的是配置文件允许用户为这个智能体选择的模型（models）。",
-    en: "Those that the file lets people choose for this agent (models).",
+    zh: "可选的是配置文件允许用户为这个智能体选择的模型（models），以及在“模型”页面添加的模型。",
+    en: "Those that the file lets people choose for this agent (models), and those added on the page Models.",
   },
   allowedTools: { zh: "可用的工具", en: "Tools that it may use" },
   toolsHint: { zh: "全部勾选表示与配置文件相同。", en: "All of them: as in the file." },

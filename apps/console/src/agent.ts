@@ -21,6 +21,7 @@ import {
   type Page,
   type View,
 } from "./page.ts";
+import { usableModels } from "./models.ts";
 import { select } from "./runs.ts";
 import type { Services } from "./services.ts";
 import type { Word } from "./words.ts";
@@ -128,14 +129,18 @@ interface Shown {
 }
 
 async function shownAgent(
-  { settings, agentVersions, directory }: Services,
+  { settings, agentVersions, addedProviders, directory }: Services,
   { params: { agent: name } }: FastifyRequest<OfAgent>,
 ): Promise<Shown | undefined> {
   const config = Object.hasOwn(settings.agents, name) ? settings.agents[name] : undefined;
-  const [stored, tools] = await Promise.all([agentVersions.list(), directory.tools()]);
+  const [stored, added, tools] = await Promise.all([
+    agentVersions.list(),
+    addedProviders.list(),
+    directory.tools(),
+  ]);
   const versions = stored.versions.get(name) ?? [];
   if (config === undefined ? versions.length === 0 : config.team !== null) return undefined;
-  const bounds = config && agentBounds(settings, config);
+  const bounds = config && agentBounds(settings, config, usableModels(settings, added));
   const known = new Set(bounds?.tools ?? tools.keys());
   for (const tool of bounds?.tools === null ? (stored.inForce.get(name)?.change.tools ?? []) : []) {
     known.add(tool);
@@ -415,7 +420,7 @@ ${values["instructions"] ?? ""}</textarea>
       ${problemBeside(view, "instructions", problems)}
     </div>
     <div class="field wider">
-      ${select("model", say("model"), values["model"], [["", say("modelOfFile")], ...bounds.models.map((one) => [one, one] as const)])}
+      ${select("model", say("model"), values["model"], [["", say("modelOfFile")], ...[...bounds.models, ...bounds.added].map((one) => [one, one] as const)])}
       <span class="quiet">${say("modelHint")}</span>
       ${problemBeside(view, "model", problems)}
     </div>

@@ -25,6 +25,7 @@ import {
 } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import {
+  AddedProviders,
   AgentVersions,
   OperatorOrders,
   NameBook,
@@ -77,6 +78,11 @@ export function openWorld(config: object = {}) {
   };
   const settings = settingsOf(config);
   const versions = new AgentVersions({ ...options, stateKey: "0".repeat(64) });
+  const providers = new AddedProviders({
+    ...options,
+    stateKey: "0".repeat(64),
+    grantKeys: ["a".repeat(64)],
+  });
   const ordered: OperatorOrder[] = [];
   const results: OrderResult[] = [];
   const orders = serveOrders(new OperatorOrders(options), async (order) => {
@@ -111,15 +117,22 @@ export function openWorld(config: object = {}) {
         }),
       };
     }
+    if (act.do === "set_provider") {
+      const { provider, sealedKey } = act;
+      return { result: await providers.set({ provider, sealedKey, by, atMs: Date.now() }) };
+    }
+    if (act.do === "remove_provider") return { result: await providers.remove(act.name, by) };
     return { result: "done" };
   });
   return {
     redis,
     namespace,
     versions,
+    /** As a worker has them. */
+    providers,
     /** What operators have ordered. */
     ordered,
-    /** What comes of the next orders. Without one, notes, pauses and versions of agents are stored, and others are only taken. */
+    /** What comes of the next orders. Without one, notes, pauses, versions of agents and servers of models are stored, and others are only taken. */
     results,
     ...stores,
     tools,

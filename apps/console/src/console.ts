@@ -20,6 +20,7 @@ import { registerGrants } from "./grants.ts";
 import { registerFeishu } from "./feishu.ts";
 import { registerJob } from "./job.ts";
 import { showRedis, showState } from "./metrics.ts";
+import { registerModels } from "./models.ts";
 import { registerOverview } from "./overview.ts";
 import { languageSwitch, problemPage, sendPage, strangersView } from "./page.ts";
 import { boardPath, registerQueueBoard } from "./queue-board.ts";
@@ -134,6 +135,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   registerRunners(server, services);
   registerAgents(server, services);
   registerAgent(server, services);
+  registerModels(server, services);
   registerApprovals(server, services);
   registerRules(server, services);
   registerSchedules(server, services);

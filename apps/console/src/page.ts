@@ -14,6 +14,13 @@ import type { Services } from "./services.ts";
 import type { Visitor } from "./sign-ins.ts";
 import { speaker, type Speak, type Word } from "./words.ts";
 
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** How long the page of a route may take, where that is longer than others. */
+    pageMs?: number;
+  }
+}
+
 /** What every page needs to know of who looks at it. */
 export interface PlainView {
   language: ReplyLanguage;
@@ -67,7 +74,11 @@ export async function answerPage(
     const page = await make(view);
     return page && { ...page, body: await named(services, page.body, view.language) };
   };
-  const page = await withDeadline(clock, made(), pageDeadlineMs);
+  const page = await withDeadline(
+    clock,
+    made(),
+    request.routeOptions.config.pageMs ?? pageDeadlineMs,
+  );
   if (page !== undefined) return await sendPage(reply, view, page);
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
 }
@@ -154,6 +165,7 @@ const sections = [
   ["/queues", "queues"],
   ["/runners", "runners"],
   ["/agents", "agentsAndTools"],
+  ["/models", "models"],
   ["/approvals", "approvals"],
   ["/rules", "rules"],
   ["/schedules", "schedules"],
@@ -282,8 +294,8 @@ function operatorOf({ visitor }: View): string {
   return visitor?.name === undefined ? "console" : `console:${visitor.name}`;
 }
 
-/** Shorter than a page may take. */
-const patienceMs = 5_000;
+/** Shorter than a page may take. A worker lets a model take 12 s for a test. */
+const patienceMs = { test: 15_000, other: 5_000 };
 
 /** What is said of each thing that can come of an order. */
 type OrderWords = Readonly<Record<"done" | "nothing", Word>> &
@@ -296,7 +308,10 @@ export async function order(
   act: OperatorOrder["act"],
   words: OrderWords,
 ): Promise<{ word: Word; isDone: boolean; result?: OrderResult }> {
-  const handed = await orders.handIn({ v: 1, by: operatorOf(view), act }, patienceMs);
+  const handed = await orders.handIn(
+    { v: 1, by: operatorOf(view), act },
+    patienceMs[act.do === "test_model" ? "test" : "other"],
+  );
   if (handed.state === "uncertain") return { word: "orderUncertain", isDone: false };
   if (handed.state === "not_taken" || handed.result.result === "late") {
     return { word: "orderNotTaken", isDone: false };

@@ -24,6 +24,7 @@ import {
 import { closeRedis, connectRedis, ServerClock, takesWrites } from "@larkline/store/redis";
 import { rightsProblem } from "@larkline/store/rights";
 import {
+  AddedProviders,
   AgentVersions,
   EventWatchReports,
   InstanceDirectory,
@@ -86,6 +87,8 @@ export interface Stores {
   pauses: Pick<Pauses, "list">;
   /** What operators have changed of agents; only workers write it. */
   agentVersions: Pick<AgentVersions, "list">;
+  /** Servers of models that operators have added, without their keys; only workers write them. */
+  addedProviders: Pick<AddedProviders, "list">;
   index: SessionIndex;
   /** What was given up. */
   letters: DeadLetters;
@@ -180,6 +183,7 @@ function openStores({ config, settings, log: logger, clock, random }: ServiceOpt
     orders: new OperatorOrders(on),
     pauses: new Pauses(on),
     agentVersions: new AgentVersions(on),
+    addedProviders: new AddedProviders(on),
     index: new SessionIndex(on),
     letters: new DeadLetters(on),
     instances: new InstanceDirectory(on),

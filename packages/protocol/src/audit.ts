@@ -8,7 +8,7 @@ import { Type, type Static } from "./type.ts";
  * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
  * `person_deleted`: what is stored of a person was handed out or taken away. `agent_paused`, `agent_resumed`,
  * `tool_paused`, `tool_resumed`, `schedule_paused`, `schedule_resumed`, `schedule_deleted`: an operator wanted it so.
- * `agent_changed`: an operator gave it another version. `grant_given`, `grant_refreshed`, `grant_ended`: what a person lets
+ * `agent_changed`: an operator gave it another version. `provider_changed`, `provider_removed`: of a server of models. `grant_given`, `grant_refreshed`, `grant_ended`: what a person lets
  * a bot do as them, with the reason of the end; its use is in `call_started`. Never holds arguments, results or secrets.
  */
 export const auditKinds = [
@@ -33,6 +33,8 @@ export const auditKinds = [
   "tool_paused",
   "tool_resumed",
   "agent_changed",
+  "provider_changed",
+  "provider_removed",
   "schedule_paused",
   "schedule_resumed",
   "schedule_deleted",
@@ -63,6 +65,8 @@ export const AuditRecord = Type.Object({
   approvalId: Type.Optional(Type.String()),
   ruleId: Type.Optional(Type.String()),
   scheduleId: Type.Optional(Type.String()),
+  /** A server of models. */
+  provider: Type.Optional(Type.String()),
   runner: Type.Optional(Type.String()),
   /** Which letter, or which failed job. */
   letterId: Type.Optional(Type.String()),

@@ -38,4 +38,4 @@ export {
 } from "./inbox.ts";
 export type { ReplyObject } from "./session.ts";
 export { LocalText, moneyText, replyLanguages, textIn, type ReplyLanguage } from "./local-text.ts";
-export { AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";
+export { AddedProvider, AgentChange, OperatorOrder, OrderResult } from "./operator-order.ts";

@@ -54,6 +54,23 @@ export const AgentChange = Type.Object(
 );
 export type AgentChange = Static<typeof AgentChange>;
 
+/** A server of models that operators add at the console, as a provider of the configuration. */
+export const AddedProvider = Type.Object(
+  {
+    name: Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }),
+    /** The interface that it speaks. */
+    type: Type.Enum(["anthropic", "openai", "openai-responses"]),
+    /** Absent: the vendor's own address. */
+    baseUrl: Type.Optional(Type.String({ pattern: "^https?://[^\\s]+$", maxLength: 500 })),
+    /** Their ids at the server. */
+    models: Type.Array(Type.String({ pattern: "^[^\\s,]{1,150}$" }), { minItems: 1, maxItems: 50 }),
+    /** Tokens that a model of it takes where the table of models does not know it. */
+    contextWindow: Type.Optional(Type.Integer({ minimum: 1_000, maximum: 10_000_000 })),
+  },
+  { additionalProperties: false },
+);
+export type AddedProvider = Static<typeof AddedProvider>;
+
 /** What an operator wants done. The console asks for it, a worker does it and keeps a record of who asked. */
 export const OperatorOrder = Type.Object({
   v: Type.Literal(1),
@@ -102,6 +119,15 @@ export const OperatorOrder = Type.Object({
       /** Why, for the other operators. */
       note: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
     }),
+    Type.Object({
+      do: Type.Literal("set_provider"),
+      provider: AddedProvider,
+      /** Sealed for workers. Absent: the key that it has at this address stays. */
+      sealedKey: Type.Optional(Type.String({ maxLength: 10_000 })),
+    }),
+    Type.Object({ do: Type.Literal("remove_provider"), name: id }),
+    /** Asks a model for a word. `model`: `<provider>/<id>`; absent: the one of agents without one of their own. */
+    Type.Object({ do: Type.Literal("test_model"), model: Type.Optional(id) }),
     /** Of what the console does itself: a record in the audit log, before it does it. */
     Type.Object({
       do: Type.Literal("note"),
@@ -114,8 +140,23 @@ export type OperatorOrder = Static<typeof OperatorOrder>;
 
 /** What came of an order. `nothing`: there was nothing to do it to; `conflict`: another operator was there before. */
 export const OrderResult = Type.Object({
-  result: Type.Enum(["done", "nothing", "full", "not_possible", "late", "conflict"]),
+  result: Type.Enum(["done", "nothing", "full", "not_possible", "late", "conflict", "in_use"]),
   /** The turn that a reset has ended. */
   turnId: Type.Optional(Type.String()),
+  /** The agents because of which it is `in_use`. */
+  agents: Type.Optional(Type.Array(Type.String(), { maxItems: 1_000 })),
+  /** What a test of a model has found. */
+  test: Type.Optional(
+    Type.Object({
+      /** The model that was asked. */
+      model: Type.String(),
+      /** What it said; absent: it has failed. */
+      answer: Type.Optional(Type.String()),
+      /** Why it has failed, and the vendor's own words. */
+      code: Type.Optional(Type.String()),
+      message: Type.Optional(Type.String()),
+      tookMs: Type.Integer({ minimum: 0 }),
+    }),
+  ),
 });
 export type OrderResult = Static<typeof OrderResult>;

@@ -673,12 +673,24 @@ export const keyTable = {
         ingress: "hgetall",
         worker: "hdel hget hgetall hlen hmget hset",
         console: "hgetall",
+        admin: "hgetall",
+      },
+    },
+    addedProviders: {
+      key: "{<ns>}:added-providers",
+      type: "hash",
+      content:
+        "servers of models that operators have added: `provider:<name>`, sealed, with its key sealed for workers; `sealTo` is the public key of workers; `revision` counts changes, `stamp` is the last one's seal; `refused:<name>` where a worker does not use it",
+      rights: {
+        worker: "hdel hexists hget hgetall hkeys hmget hset",
+        console: "hgetall",
+        admin: "hgetall",
       },
     },
     agentVersionsChanged: {
       key: "{<ns>}:agent-versions-changed",
       type: "channel",
-      content: "an agent has a new version, for workers",
+      content: "an agent has a new version, or a server of models was changed, for workers",
       rights: { worker: "publish subscribe unsubscribe" },
     },
     names: {

@@ -5,6 +5,12 @@ export {
   type RefusedVersion,
   type StoredVersions,
 } from "./agent-versions.ts";
+export {
+  AddedProviders,
+  sealProviderKey,
+  type ListedProvider,
+  type OpenedProvider,
+} from "./added-providers.ts";
 export { type OrderAct, OperatorOrders } from "./operator-orders.ts";
 export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";
 export {

@@ -27,6 +27,12 @@ const takeOrder = script("take-order");
 const parseOrder = jsonParserOf(OperatorOrder);
 const parseResult = jsonParserOf(OrderResult);
 
+/** An order that a worker has taken: no other one does. */
+interface TakenOrder {
+  order: OperatorOrder | undefined;
+  answer(result: OrderResult): Promise<void>;
+}
+
 /** The orders of operators on Redis. */
 export class OperatorOrders {
   readonly #redis: RedisConnection;
@@ -73,20 +79,31 @@ export class OperatorOrders {
 
   /** Takes the oldest order and does it; false when there is none. Unreadable and late orders are dropped. */
   async serve(apply: (order: OperatorOrder) => Promise<OrderResult>): Promise<boolean> {
+    const found = await this.take();
+    if (found === undefined) return false;
+    const { order, answer } = found;
+    await answer(order === undefined ? { result: "not_possible" } : await apply(order));
+    return true;
+  }
+
+  /**
+   * Takes the oldest order, which the caller does and answers; undefined when there is none. A late one is answered
+   * already, and the next one is taken. `order`: undefined where it cannot be read.
+   */
+  async take(): Promise<TakenOrder | undefined> {
     const values = { answers: this.#answers, taken, answerKeptMs, lateMs };
     const taking = await runScript(this.#redis, takeOrder, { orders: this.#stream }, values);
     const reply = taking as [string, string, number] | null; // shape fixed by the script
-    if (reply === null) return false;
+    if (reply === null) return undefined;
     const [id, text, isLate] = reply;
+    const answer = async (result: OrderResult): Promise<void> =>
+      void (await this.#redis.set(this.#answers + id, JSON.stringify(result), "PX", answerKeptMs));
+    if (isLate === 1) {
+      await answer({ result: "late" });
+      return await this.take();
+    }
     const order = parseOrder(text);
-    const result: OrderResult =
-      isLate === 1
-        ? { result: "late" }
-        : order.ok
-          ? await apply(order.value)
-          : { result: "not_possible" };
-    await this.#redis.set(this.#answers + id, JSON.stringify(result), "PX", answerKeptMs);
-    return true;
+    return { order: order.ok ? order.value : undefined, answer };
   }
 }
 

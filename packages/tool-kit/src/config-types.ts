@@ -556,6 +556,10 @@ export type ConfigInput = {
     url?: string;
     /** Operators may change agents, within what this file allows. Default: no. */
     changes?: boolean;
+    /** Operators may add servers of models, at public https addresses; `hosts` (`host` or `host:port`) may be private and without https, too. Needs `changes`. Default: no. */
+    models?: boolean | {
+      hosts: (string)[];
+    };
   };
   /** The currency in which cards show what an answer has cost. Default: US dollars, as in prices and budgets. */
   currency?: {

@@ -3,6 +3,7 @@ import { AgentChange, parserOf } from "@larkline/protocol";
 import {
   agentBounds,
   agentHash,
+  coveredFields,
   narrowChange,
   withChanges,
   type AgentBounds,
@@ -214,5 +215,33 @@ describe("what operators may change of an agent", () => {
     });
     expect(agentHash(boundsOf("default"))).not.toBe(agentHash(boundsOf("default", later)));
     expect(agentHash(boundsOf("default"))).toBe(agentHash(boundsOf("default", settingsOf(file))));
+  });
+
+  it("includes models of servers that operators have added, which leave the file's agent as it was", () => {
+    const config = settings.agents.default;
+    const bounds = agentBounds(settings, config, ["deepseek/chat"]);
+    const change = { model: "deepseek/chat" };
+    expect(narrowChange(bounds, change)).toEqual({ counts: change, problems: [] });
+    expect(agentHash(bounds)).toBe(agentHash(boundsOf("default")));
+    const changes = new Map([["default", change]]);
+    expect(withChanges(settings, changes).agents.get("default")?.model).toBeUndefined();
+    const added = withChanges(settings, changes, ["deepseek/chat"]);
+    expect(added.agents.get("default")?.model).toBe("deepseek/chat");
+  });
+
+  it("covers those fields of the file that it changes", () => {
+    const bounds = boundsOf("default");
+    expect(coveredFields(bounds, tooMuch)).toEqual([
+      "instructions",
+      "tools",
+      "limits.maxIterations",
+      "limits.maxOutputTokens",
+      "limits.maxCallsPerStep",
+      "limits.toolTimeoutMs",
+      "budgets.day.tokens",
+      "budgets.day.usd",
+      "budgets.month.usd",
+    ]);
+    expect(coveredFields(bounds, { instructions: bounds.instructions })).toEqual([]);
   });
 });

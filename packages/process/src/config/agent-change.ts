@@ -25,6 +25,8 @@ export interface AgentBounds {
   instructions: string;
   /** Models that a version may choose among. */
   models: readonly string[];
+  /** Those of servers that operators have added, which no file has. */
+  added: readonly string[];
   /** Null: every tool of every runner. */
   tools: readonly string[] | null;
   limits: Record<(typeof limitNames)[number], number>;
@@ -44,13 +46,19 @@ export interface ChangeProblem {
 /** Tokens of a step where the file does not say: see `maxOutputTokens` of an agent. */
 const usualOutput = { fast: 4_096, other: 32_000 };
 
-export function agentBounds({ limits, budgets }: LarklineConfig, config: AgentConfig): AgentBounds {
+/** `added`: models of servers that operators have added. */
+export function agentBounds(
+  { limits, budgets }: LarklineConfig,
+  config: AgentConfig,
+  added: readonly string[] = [],
+): AgentBounds {
   const { instructions, models, tools, maxIterations, request } = config;
   const { maxTokens = request.fastMode === true ? usualOutput.fast : usualOutput.other } = request;
   const { maxCallsPerStep, toolTimeoutMs } = limits;
   return {
     instructions,
     models,
+    added,
     tools,
     limits: { maxIterations, maxOutputTokens: maxTokens, maxCallsPerStep, toolTimeoutMs },
     budgets: {
@@ -71,7 +79,7 @@ function budgetOf({ budgets }: BudgetPolicy, agent: string, period: Budget["peri
 }
 
 /** Of the file's agent: whether it is still the one that a version was made for. */
-export function agentHash(bounds: AgentBounds): string {
+export function agentHash({ added: _added, ...bounds }: AgentBounds): string {
   return createHash("sha256").update(JSON.stringify(bounds)).digest("hex").slice(0, 16);
 }
 
@@ -92,8 +100,9 @@ export function narrowChange(
     return most;
   };
   const narrowed: AgentChange = counts;
-  if (model !== undefined && bounds.models.includes(model)) narrowed.model = model;
-  else if (model !== undefined) {
+  if (model !== undefined && [...bounds.models, ...bounds.added].includes(model)) {
+    narrowed.model = model;
+  } else if (model !== undefined) {
     problems.push({ field: "model", kind: "not_offered", detail: model });
   }
   if (tools !== undefined) {
@@ -126,17 +135,42 @@ export function narrowChange(
   return { counts: narrowed, problems };
 }
 
+/**
+ * What the file says of an agent and a version covers: an edit of it there has no effect. As a form names the fields.
+ */
+export function coveredFields(bounds: AgentBounds, change: AgentChange): string[] {
+  const {
+    instructions,
+    model,
+    tools,
+    limits = {},
+    budgets = {},
+  } = narrowChange(bounds, change).counts;
+  return [
+    ...(instructions === undefined || instructions === bounds.instructions ? [] : ["instructions"]),
+    ...(model === undefined ? [] : ["model"]),
+    ...(tools === undefined ? [] : ["tools"]),
+    ...limitNames.flatMap((name) => (limits[name] === undefined ? [] : [`limits.${name}`])),
+    ...budgetPeriods.flatMap((period) =>
+      units.flatMap((unit) =>
+        budgets[period]?.[unit] === undefined ? [] : [`budgets.${period}.${unit}`],
+      ),
+    ),
+  ];
+}
+
 /** The deployment with its agents changed so. Changes of agents that it does not have, and of teams, do not count. */
 export function withChanges(
   settings: LarklineConfig,
   changes: ReadonlyMap<string, AgentChange>,
+  added: readonly string[] = [],
 ): ChangedConfig {
   const agents = new Map<string, ChangedAgent>();
   let { budgets } = settings;
   for (const [name, wanted] of changes) {
     const config = Object.hasOwn(settings.agents, name) ? settings.agents[name] : undefined;
     if (config === undefined || config.team !== null) continue;
-    const bounds = agentBounds(settings, config);
+    const bounds = agentBounds(settings, config, added);
     const {
       instructions = config.instructions,
       model,

@@ -480,6 +480,23 @@ const ConsoleInput = Type.Object(
     url: Type.Optional(Type.String({ pattern: '^https?://[^\\s()<>"]+$', maxLength: 500 })),
     /** Operators may change agents, within what this file allows. Default: no. */
     changes: Type.Optional(Type.Boolean()),
+    /**
+     * Operators may add servers of models, at public https addresses; `hosts` (`host` or `host:port`) may be private and
+     * without https, too. Needs `changes`. Default: no.
+     */
+    models: Type.Optional(
+      Type.Union([
+        Type.Boolean(),
+        Type.Object(
+          {
+            hosts: Type.Array(Type.String({ pattern: "^[A-Za-z0-9.:_[\\]-]{1,260}$" }), {
+              maxItems: 100,
+            }),
+          },
+          { additionalProperties: false },
+        ),
+      ]),
+    ),
   },
   { additionalProperties: false },
 );

@@ -15,12 +15,19 @@ export {
 export {
   agentBounds,
   agentHash,
+  coveredFields,
   budgetsWith,
   narrowChange,
   withChanges,
   type AgentBounds,
   type ChangeProblem,
 } from "./agent-change.ts";
+export {
+  addedModelNames,
+  addedProviderProblem,
+  isNamedHost,
+  type AddedProviderProblem,
+} from "./added-providers.ts";
 export {
   openDoors,
   readTriggerSecrets,
@@ -62,7 +69,7 @@ export {
   type McpServerConfig,
   type McpToolSettings,
 } from "./mcp-config.ts";
-export { toolProblem } from "@larkline/model";
+export { isKnownModel, toolProblem } from "@larkline/model";
 export {
   loadModelModules,
   profileOfModel,

@@ -272,6 +272,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
     ...Object.entries(agents).flatMap(([name, agent]) => outputProblems(name, agent)),
     ...agentLinkProblems(parsed.value, Object.keys(all)),
     ...teamProblems(teams, [...Object.keys(named), "default"]),
+    ...consoleProblems(parsed.value),
   ];
   if (wrongAgents.length > 0) return { ok: false, error: wrongAgents.join("; ") };
   const bots = resolveBots(parsed.value, all);
@@ -319,6 +320,16 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   };
 }
 
+function consoleProblems({ console: given }: ConfigInput): string[] {
+  const { changes = false, models = false } = given ?? {};
+  return models !== false && !changes
+    ? ["console.models needs console.changes: agents are given a model at the console, too"]
+    : [];
+}
+
 function resolveConsole({ console: given }: ConfigInput) {
-  return { consoleUrl: given?.url?.replace(/\/+$/, ""), changesAgents: given?.changes === true };
+  const { url, changes = false, models = false } = given ?? {};
+  const hosts = typeof models === "object" ? models.hosts : models ? [] : undefined;
+  const modelHosts = changes ? hosts : undefined;
+  return { consoleUrl: url?.replace(/\/+$/, ""), changesAgents: changes, modelHosts };
 }

@@ -103,6 +103,8 @@ export interface LarklineConfig {
   readonly consoleUrl: string | undefined;
   /** Operators may change agents at the console. */
   readonly changesAgents: boolean;
+  /** Operators may add servers of models; these hosts may be private. Undefined: they may add none. */
+  readonly modelHosts: readonly string[] | undefined;
   /** Of the costs on cards; undefined: US dollars. */
   readonly currency: CurrencyInput | undefined;
 }
