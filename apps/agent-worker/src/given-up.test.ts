@@ -19,9 +19,10 @@ async function crashing(world: ReturnType<typeof newWorld>): Promise<number> {
 it("a message that is given up is kept with what it takes to run it again, before its person gets the notice", async () => {
   const world = newWorld();
   const gen = await crashing(world);
-  await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);
+  const ended = await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);
   expect(world.sent[0]?.text).toMatch(/given up/);
   const reason = "its runs failed 50 times in the same way: TypeError in step model-step.ts:1";
+  expect(ended).toEqual({ failed: `a message is given up: ${reason}` });
   expect(await world.letters?.list(9)).toMatchObject([
     { kind: "message", id: `turn:${session}-1`, messageId: "om_1", reason },
   ]);

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
+import type { JobResult } from "@larkline/store/queues";
 import { systemClock } from "@larkline/protocol/clock";
 import type { SessionStore } from "@larkline/store";
 import {
@@ -95,9 +96,9 @@ async function ownWorld(): Promise<{ world: World; redis: RedisConnection }> {
 /** As the queue does: a job that was put back or has failed comes again. */
 async function runJobs(world: World, run: ReturnType<typeof runnerOf>): Promise<void> {
   for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
-    for (let result = ""; result !== "done";) {
+    for (let result: JobResult | undefined; result !== "done";) {
       result = await run({ v: 1, session, gen }, new AbortController().signal).catch(
-        () => "failed",
+        () => undefined,
       );
     }
     await runTools(world);

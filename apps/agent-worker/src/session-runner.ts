@@ -177,19 +177,23 @@ export class SessionRunner {
     const { turns, changedAgents } = this.#services;
     const most = alone ? 1 : maxInRow; // others wait until it is over
     let start = await withPublished(this.#services, firstStart(claim));
+    let failed: string | undefined; // the first of these turns that has
     for (let taken = 1; start !== undefined; taken += 1) {
       const { task } = start.head.message;
       const isAsInFile = changedAgents.isEmpty && start.turn?.revision === undefined;
       const services = isAsInFile
         ? this.#services
         : await changedAgents.servicesOf(this.#services, start.turn);
-      const end = await this.#runTurn(services, start, { shutdown, isLast: taken >= most });
+      const givenUp = whyGivenUp(start, this.#maxFailures);
+      const how = { shutdown, isLast: taken >= most, givenUp };
+      const end = await this.#runTurn(services, start, how);
+      failed ??= whyFailed(end, givenUp);
       if (end.end === "handoff") return "requeue";
       if (end.end === "postponed") return "postpone";
       if (end.end === "suspended" && end.wakeGen !== undefined) {
         await turns.wake(claim.session, end.wakeGen);
       }
-      if (end.end !== "committed") return "done";
+      if (end.end !== "committed") return failed === undefined ? "done" : { failed };
       const { result } = end;
       if (task !== undefined && result.state === "idle" && result.askerGen !== undefined) {
         await turns.wake(task.session, result.askerGen);
@@ -197,19 +201,22 @@ export class SessionRunner {
       start = await afterCommit(this.#services, claim, end);
     }
     if (claim.head === undefined) await settleEmpty(this.#services, claim);
-    return "done";
+    return failed === undefined ? "done" : { failed };
   }
 
   async #runTurn(
     services: Services,
     start: TurnStart,
-    { shutdown, isLast }: { shutdown: AbortSignal; isLast: boolean },
+    {
+      shutdown,
+      isLast,
+      givenUp,
+    }: { shutdown: AbortSignal; isLast: boolean; givenUp: string | undefined },
   ): Promise<TurnEnd> {
     const { runningTurns, clock } = services;
     const { session, head } = start;
     const { message } = head;
     const turnId = turnIdOf(session, head.seq);
-    const givenUp = whyGivenUp(start, this.#maxFailures);
     if (start.damaged !== undefined && givenUp === undefined) {
       throw newEngineError(
         "internal_error",
@@ -458,6 +465,29 @@ async function moveToDeadLetters(
   });
 }
 
+/** What the wake-up job of a turn that is over shows, unless the turn went well; its person has got a note. */
+function whyFailed(end: TurnEnd, givenUp: string | undefined): string | undefined {
+  if (end.end !== "committed" || end.result.state === "fenced") return undefined;
+  if (givenUp !== undefined) return `a message is given up: ${givenUp}`;
+  const fault = faultOf(end.reason, end.failure);
+  return fault && `${end.reason}: ${fault.vendor ?? fault.suggestion}`;
+}
+
+/** What operators need to know of a turn that failed; undefined for an outcome that is no failure. */
+function faultOf(
+  outcome: string,
+  failure: ModelFailure | undefined,
+): { suggestion: string; vendor?: string; requestId?: string } | undefined {
+  const [, known] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
+  if (known === undefined) return undefined;
+  const { message, requestId } = failure?.vendor ?? {};
+  return {
+    suggestion: failure?.suggestion ?? known.suggestion,
+    ...(message !== undefined && { vendor: scrubText(message) }),
+    ...(message !== undefined && requestId !== undefined && { requestId }),
+  };
+}
+
 interface EndedTurn {
   turnId: string;
   outcome: string;
@@ -472,12 +502,9 @@ function reportTurn(
 ): void {
   counters.turnRuns.add(1, { outcome });
   counters.turnRunSeconds.record(seconds, { outcome });
-  const [, known] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
-  if (known === undefined) return log.debug({ turnId, outcome, seconds }, "turn");
-  const { message, requestId } = failure?.vendor ?? {};
-  const vendor = message === undefined ? {} : { vendor: scrubText(message), requestId };
-  const suggestion = failure?.suggestion ?? known.suggestion;
-  log.warn({ turnId, code: outcome, suggestion, seconds, ...vendor }, "a turn failed");
+  const fault = faultOf(outcome, failure);
+  if (fault === undefined) return log.debug({ turnId, outcome, seconds }, "turn");
+  log.warn({ turnId, code: outcome, seconds, ...fault }, "a turn failed");
 }
 
 /** The turn is committed: its answer is sent, and the next message of the session begins, if it may. */

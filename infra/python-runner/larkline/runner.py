@@ -377,20 +377,22 @@ class Runner:
         queue = self.names.queue
         data = redis.command("HGET", f"{queue}:{job_id}", "data")
         job = None if data is None else job_of(data)
+        reason = ""
         if job is not None:
             with self.locked(job_id):
-                self.answer(redis, job)
+                reason = self.answer(redis, job)
         elif data is not None:
             print(f"dropped {job_id}: it is no job", file=sys.stderr, flush=True)
-        names = {"active": f"{queue}:active", "completed": f"{queue}:completed"}
+        names = {name: f"{queue}:{name}" for name in ("active", "completed", "failed")}
         self.scripts.call(
             redis,
             "finish_job",
             {**names, "job": f"{queue}:{job_id}", "lock": f"{queue}:{job_id}:lock"},
-            {"jobId": job_id, "data": kept_of(job), "queue": queue},
+            {"jobId": job_id, "data": kept_of(job), "queue": queue, "reason": reason},
         )
 
-    def answer(self, redis: Redis, job: dict[str, Any]) -> None:
+    def answer(self, redis: Redis, job: dict[str, Any]) -> str:
+        """Runs the call and hands its outcome in. Gives why the call has failed, or nothing."""
         tool = self.tools.get(job["name"])
         problem = problem_of_envelope(job, self.name, self.key)
         if problem is not None:
@@ -407,11 +409,12 @@ class Runner:
         entry = (job["session"], job["turnId"], call)
         self.running.append(entry)
         try:
-            self.run_call(redis, job, tool, call)
+            reason = self.run_call(redis, job, tool, call)
+            return "" if call.cancelled and now_ms() < job["deadlineMs"] else reason
         finally:
             self.running.remove(entry)
 
-    def run_call(self, redis: Redis, job: dict[str, Any], tool: Tool, call: Call) -> None:
+    def run_call(self, redis: Redis, job: dict[str, Any], tool: Tool, call: Call) -> str:
         effect = max(tool.effect, job["effect"], key=EFFECTS.index)
         if effect == "idempotent":
             self.hand_in(redis, job, {"kind": "begun", "effect": effect})
@@ -422,12 +425,13 @@ class Runner:
             if answer == "started_before":
                 return self.deliver(redis, job, failure("outcome unknown: its runner died during the call", unknown=True))
             if answer == "closed":
-                return self.not_run(redis, job, "the call was already answered")
-        self.deliver(redis, job, outcome_of(tool, job["arguments"], call))
+                self.not_run(redis, job, "the call was already answered")
+                return ""
+        return self.deliver(redis, job, outcome_of(tool, job["arguments"], call))
 
-    def not_run(self, redis: Redis, job: dict[str, Any], error: str) -> None:
+    def not_run(self, redis: Redis, job: dict[str, Any], error: str) -> str:
         """Says so, unless another process has started the call: then that one answers, or the deadline does."""
-        self.deliver(redis, job, failure(error), not_run=True)
+        return self.deliver(redis, job, failure(error), not_run=True)
 
     def may_start(self, redis: Redis, job: dict[str, Any], effect: str, call: Call) -> str | None:
         """Asks a worker, and waits for its answer while the call is wanted: without one the call does not start."""
@@ -469,9 +473,12 @@ class Runner:
 
     def deliver(
         self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any], not_run: bool = False
-    ) -> None:
-        """Answers the call."""
+    ) -> str:
+        """Answers the call. Gives what Bull Board may show of its failure: the text of an error may hold anything."""
         self.hand_in(redis, job, {"kind": "outcome", "outcome": outcome, **({"notRun": True} if not_run else {})})
+        if outcome["ok"]:
+            return ""
+        return outcome["error"] if not_run else f"{job['name']} failed; its error is in the conversation"
 
     def report(self, redis: Redis, job: dict[str, Any], said: dict[str, Any]) -> None:
         """Progress and log lines: what gets lost is not said again."""

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { RunnerLocks } from "@larkline/store/runners";
-import { createToolRegistry, defineTool } from "@larkline/tool-kit";
+import { createToolRegistry, defineTool, InputRequiredError } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
 import { CallHandler, RunningCalls, createRunnerMetrics } from "./call.ts";
@@ -28,6 +28,23 @@ beforeEach(async () => {
     };
     registry.add(
       defineTool({ name: effect, description: "hangs", input, effect, run, isolation: "inline" }),
+    );
+  }
+  const failing: Record<string, Error> = {
+    breaks: new Error("no disk"),
+    asks: new InputRequiredError({
+      server: "s",
+      requests: [{ key: "k", message: "?", schema: {} }],
+    }),
+  };
+  for (const [name, error] of Object.entries(failing)) {
+    const run = async (): Promise<never> => {
+      runs += 1;
+      throw error;
+    };
+    const effect = name === "breaks" ? "once" : "pure";
+    registry.add(
+      defineTool({ name, description: "fails", input, effect, run, isolation: "inline" }),
     );
   }
   await bed.listening;
@@ -124,13 +141,37 @@ describe("a second delivery of a job, after the process died that had started it
   ])("no answer says that the call was not run when %s", async (_, call) => {
     const job = await bed.openCall({ effect: "once", ...call });
     await bed.store.begin(job.session, job.callId, job.effect);
-    expect(await handler.handle(job, new AbortController().signal)).toBe("done");
+    expect(await handler.handle(job, new AbortController().signal)).toEqual({
+      failed: expect.stringMatching(/not run|not started/),
+    });
     await bed.handoffs.sweep();
     expect((await bed.store.summary(job.session)).state).toBe("suspended");
     expect(await bed.store.dueDeadlines(job.deadlineMs, 1_000)).toContainEqual({
       session: job.session,
       callId: job.callId,
     });
+  });
+});
+
+describe("the job of a call", () => {
+  it("has failed when its tool has, and finds the call answered when it comes again", async () => {
+    const job = await bed.openCall({ name: "breaks", effect: "once" });
+    const failed = { failed: "no disk" };
+    expect(await handler.handle(job, closing.signal)).toEqual(failed);
+    // The process died before its queue knew that.
+    expect(await handler.handle(job, closing.signal)).toBe("done");
+    expect(runs).toBe(1);
+    expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false, error: "no disk" } }]);
+  });
+
+  it("has not failed when the turn of the call is cancelled, or people are asked first", async () => {
+    const job = await bed.openCall({ name: "pure", effect: "pure" });
+    const handling = handler.handle(job, closing.signal);
+    await expect.poll(() => runs).toBe(1);
+    calls.cancel(job.session);
+    expect(await handling).toBe("done");
+    const asking = await bed.openCall({ name: "asks", effect: "pure" });
+    expect(await handler.handle(asking, closing.signal)).toBe("done");
   });
 });
 
@@ -143,7 +184,9 @@ describe("a runner without the tool that a call was made for", () => {
     const job = await bed.openCall({ effect: "pure", ...call });
     expect(await handler.handle(job, closing.signal)).toBe("postpone");
     isElsewhere = false;
-    expect(await handler.handle(job, closing.signal)).toBe("done");
+    expect(await handler.handle(job, closing.signal)).toEqual({
+      failed: expect.stringContaining("it was not run"),
+    });
     expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false } }]);
   });
 });
@@ -166,8 +209,8 @@ describe("a stopping runner", () => {
     const handling = handler.handle(job, new AbortController().signal);
     await expect.poll(() => runs).toBe(1);
     calls.stop();
-    expect(await handling).toBe("done");
     const error = expect.stringMatching(/the runner was stopped during the call.*unknown/);
+    expect(await handling).toEqual({ failed: error });
     expect(await stored(job.session)).toMatchObject([
       { outcome: { ok: false, error, unknown: true } },
     ]);

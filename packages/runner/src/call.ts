@@ -146,7 +146,7 @@ export class CallHandler {
     );
   }
 
-  async #refuse(job: ToolJob, reason: string): Promise<"done"> {
+  async #refuse(job: ToolJob, reason: string): Promise<JobResult> {
     const { logger, metrics } = this.#services;
     logger.error({ ...namesOf(job), reason }, "call refused: its envelope is not good");
     metrics.refused.add(1);
@@ -157,7 +157,7 @@ export class CallHandler {
    * Reports that the call was not run, unless another process has started it (then this job is a second delivery, and
    * that process answers, or the call ends at its deadline).
    */
-  async #notRun(job: ToolJob, error: string): Promise<"done"> {
+  async #notRun(job: ToolJob, error: string): Promise<JobResult> {
     return await this.#answer(job, failure(error), { notRun: true });
   }
 
@@ -178,11 +178,12 @@ export class CallHandler {
       return "requeue";
     }
     const { timing, blobId, refusedToken } = run;
-    return await this.#answer(job, outcome, {
+    const result = await this.#answer(job, outcome, {
       ...(timing && { timing }),
       ...(blobId !== undefined && { blobId }),
       ...(refusedToken !== undefined && { refusedToken }),
     });
+    return state === "closed" || call.cancelled() ? "done" : result;
   }
 
   async #run(job: ToolJob, admitted: Admitted): Promise<Run> {
@@ -256,7 +257,10 @@ export class CallHandler {
         tool.as === undefined
           ? await handoff.mayStart(job, tool.effect, late, tool.repeatMs)
           : await handoff.mayStartAs(job, tool.effect, late, tool.repeatMs);
-      if (answer === "closed") return { instead: failure(texts.closed) };
+      if (answer === "closed") {
+        run.state = "closed";
+        return { instead: failure(texts.closed) };
+      }
       if (answer === "started_before") return { instead: failure(texts.startedBefore, true) };
       if (answer === undefined && call.stopped()) {
         run.state = "back";
@@ -272,14 +276,15 @@ export class CallHandler {
     return begun;
   }
 
+  /** The outcome is handed in first: a process that dies then leaves a job that finds its call answered. */
   async #answer(
     job: ToolJob,
     outcome: ToolOutcome,
     details: DeliveryDetails & { timing?: CallTiming } = {},
-  ): Promise<"done"> {
+  ): Promise<JobResult> {
     await this.#services.handoff.deliver(job, outcome, details);
     this.#watch.answered(job, outcome, details.timing);
-    return "done";
+    return jobResultOf(outcome);
   }
 }
 
@@ -313,8 +318,14 @@ interface Run {
   timing?: CallTiming;
   blobId?: string;
   refusedToken?: string;
-  /** It has begun; `back`: it has not, and goes back to the queue. */
-  state: "waiting" | "begun" | "back";
+  /** It has begun; `back`: it has not, and goes back to the queue; `closed`: it was answered before. */
+  state: "waiting" | "begun" | "back" | "closed";
+}
+
+/** A call that people are asked about first has not failed. */
+function jobResultOf(outcome: ToolOutcome): JobResult {
+  const isOver = !outcome.ok && outcome.input === undefined && outcome.grant === undefined;
+  return isOver ? { failed: outcome.error } : "done";
 }
 
 function failure(error: string, unknown = false): ToolOutcome {
@@ -427,6 +438,7 @@ export class RunningCalls {
     return {
       signal: controller.signal,
       stopped: () => controller.signal.reason === stopping,
+      cancelled: () => controller.signal.reason === cancelled,
       release: () => void this.#calls.delete(controller),
     };
   }
@@ -452,6 +464,8 @@ export interface RunningCall {
   signal: AbortSignal;
   /** Whether the runner itself gave the call up. */
   stopped(): boolean;
+  /** Whether its turn was cancelled. */
+  cancelled(): boolean;
   release(): void;
 }
 

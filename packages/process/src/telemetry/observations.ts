@@ -386,7 +386,7 @@ export const instrumentCatalogue: Readonly<Record<string, InstrumentFacts>> = {
     by: console,
     kind: "gauge",
     labels: ["queue", "state"],
-    help: "Jobs of a queue (`turns`, `tools-<runner>`) that are `waiting`, `active`, `delayed` or `failed`.",
+    help: "Jobs of a queue (`turns`, `tools-<runner>`) that are `waiting`, `active`, `delayed` or `failed` without an answer.",
   },
   larkline_queue_oldest_seconds: {
     by: console,

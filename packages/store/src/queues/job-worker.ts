@@ -21,9 +21,10 @@ import { workerBackend, type Scripts } from "./small-scripts.ts";
 /**
  * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
  * it back for later, because this worker cannot do it. Neither counts as a failure. `alone`: nothing was
- * done; handle it once more when no other job runs in this process.
+ * done; handle it once more when no other job runs in this process. `failed`: the work has failed for the
+ * reason given, and its session knows: the job ends as failed, without another try, for people to see.
  */
-export type JobResult = "done" | "requeue" | "postpone" | "alone";
+export type JobResult = "done" | "requeue" | "postpone" | "alone" | { failed: string };
 
 export interface JobWorkerOptions<T> extends QueueOptions {
   /** Jobs run at once. */
@@ -35,7 +36,7 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   handle: (job: T, signal: AbortSignal, alone: boolean) => Promise<JobResult>;
   /** Redacts the reasons and stacks that failed jobs show. */
   redact: Redact;
-  /** The job failed for good (thrown, or stalled too often). May be called more than once. */
+  /** The job failed for good (thrown, or stalled too often; not `failed`). May be called more than once. */
   onFailed: (job: T, error: Error) => Promise<void>;
   /** Renews the locks of jobs and knows who has died; if absent BullMQ renews, and locks alone decide. */
   presence?: JobPresence;
@@ -235,17 +236,22 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   const closing = new AbortController();
   // BullMQ's pause lets a fetch that waits bring one more job.
   let takes = true;
+  const settled = new WeakSet<object>();
   const company = new Company(setup, closing.signal, {
     pause: async () => await worker.pause(true),
     resume: () => void worker.resume(),
   });
   const worker: PatientWorker = new PatientWorker(
-    setup,
+    { ...setup, settled },
     async (job: Job, token?: string) => {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
       const result = takes ? await company.run(parsed.value) : "requeue";
       if (result === "done") return;
+      if (typeof result === "object") {
+        settled.add(job);
+        throw new SettledError(result.failed);
+      }
       const restMs = result === "postpone" ? (setup.postponeMs ?? defaultPostponeMs) : 0;
       return await putBack(job, { token, restMs, closing: closing.signal, setup });
     },
@@ -264,6 +270,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   pauseAfterRefusals(worker, closing.signal, setup.clock);
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {
+    if (job !== undefined && settled.has(job)) return;
     const triedAgain = job !== undefined && !job.finishedOn;
     if (triedAgain) return setup.onError?.(error);
     const parsed = setup.parse(job?.data);
@@ -283,6 +290,14 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       else await worker.pause(true);
     },
   };
+}
+
+/** Work has failed whose session knows it. No code of the queue is at fault, so there is no stack. */
+class SettledError extends UnrecoverableError {
+  constructor(reason: string) {
+    super(reason);
+    this.stack = reason;
+  }
 }
 
 /** The running jobs of one worker: several at once, or one that runs alone. */

@@ -7,7 +7,7 @@ import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/prot
 import { finishedCallOf, toolJobId, type ToolJob } from "@larkline/protocol/runner";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
-import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import {
   createToolWorker,
   createTurnWorker,
@@ -15,6 +15,7 @@ import {
   type JobWorker,
 } from "./job-worker.ts";
 import { finishJobScript, kept, timeAt } from "./kept-jobs.ts";
+import { createQueueCatalog } from "./queue-catalog.ts";
 import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
 import { workerBackend, type Scripts } from "./small-scripts.ts";
 
@@ -68,7 +69,10 @@ function serveTurns(
   return worker;
 }
 
-function serveTools(handle: (job: ToolJob) => Promise<JobResult>): JobWorker {
+function serveTools(
+  handle: (job: ToolJob) => Promise<JobResult>,
+  onFailed = async (): Promise<void> => {},
+): JobWorker {
   const worker = createToolWorker({
     ...options,
     redact,
@@ -78,7 +82,7 @@ function serveTools(handle: (job: ToolJob) => Promise<JobResult>): JobWorker {
     lockDurationMs: 60_000,
     stalledIntervalMs: 500,
     handle,
-    onFailed: async () => {},
+    onFailed,
   });
   workers.push(worker);
   return worker;
@@ -184,6 +188,36 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
     }
   });
 
+  it("whose sessions know how they have failed say it at once, are not tried again, and are no trouble of the queue", async () => {
+    const told: unknown[] = [];
+    await tools.dispatch("alpha", [callOf("c1")]);
+    const handle = async (job: ToolJob): Promise<JobResult> => {
+      told.push(job.callId);
+      return { failed: `no disk for sk-12345678, "${secretText}"` };
+    };
+    serveTools(handle, async () => void told.push("failed for good"));
+    await vi.waitFor(async () => expect(await toolQueue.getFailedCount()).toBe(1), patience);
+    expect((await toolQueue.getFailed())[0]).toMatchObject({
+      failedReason: "no disk for [secret], …",
+      stacktrace: ["no disk for [secret], …"],
+      attemptsMade: 1,
+      data: finishedCallOf(callOf("c1")),
+    });
+    const catalog = createQueueCatalog(options);
+    onTestFinished(async () => await catalog.close());
+    expect(await catalog.depth("tools-alpha")).toMatchObject({ failed: 0 });
+    expect(await catalog.failed("tools-alpha", 9)).toEqual([]);
+    // Its outcome is on its way to the session, which hands its open calls out again meanwhile.
+    await tools.dispatch("alpha", [callOf("c1")]);
+    expect(await toolQueue.getJobCounts("failed", "wait", "active")).toEqual({
+      failed: 1,
+      wait: 0,
+      active: 0,
+    });
+    expect(told).toEqual(["c1"]);
+    expect(await everything()).not.toContain(secretText);
+  });
+
   it("show nothing of it while they are tried again either, and keep what the next try needs", async () => {
     const seen: string[] = [];
     await tools.dispatch("alpha", [callOf("c1")]);
@@ -210,19 +244,24 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
       (name: string): string => toolQueue.toKey(name),
       toolJobId(`${session}-1`, "c1"),
     ];
-    const finish = async (): Promise<unknown> =>
+    const finish = async (reason = ""): Promise<unknown> =>
       await redis.eval(
         finishJobScript.lua,
-        4,
-        ...["active", "completed", id, `${id}:lock`].map(keys),
+        5,
+        ...["active", "completed", "failed", id, `${id}:lock`].map(keys),
         id,
         JSON.stringify(finishedCallOf(callOf("c1"))),
         keys("").slice(0, -1),
+        reason,
       );
+    const take = async (): Promise<void> => {
+      await tools.dispatch("alpha", [callOf("c1")]);
+      await redis.lmove(keys("wait"), keys("active"), "RIGHT", "LEFT");
+      await redis.set(keys(`${id}:lock`), "runner");
+    };
     await tools.dispatch("alpha", [callOf("c1")]);
     expect(await finish()).toBe(0);
-    await redis.lmove(keys("wait"), keys("active"), "RIGHT", "LEFT");
-    await redis.set(keys(`${id}:lock`), "runner");
+    await take();
     expect(await finish()).toBe(1);
     expect(await finish()).toBe(0);
     expect((await toolQueue.getCompleted())[0]).toMatchObject({
@@ -230,6 +269,13 @@ describe.each(both)("finished jobs, by %s scripts", (scripts) => {
       data: finishedCallOf(callOf("c1")),
     });
     expect(await redis.exists(keys(`${id}:lock`))).toBe(0);
+    await redis.hset(keys(id), "finishedOn", 5); // so long ago that the call is handed out again
+    await take();
+    expect(await finish("no disk")).toBe(1);
+    expect((await toolQueue.getFailed())[0]).toMatchObject({ id, failedReason: "no disk" });
+    expect(await toolQueue.getCompletedCount()).toBe(0);
+    await tools.dispatch("alpha", [callOf("c1")]);
+    expect(await toolQueue.getJobState(id)).toBe("failed");
     expect(await everything()).not.toContain(secretText);
   });
 });
@@ -441,13 +487,15 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
     await turns.wake(session, 1);
     await vi.waitFor(async () => expect(await turnQueue.getDelayedCount()).toBe(1), patience);
     await first.close();
-    const backend = workerBackend({ isCall: false, redact, scripts, clock: systemClock })(
-      "turns",
-      options,
-      {
-        withBlockingConnection: true,
-      },
-    );
+    const backend = workerBackend({
+      isCall: false,
+      redact,
+      scripts,
+      clock: systemClock,
+      settled: new WeakSet(),
+    })("turns", options, {
+      withBlockingConnection: true,
+    });
     const found = await backend.moveToActive("token");
     expect(Math.abs(Number(found[3]) - Date.now() - 60_000)).toBeLessThan(30_000);
     await redis.zadd(turnQueue.toKey("marker"), sharedNow() + 60_000, "1");

@@ -128,7 +128,8 @@ export class KeepingBackend extends RedisQueueBackend {
 
   override moveToFailedArgs(...given: Given<"moveToFailedArgs">): ScriptArguments {
     const [job, reason, , token, fetchNext, fields = {}] = given;
-    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules) };
+    const settled = this.rules.settled.has(job) ? 1 : 0;
+    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules), settled };
     const text = shownReason(reason, this.#redact);
     const now = this.rules.clock.now();
     return this.moveToFinishedArgs(
@@ -240,6 +241,8 @@ export interface KeptJobRules {
   redact: Redact;
   presence?: JobPresence | undefined;
   clock: Clock;
+  /** Jobs whose work has failed and whose sessions know it: they are kept as failed, with `settled` at 1. */
+  settled: WeakSet<object>;
 }
 
 /** What workers need to know of processes: that of their own, and of those that hold jobs. */

@@ -13,6 +13,7 @@ export interface QueueDepth {
   waiting: number;
   active: number;
   delayed: number;
+  /** Jobs that failed for good and whose sessions were not given a reason: not failed calls and turns that are answered. */
   failed: number;
   isPaused: boolean;
   /** Epoch ms at which the oldest waiting job was added. */
@@ -30,7 +31,7 @@ export interface QueuedJob {
   data: unknown;
 }
 
-/** A job that has used up its tries. */
+/** A job that has used up its tries; not one whose session knows how it has failed. */
 export interface FailedJob {
   id: string;
   addedAtMs: number;
@@ -64,6 +65,7 @@ export interface QueueCatalog {
 }
 
 const eraseJobs = script("erase-jobs");
+const unsettledJobs = script("unsettled-jobs");
 
 async function eraseIn(
   queue: Queue,
@@ -86,12 +88,13 @@ const waitingStates: JobType[] = ["waiting", "prioritized"];
 const metaSuffix = ":meta";
 
 async function depthOf(queue: Queue): Promise<QueueDepth> {
-  const [counts, isPaused, oldest] = await Promise.all([
-    queue.getJobCounts(...waitingStates, "active", "delayed", "failed"),
+  const [counts, isPaused, oldest, { length: failed }] = await Promise.all([
+    queue.getJobCounts(...waitingStates, "active", "delayed"),
     queue.isPaused(),
     queue.getJobs(waitingStates, 0, 0, true),
+    unsettledOf(queue),
   ]);
-  const { waiting = 0, prioritized = 0, active = 0, delayed = 0, failed = 0 } = counts;
+  const { waiting = 0, prioritized = 0, active = 0, delayed = 0 } = counts;
   // A job that a worker has taken meanwhile is missing.
   const added = oldest.flatMap((job: { timestamp: number } | undefined) =>
     job === undefined ? [] : [job.timestamp],
@@ -117,7 +120,10 @@ async function jobOf(queue: Queue, jobId: string): Promise<QueuedJob | undefined
 }
 
 async function failedJobsOf(queue: Queue, limit: number): Promise<FailedJob[]> {
-  const jobs: (Job | undefined)[] = await queue.getJobs(["failed"], 0, limit - 1);
+  const ids = (await unsettledOf(queue)).slice(0, limit);
+  const jobs: (Job | undefined)[] = await Promise.all(
+    ids.map(async (id) => await queue.getJob(id)),
+  );
   return jobs.flatMap((job) => {
     if (job?.id === undefined) return [];
     const { id, timestamp, finishedOn = timestamp, attemptsMade, failedReason = "" } = job;
@@ -130,6 +136,18 @@ async function failedJobsOf(queue: Queue, limit: number): Promise<FailedJob[]> {
     };
     return [{ ...facts, isRepeatable: isRepeatable(job) }];
   });
+}
+
+/** Ids of the failed jobs whose sessions were not given a reason, newest first. */
+async function unsettledOf(queue: Queue): Promise<string[]> {
+  const { failed = "" } = queue.keys;
+  const client = await queue.getBackend().client;
+  return (await runScript(
+    client,
+    unsettledJobs,
+    { failed },
+    { queue: queue.toKey("") },
+  )) as string[]; // as the script has it
 }
 
 const parseTurn = parserOf(TurnJob);

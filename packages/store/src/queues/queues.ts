@@ -79,7 +79,8 @@ export class ToolQueues {
 
   /**
    * Adds calls; an attempt that is queued or running already is not added again, nor is one that was answered within the
-   * last 10 s: its outcome is on its way to the session. One that was answered before is: its outcome is lost.
+   * last 10 s, with a result or an error: its outcome is on its way to the session. One that was answered before is:
+   * its outcome is lost.
    */
   async dispatch(
     runner: string,
@@ -158,7 +159,7 @@ export interface NewJob {
   data: object;
   /** Above 0: after all jobs without one. Default 0. */
   priority?: number;
-  /** One of the same id that has succeeded within so many ms is left alone. Default 0: it is replaced. */
+  /** One of the same id that was answered within so many ms is left alone. Default 0: it is replaced. */
   recentMs?: number;
   /** Of the data as JSON, in UTF-8; a larger job is a bug. */
   maxBytes: number;
@@ -190,7 +191,7 @@ export class JobAdder {
     this.#clock = clock;
   }
 
-  /** True where the job was added; false where one of its id is waiting, active or delayed, or has just succeeded. */
+  /** True where the job was added; false where one of its id is waiting, active or delayed, or was just answered. */
   async add({ id, name, data, priority = 0, recentMs = 0, maxBytes }: NewJob): Promise<boolean> {
     const text = JSON.stringify(data);
     const bytes = Buffer.byteLength(text);

@@ -73,7 +73,13 @@ class Bench {
           maxStalledCount: 2,
           autorun: false,
         },
-        workerBackend({ isCall: true, redact, scripts, clock: systemClock }),
+        workerBackend({
+          isCall: true,
+          redact,
+          scripts,
+          clock: systemClock,
+          settled: new WeakSet(),
+        }),
       );
     this.#workers = { small: workerOf("small"), bullmq: workerOf("bullmq") };
     const workers = Object.values(this.#workers);
@@ -546,7 +552,13 @@ describe("a job that was taken and finished by small scripts", () => {
           "tools-alpha",
           null,
           { connection: redis, prefix: bench.prefix, lockDuration: 10_000, autorun: false },
-          workerBackend({ isCall: true, redact, scripts, clock: systemClock }),
+          workerBackend({
+            isCall: true,
+            redact,
+            scripts,
+            clock: systemClock,
+            settled: new WeakSet(),
+          }),
         );
         worker.on("error", () => undefined);
         closing.push(async () => await worker.close(true));

@@ -1,6 +1,6 @@
 -- Adds one job, as BullMQ 6's addStandardJob and addPrioritizedJob do with an id of the caller's choice. BullMQ ignores
--- a job whose id it knows, one that has finished and is kept included; this replaces a finished one, unless it has just
--- succeeded, and leaves alone one that is waiting, active or delayed. Writes no events: no process reads them.
+-- a job whose id it knows, one that has finished and is kept included; this replaces a finished one, unless it was just
+-- answered, and leaves alone one that is waiting, active or delayed. Writes no events: no process reads them.
 --
 -- KEYS
 --   wait             list: ids of jobs that wait, the oldest at its end
@@ -20,14 +20,15 @@
 --   nowMs      the time
 --   priority   0, or above 0 for a job that comes after all without one
 --   maxEvents  of the queue's stream of events, unless its settings have that already
---   recentMs   a job of this id that has succeeded within so many ms is left alone
+--   recentMs   a job of this id that was answered within so many ms is left alone
 --
--- Gives 1 if the job was added, 0 if one of its id is waiting, active or delayed, or has just succeeded.
+-- Gives 1 if the job was added, 0 if one of its id is waiting, active or delayed, or was just answered.
 
 if redis.call('EXISTS', job) == 1 then
-  -- Only a job that has succeeded has a return value. A time to come is that of a wrong clock, and holds nothing up.
-  local ended = redis.call('HMGET', job, 'finishedOn', 'returnvalue')
-  local endedMs = ended[2] and tonumber(ended[1])
+  -- Answered: it has succeeded, and so has a return value, or has failed and its session knows that. A time to come is
+  -- that of a wrong clock, and holds nothing up.
+  local ended = redis.call('HMGET', job, 'finishedOn', 'returnvalue', 'settled')
+  local endedMs = (ended[2] or ended[3] == '1') and tonumber(ended[1])
   local agoMs = endedMs and nowMs - endedMs
   if agoMs and agoMs >= 0 and agoMs < tonumber(recentMs) then return 0 end
   if redis.call('ZREM', completed, id) + redis.call('ZREM', failed, id) == 0 then return 0 end
