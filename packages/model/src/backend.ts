@@ -300,9 +300,49 @@ function textOf(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value.join(", ") : value;
 }
 
+/** A body in pieces: text, and bytes that are kept from one request to the next. */
+class PiecedBody {
+  readonly pieces: readonly [string, Buffer];
+
+  constructor(...pieces: [string, Buffer]) {
+    this.pieces = pieces;
+  }
+}
+
+export type SentBody = NonNullable<RequestInit["body"]>;
+
+/** Tools that were offered together, and how a request ends that offers them. By the first of them. */
+const offers = new WeakMap<object, { tools: readonly unknown[]; end: Buffer }[]>();
+
+/** So many offers that begin with the same tool are kept: agents have different ones. */
+const maxOffers = 8;
+
+/**
+ * The JSON of a request, for {@link httpFetch} alone: with its tools at the end. Every step offers the same tools, which are
+ * often the longest part of a request, so their bytes are kept for as long as the tools are: the objects must not change.
+ */
+export function jsonBody(request: object): SentBody {
+  const { tools, ...others } = request as { tools?: unknown }; // any object may have one
+  const first: unknown = Array.isArray(tools) ? tools[0] : undefined;
+  if (!Array.isArray(tools) || typeof first !== "object" || first === null) {
+    return JSON.stringify(request);
+  }
+  const text = JSON.stringify(others);
+  if (text === "{}") return JSON.stringify(request);
+  const known = offers.get(first) ?? [];
+  let offer = known.find(
+    (one) => one.tools.length === tools.length && one.tools.every((tool, at) => tool === tools[at]),
+  );
+  if (offer === undefined) {
+    offer = { tools: [...tools], end: Buffer.from(`,"tools":${JSON.stringify(tools)}}`) };
+    offers.set(first, [offer, ...known].slice(0, maxOffers));
+  }
+  return new PiecedBody(text.slice(0, -1), offer.end) as unknown as SentBody; // what `httpFetch` takes
+}
+
 /**
  * A `fetch` for the vendors' SDKs over Node's own HTTP client and its kept-alive connections: text
- * bodies only, redirects are not followed. A short streamed answer costs a quarter less processor time
+ * bodies and those of {@link jsonBody} only, redirects are not followed. A short streamed answer costs a quarter less processor time
  * than with the global `fetch`, whose web streams are the larger part of a call.
  */
 export const httpFetch: typeof fetch = async (input, init = {}) => {
@@ -428,9 +468,12 @@ async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
     ? (https ??= import("node:https"))
     : (http ??= import("node:http")));
   signal?.throwIfAborted();
-  const body = typeof init.body === "string" ? init.body : "";
+  const given: unknown = init.body;
+  const [text, end] = given instanceof PiecedBody ? given.pieces : [given];
+  const body = typeof text === "string" ? text : "";
+  const bytes = Buffer.byteLength(body) + (end?.byteLength ?? 0);
   return await new Promise((resolve, reject) => {
-    const outgoing = request(url, optionsOf(url, init, body));
+    const outgoing = request(url, optionsOf(url, init, bytes));
     let incoming: IncomingMessage | undefined;
     const stop = () => {
       if (signal === undefined || signal === null) return;
@@ -447,15 +490,17 @@ async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
       response.on("close", () => signal?.removeEventListener("abort", stop));
       resolve(new HttpResponse(response, url.href));
     });
-    outgoing.end(body);
+    if (end === undefined) return void outgoing.end(body);
+    outgoing.cork();
+    outgoing.write(body);
+    outgoing.end(end);
   });
 }
 
 /** Headers go as a list, which Node's client writes as it is. */
-function optionsOf(url: URL, init: RequestInit, body: string): RequestOptions {
+function optionsOf(url: URL, init: RequestInit, bytes: number): RequestOptions {
   const given = init.headers instanceof Headers ? init.headers : new Headers(init.headers);
-  const length = String(Buffer.byteLength(body));
-  const headers = [...listOf(given), "host", url.host, "content-length", length];
+  const headers = [...listOf(given), "host", url.host, "content-length", String(bytes)];
   return { method: init.method ?? "GET", headers };
 }
 

@@ -1,5 +1,6 @@
 import { createServer, type RequestListener, type Server } from "node:http";
 import { afterEach, expect, it } from "vitest";
+import { jsonBody } from "./backend.ts";
 import { httpFetch } from "./index.ts";
 
 let server: Server | undefined;
@@ -47,6 +48,35 @@ it("sends method, headers and text, and gives status, headers and body", async (
     url: "/path?query=1",
     own: "1",
   });
+});
+
+it("sends tools that were offered before without making their text again", async () => {
+  const url = await serve((incoming, response) => {
+    const pieces: Buffer[] = [];
+    incoming.on("data", (piece: Buffer) => pieces.push(piece));
+    incoming.on("end", () => response.end(Buffer.concat(pieces)));
+  });
+  let made = 0;
+  const tool = (name: string) => ({ toJSON: () => ({ name: `${name} 夜`, at: (made += 1) }) });
+  const [one, two, three] = ["one", "two", "three"].map(tool);
+  const sent = async (request: object): Promise<unknown> => {
+    const body = jsonBody(request);
+    return await (await httpFetch(url, { method: "POST", body })).json();
+  };
+  const named = (name: string, at: number) => ({ name: `${name} 夜`, at });
+  const first = { text: "你好", tools: [one, two], stream: true };
+  const tools = [named("one", 1), named("two", 2)];
+  expect(await sent(first)).toEqual({ ...first, tools });
+  expect(await sent({ text: "again", tools: [one, two] })).toEqual({ text: "again", tools });
+  expect(made).toBe(2);
+  const others = [named("one", 3), named("three", 4)];
+  expect(await sent({ text: "others", tools: [one, three] })).toEqual({
+    text: "others",
+    tools: others,
+  });
+  expect(await sent({ text: "first", tools: [one, two] })).toEqual({ text: "first", tools });
+  expect(await sent({ text: "none", tools: [] })).toEqual({ text: "none", tools: [] });
+  expect(await sent({ tools: ["word"] })).toEqual({ tools: ["word"] });
 });
 
 it("uses one connection for one request after another, also when a body is left early", async () => {

@@ -43,6 +43,7 @@ import {
   type ProfileInput,
   type VendorProfile,
 } from "../index.ts";
+import { jsonBody, type SentBody } from "../backend.ts";
 import { onceEach } from "../profile.ts";
 import {
   asObject,
@@ -99,7 +100,7 @@ async function createClient(options: AnthropicBackendOptions): Promise<Anthropic
     maxRetries: 0,
     logLevel: "off",
   });
-  reuseHeaders(client);
+  reuseHeaders(client, options.fetch === undefined ? jsonBody : JSON.stringify);
   // The first headers make Node load its `Headers`: 20 ms that the first message would wait for.
   await client.buildRequest({ ...messagesCall, headers: {} });
   return client;
@@ -110,7 +111,7 @@ const messagesCall = { method: "post", path: "/v1/messages" } as const;
 type SdkRequest = Awaited<ReturnType<Anthropic["buildRequest"]>>;
 
 /** Calls with the same headers of their own get the same ones of the SDK, which builds them anew for each at the cost of all the rest. */
-function reuseHeaders(client: Anthropic): void {
+function reuseHeaders(client: Anthropic, bodyOf: (body: object) => SentBody): void {
   const build = client.buildRequest.bind(client);
   const known = new Map<string, SdkRequest>();
   client.buildRequest = async (options, context) => {
@@ -118,7 +119,7 @@ function reuseHeaders(client: Anthropic): void {
     const like = JSON.stringify([method, path, headers]);
     const { req, ...target } = known.get(like) ?? (await build(options, context));
     if (known.size < maxKnownHeaders) known.set(like, { req: { headers: req.headers }, ...target });
-    const own = { method, body: JSON.stringify(body), ...(signal == null ? {} : { signal }) };
+    const own = { method, body: bodyOf(body ?? {}), ...(signal == null ? {} : { signal }) };
     return { ...target, req: { ...own, headers: req.headers } };
   };
 }

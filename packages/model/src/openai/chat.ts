@@ -11,6 +11,7 @@ import type {
   ProviderMetadata,
 } from "@larkline/protocol/content";
 import type { MessageStop, ModelChunk, ModelFailure, Usage } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
 import {
   type LlmBackend,
   type ModelInfo,
@@ -472,9 +473,21 @@ function samplingOf(request: ModelRequest): Partial<Body> {
 }
 
 function toolsOf(request: ModelRequest): Partial<Body> {
-  const tools = (request.tools ?? []).map((tool) => ({
-    type: "function" as const,
-    function: { name: tool.name, description: tool.description, parameters: tool.inputSchema },
-  }));
+  const tools = (request.tools ?? []).map(vendorTool);
   return tools.length > 0 ? { tools } : {};
+}
+
+type VendorTool = NonNullable<Body["tools"]>[number];
+
+/** Made once, since every step offers the same. */
+const vendorTools = new WeakMap<ToolSpec, VendorTool>();
+
+function vendorTool(spec: ToolSpec): VendorTool {
+  const { name, description, inputSchema: parameters } = spec;
+  const tool = vendorTools.get(spec) ?? {
+    type: "function" as const,
+    function: { name, description, parameters },
+  };
+  vendorTools.set(spec, tool);
+  return tool;
 }

@@ -20,6 +20,7 @@ import {
   type VendorProfile,
   type VendorRefusal,
 } from "../index.ts";
+import { jsonBody } from "../backend.ts";
 
 export interface OpenAiBackendOptions {
   apiKey: string;
@@ -41,7 +42,7 @@ export interface OpenAiBackendOptions {
  */
 export async function createClient(options: OpenAiBackendOptions): Promise<OpenAI> {
   const { OpenAI: Client } = await import("@larkline/openai-sdk");
-  return new Client({
+  const client = new Client({
     apiKey: options.apiKey,
     // Left out, the SDK would take these from the environment.
     baseURL: options.baseUrl ?? "https://api.openai.com/v1",
@@ -52,7 +53,19 @@ export async function createClient(options: OpenAiBackendOptions): Promise<OpenA
     maxRetries: 0,
     logLevel: "off",
   });
+  return options.fetch === undefined ? Object.assign(client, bodies) : client;
 }
+
+const jsonHeaders = { "content-type": "application/json" };
+
+/** The SDK's own method where it makes the text of a body, with one that keeps the bytes of tools. */
+const bodies = {
+  buildBody: ({ options: { body } }: { options: { body?: object } }) => ({
+    bodyHeaders: jsonHeaders,
+    body: jsonBody(body ?? {}),
+    isStreamingBody: false,
+  }),
+};
 
 /** What a call of the SDK is given beside its body. */
 export function callOptions({ extra }: ModelRequest, signal: AbortSignal | undefined) {

@@ -14,6 +14,7 @@ import type {
   StopReason,
   Usage,
 } from "@larkline/protocol/model-stream";
+import type { ToolSpec } from "@larkline/protocol/tool";
 import {
   isKnownItem,
   itemOfPart,
@@ -463,14 +464,26 @@ function samplingOf({ temperature, topP, maxTokens }: ModelRequest): Partial<Bod
 }
 
 function toolsOf(request: ModelRequest): Partial<Body> {
-  const tools = (request.tools ?? []).map((tool) => ({
-    type: "function" as const,
-    name: tool.name,
-    description: tool.description,
-    parameters: tool.inputSchema,
-    strict: false,
-  }));
+  const tools = (request.tools ?? []).map(vendorTool);
   // Those of the vendor's own are the operator's words, which the vendor judges.
   const offered = [...tools, ...((request.hostedTools ?? []) as unknown as typeof tools)];
   return offered.length > 0 ? { tools: offered } : {};
+}
+
+type VendorTool = NonNullable<Body["tools"]>[number];
+
+/** Made once, since every step offers the same. */
+const vendorTools = new WeakMap<ToolSpec, VendorTool>();
+
+function vendorTool(spec: ToolSpec): VendorTool {
+  const { name, description, inputSchema: parameters } = spec;
+  const tool = vendorTools.get(spec) ?? {
+    type: "function" as const,
+    name,
+    description,
+    parameters,
+    strict: false,
+  };
+  vendorTools.set(spec, tool);
+  return tool;
 }
