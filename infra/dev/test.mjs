@@ -1,5 +1,6 @@
 // `npm test [-- --only <part>]`: sets up, runs the checks and the tests that `test/parts.json` gives to no other part, or
-// one part, and ends with "N passed, N failed". `npm run test:all [-- --only <part>]`: every part, each of them longer.
+// one part, and ends with "N passed, N failed". `npm run test:all [-- --only <part>]`: every part but those with a command
+// of their own (`apart`), each of them longer.
 // `npm run coverage [-- --only <part>] [<path>...]`: the tests alone, or those whose path contains one of these words, and
 // how many lines of each package they have run in their own processes; what they start as a process is not counted.
 import { spawnSync } from "node:child_process";
@@ -21,6 +22,7 @@ import { live } from "./launcher/life.mjs";
 import { dataFolder, pinnedNode, root, toolPath } from "./launcher/paths.mjs";
 import {
   browserProgram,
+  containerPrograms,
   installDependencies,
   installProgram,
   postgresProgram,
@@ -60,9 +62,10 @@ const checks = [
 const testParts = JSON.parse(readFileSync(join(root, "test", "parts.json"), "utf8"));
 const parts = ["checks", ...Object.keys(testParts)];
 const programs = {
-  chromium: browserProgram,
-  postgres: postgresProgram,
-  ...(process.platform === "linux" ? { sandbox: sandboxProgram } : {}),
+  chromium: [browserProgram],
+  postgres: [postgresProgram],
+  ...(process.platform === "linux" ? { sandbox: [sandboxProgram] } : {}),
+  containers: containerPrograms,
 };
 
 /** What vitest is given to run a part. */
@@ -272,8 +275,9 @@ async function setUp(wanted, life) {
   await installDependencies(life);
   const needs = new Set(wanted.flatMap((part) => testParts[part]?.needs ?? []));
   if (wanted.some((part) => part in testParts)) await installProgram(redisProgram, life);
-  for (const [name, program] of Object.entries(programs)) {
-    if (needs.has(name)) await installProgram(program, life);
+  for (const [name, each] of Object.entries(programs)) {
+    if (!needs.has(name)) continue;
+    for (const program of each) await installProgram(program, life);
   }
   if (needs.has("rules")) await offerProgram(rulesProgram, life);
   return { passed: 0, failed: 0 };
@@ -294,7 +298,8 @@ function wantedParts(args) {
   const { all, coverage: isCoverage, only } = values;
   if (paths.length > 0 && !isCoverage) throw new Failure("paths are for --coverage");
   const usual = isCoverage ? ["tests"] : ["checks", "tests"];
-  const wanted = only?.split(",") ?? (all ? parts : usual);
+  const together = parts.filter((part) => testParts[part]?.apart !== true);
+  const wanted = only?.split(",") ?? (all ? together : usual);
   const isKnown = wanted.every((part) => parts.includes(part));
   if (!isKnown) throw new Failure(`--only takes ${parts.join(", ")}; several are joined by commas`);
   return {

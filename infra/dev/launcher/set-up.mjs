@@ -178,3 +178,23 @@ export const browserProgram = { program: "chromium", debian: "chromium" };
 export const sandboxProgram = { program: "bwrap", debian: "bubblewrap" };
 /** Checks the rules of Prometheus; the tests that need it are left out without it. */
 export const rulesProgram = { program: "promtool", debian: "prometheus" };
+/** Build and run our images: an engine, its networks and names, and Compose; `debootstrap` makes what images stand on. */
+export const containerPrograms = [
+  { program: "podman", debian: "podman" },
+  { program: "buildah", debian: "buildah" },
+  { program: "runc", debian: "runc" },
+  { program: "catatonit", debian: "catatonit" },
+  { program: "iptables", debian: "iptables" },
+  {
+    program: "netavark",
+    debian: "netavark",
+    isThere: () => existsSync("/usr/lib/podman/netavark"),
+  },
+  {
+    program: "aardvark-dns",
+    debian: "aardvark-dns",
+    isThere: () => existsSync("/usr/lib/podman/aardvark-dns"),
+  },
+  { program: "docker-compose", debian: "docker-compose" },
+  { program: "debootstrap", debian: "debootstrap" },
+];
