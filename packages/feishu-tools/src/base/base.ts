@@ -12,13 +12,7 @@ import {
   type Settings,
   targetOf,
 } from "../platform.ts";
-import {
-  type Field,
-  fieldsText,
-  fieldTypes,
-  platformRow,
-  shownValue,
-} from "./values.ts";
+import { type Field, fieldsText, fieldTypes, platformRow, shownValue } from "./values.ts";
 import { workTool } from "../work-tool.ts";
 
 export const baseRemedies: Remedies = {
