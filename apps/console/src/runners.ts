@@ -1,27 +1,36 @@
+import { parserOf } from "@larkline/protocol";
+import { RunnerName } from "@larkline/protocol/runner";
 import type { ToolAnnouncement, ToolLimits } from "@larkline/protocol/tool";
+import type { McpServerConfig } from "@larkline/process/config";
 import { usageBy, type UsageOf } from "@larkline/store/operations";
 import type { AwayRunner, LivingRunner } from "@larkline/store/runners";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, table, toolText } from "./html.ts";
 import { actionForm, answerPage, countAction, fieldOf, type Page, type View } from "./page.ts";
-import { runsPath } from "./runs.ts";
+import { field, runsPath } from "./runs.ts";
 import type { Services } from "./services.ts";
 import { daySpan } from "./trends.ts";
 import type { Word } from "./words.ts";
 
 /** Adds the page of runners, and forgetting one that is away. */
 export function registerRunners(server: FastifyInstance, services: Services): void {
-  const { directory, usage } = services;
+  const { directory, usage, settings } = services;
+  const servers = settings.mcp.servers;
   const allRunners = async (): Promise<RunnersShown> => {
     const [living, away, day] = await Promise.all([
       directory.runners(),
       directory.away(),
       usage.newest(daySpan.size, daySpan.count),
     ]);
-    return { living, away, usage: new Map(usageBy(day, "tool").map((one) => [one.name, one])) };
+    const byTool = new Map(usageBy(day, "tool").map((one) => [one.name, one]));
+    return { living, away, servers, usage: byTool };
   };
   server.get("/runners", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => runnersPage(view, await allRunners())),
+    answerPage(services, request, reply, async (view) => {
+      const { searchParams } = new URL(request.url, "http://console");
+      const [name, file] = [searchParams.get("name") ?? "", searchParams.get("file") ?? ""];
+      return runnersPage(view, await allRunners(), { further: { name, file } });
+    }),
   );
   server.post("/runners/forget", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
@@ -30,7 +39,7 @@ export function registerRunners(server: FastifyInstance, services: Services): vo
       const { forgotten } = await directory.forget(runner);
       if (forgotten) countAction(services, "runner_forgotten", request.url);
       const note: Word = forgotten ? "runnerForgotten" : "runnerStays";
-      return runnersPage({ ...view, url: "/runners" }, await allRunners(), note);
+      return runnersPage({ ...view, url: "/runners" }, await allRunners(), { note });
     }),
   );
 }
@@ -38,12 +47,15 @@ export function registerRunners(server: FastifyInstance, services: Services): vo
 interface RunnersShown {
   living: readonly LivingRunner[];
   away: readonly AwayRunner[];
+  /** MCP servers of the file. */
+  servers: readonly McpServerConfig[];
   /** Of the last day, by tool. */
   usage: ReadonlyMap<string, UsageOf>;
 }
 
 /** Who runs tools, which ones, and how long their last word holds; and those whose tools are offered while they are away. */
-function runnersPage(view: View, { living, away, usage }: RunnersShown, note?: Word): Page {
+function runnersPage(view: View, shown: RunnersShown, { note, further = noRunner }: Wanted): Page {
+  const { living, away, usage } = shown;
   const { say } = view;
   const byName = [...Map.groupBy(living, ({ runner }) => runner)].sort(([one], [other]) =>
     one < other ? -1 : 1,
@@ -54,7 +66,110 @@ function runnersPage(view: View, { living, away, usage }: RunnersShown, note?: W
     ...away.map((each) => awaySection(view, each, usage)),
   ];
   const none = sections.length === 0 ? [html`<p class="note">${say("noRunners")}</p>`] : [];
-  return { title: say("runners"), body: html`${[...noted, ...none, ...sections]}` };
+  const more = isOperator(view) ? furtherSection(view, further) : undefined;
+  const body = html`${[...noted, ...none, ...sections]} ${mcpSection(view, shown)} ${more}`;
+  return { title: say("runners"), body };
+}
+
+interface Wanted {
+  note?: Word;
+  /** The runner that the line is shown for. */
+  further?: { name: string; file: string };
+}
+
+const noRunner = { name: "", file: "" };
+const parseName = parserOf(RunnerName);
+/** As a shell takes it unquoted. */
+const plainFile = /^[A-Za-z0-9_./@-]{1,200}$/;
+
+function isOperator({ visitor }: View): boolean {
+  return visitor?.role === "operator";
+}
+
+/** The line that starts one more runner. Its keys are not known here: the command prints them. */
+function furtherSection(view: View, { name, file }: { name: string; file: string }): Html {
+  const { say } = view;
+  const isWrong =
+    (name !== "" && !parseName(name).ok) || (file !== "" && (name === "" || !plainFile.test(file)));
+  const named = name === "" || isWrong ? "games" : name;
+  const tools = file === "" || isWrong ? `${named}.ts` : file;
+  // A program in Python is started itself.
+  const variables = [
+    `RUNNER_NAME=${named}`,
+    ...(tools.endsWith(".py") ? [] : [`RUNNER_TOOLS=${tools}`]),
+    `RUNNER_KEY=... # npm run -s runner-key -- ${named}`,
+    "REDIS_URL=... # npm run redis-users",
+  ];
+  return html`<section id="further">
+    <h2>${say("furtherRunner")}</h2>
+    <form action="/runners#further" class="filters">
+      ${field("name", say("serverName"), name)} ${field("file", say("fileOfTools"), file)}
+      <div class="row"><button>${say("showLines")}</button></div>
+      ${isWrong && html`<p><span class="wrong">${say("wrongRunner")}</span></p>`}
+    </form>
+    <p>${say("lineBesideStart")}</p>
+    <pre><code>npm run -s runner -- add ${named} ${tools}</code></pre>
+    <p>${say("lineWithoutClone")}</p>
+    <pre><code>npx larkline runner add ${named} ${tools}</code></pre>
+    <p>${say("variablesElsewhere")}</p>
+    <pre><code>${variables.join("\n")}</code></pre>
+    <p class="quiet">${say("keysAreElsewhere")}</p>
+  </section>`;
+}
+
+/** MCP servers of the file, and whether their tools are there. */
+function mcpSection(view: View, { servers, living }: RunnersShown): Html {
+  const { say } = view;
+  const offered = living.filter(({ isCurrent }) => isCurrent);
+  const rows = servers.map(({ name, access, runner: owner }) => {
+    const found = offered.flatMap(({ runner, tools }) =>
+      tools.some(({ spec }) => spec.name.startsWith(`${name}_`)) ? [{ runner, tools }] : [],
+    );
+    const names = new Set(
+      found.flatMap(({ tools }) =>
+        tools.flatMap(({ spec }) => (spec.name.startsWith(`${name}_`) ? [spec.name] : [])),
+      ),
+    );
+    const runners = [...new Set(found.map(({ runner }) => runner))].join(", ");
+    const place = access.kind === "http" ? access.url : [access.command, ...access.args].join(" ");
+    return [
+      name,
+      isOperator(view)
+        ? html`<code>${place}</code>`
+        : say(access.kind === "http" ? "address" : "program"),
+      runners || owner || "–",
+      names.size === 0 ? html`<span class="wrong">${say("noToolsOfServer")}</span>` : names.size,
+    ];
+  });
+  return html`<section>
+    <h2>${say("mcpServers")}</h2>
+    ${
+      rows.length === 0
+        ? html`<p class="quiet">${say("noMcpServers")}</p>`
+        : table({
+            caption: say("mcpServers"),
+            columns: [say("serverName"), say("address"), say("runners"), say("tools")],
+            rows,
+          })
+    }
+    ${isOperator(view) && mcpLines(view)}
+  </section>`;
+}
+
+function mcpLines({ say }: View): Html {
+  return html`<details>
+    <summary>${say("addMcpServer")}</summary>
+    <p>${say("mcpLinesAre")}</p>
+    <pre><code>mcp: {
+  servers: {
+    handbook: {
+      url: "https://handbook.example.com/mcp",
+      headers: { authorization: "HANDBOOK_AUTHORIZATION" },
+    },
+    files: { command: "npx", args: ["-y", "@modelcontextprotocol/server-filesystem", "/srv/docs"] },
+  },
+},</code></pre>
+  </details>`;
 }
 
 interface LivingGroup extends Pick<RunnersShown, "usage"> {

@@ -1,11 +1,11 @@
 import type { ReplyLanguage } from "@larkline/protocol";
 import { agentWords } from "./agent-words.ts";
-import { modelWords } from "./model-words.ts";
+import { setupWords } from "./setup-words.ts";
 import { runWords } from "./run-words.ts";
 
 const words = {
   ...agentWords,
-  ...modelWords,
+  ...setupWords,
   ...runWords,
   title: { zh: "Larkline 控制台", en: "Larkline console" },
   skip: { zh: "跳到正文", en: "Skip to content" },

@@ -1,7 +1,7 @@
 import type { ReplyLanguage } from "@larkline/protocol";
 
-/** Words of the page of models. */
-export const modelWords = {
+/** Words of the pages where operators set things up: models, runners, the app at the platform. */
+export const setupWords = {
   models: { zh: "模型", en: "Models" },
   modelsAre: {
     zh: "larkline.config.ts 和 worker 的环境变量里的模型服务，以及管理员在这里添加的。名称相同时配置文件优先。添加的模型可以在智能体的页面上选用，几秒内生效，不用重启；智能体的版本设置了模型时，配置文件里的 model 不再起作用。",
@@ -138,5 +138,37 @@ export const modelWords = {
     zh: "连接失败：检查地址和网络；内网地址须由配置文件列出（console.models.hosts）。",
     en: "The connection fails: look at the address and the network; a private address must be listed by the file (console.models.hosts).",
   },
+  furtherRunner: { zh: "再加一个 Runner", en: "A further runner" },
+  fileOfTools: { zh: "工具文件", en: "File of its tools" },
+  showLines: { zh: "显示命令", en: "Show the lines" },
+  wrongRunner: {
+    zh: "名称为 1 到 64 个字母、数字、“_”或“-”；文件名不含空格和引号。",
+    en: "A name is 1 to 64 letters, digits, '_' or '-'; a file has no blanks and quotes.",
+  },
+  lineBesideStart: {
+    zh: "在 npm start 所在的目录运行；它会输出启动这个 Runner 的命令，其中含有密钥：",
+    en: "In the folder of npm start: prints the line that starts the runner, with its keys:",
+  },
+  lineWithoutClone: { zh: "没有克隆仓库时：", en: "Without a clone:" },
+  variablesElsewhere: {
+    zh: "在其他机器上（Compose、Kubernetes），这个 Runner 需要这些环境变量：",
+    en: "On another machine (Compose, Kubernetes), the runner needs these variables:",
+  },
+  keysAreElsewhere: {
+    zh: "控制台没有签名密钥和 Redis 密码，所以这里不显示。启动后几秒内，这个 Runner 会出现在本页。",
+    en: "The console has neither the signing key nor the password of Redis, so it does not show them. The runner is on this page seconds after its start.",
+  },
+  mcpServers: { zh: "MCP 服务器", en: "MCP servers" },
+  noMcpServers: { zh: "配置文件没有 MCP 服务器。", en: "The file has no MCP servers." },
+  noToolsOfServer: {
+    zh: "没有工具：原因见它的 Runner 的日志",
+    en: "no tools: the log of its runner says why",
+  },
+  addMcpServer: { zh: "添加 MCP 服务器", en: "Add an MCP server" },
+  mcpLinesAre: {
+    zh: "写入 larkline.config.ts 的 defineConfig，密钥放在 Runner 的环境变量里（不要写在文件中）。npm start 会自动重新加载；其他部署重启 Runner。",
+    en: "Into defineConfig of larkline.config.ts; secrets go into variables of the runner, not into the file. npm start takes it up by itself; elsewhere restart the runner.",
+  },
+  program: { zh: "程序", en: "a program" },
   testRuns: { zh: "正在测试的太多，请稍后再试。", en: "Too many tests run: try again later." },
 } satisfies Record<string, Record<ReplyLanguage, string>>;
