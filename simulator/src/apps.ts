@@ -133,7 +133,9 @@ const catalogue: ConsoleEntry = {
     "im.message.reaction.deleted_v1",
     "im.message.recalled_v1",
     "im.message.receive_v1",
+    "minutes.minute.generated_v1",
     "p2p_chat_create",
+    "vc.meeting.participant_meeting_ended_v1",
   ],
   callbacks: ["card.action.trigger", "url.preview.get"],
 };

@@ -38,6 +38,8 @@ export interface CustomEvent {
   callback?: boolean;
   /** The same for each delivery of one event; absent: a new one. */
   eventId?: string;
+  /** When it has happened, epoch ms; absent: now. */
+  createdAt?: number;
 }
 
 /** Who recalled a message: its writer, or a person who may recall others' (message recalled page). */
@@ -81,10 +83,14 @@ export function createMessageControls(
     },
     editMessage: (messageId, text) => editText(platform, messageId, text),
     recall: async (messageId, { by = "message_owner" } = {}) => recall(platform, messageId, by),
-    async sendEvent({ appId, eventType, event, eventId, callback = false }) {
+    async sendEvent({ appId, eventType, event, eventId, createdAt, callback = false }) {
       const app = platform.apps.get(appId);
       if (app === undefined) throw new Error(`No app ${appId}`);
-      const made = envelope(app, { eventType, event, createdAt: platform.clock.now() });
+      const made = envelope(app, {
+        eventType,
+        event,
+        createdAt: createdAt ?? platform.clock.now(),
+      });
       const outgoing = eventId === undefined ? made : withId(made, eventId);
       return callback ? deliveries.deliverOnce(outgoing) : deliveries.deliver(outgoing);
     },

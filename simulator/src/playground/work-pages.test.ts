@@ -13,7 +13,7 @@ async function scene() {
   registerWorkPages(server, simulator);
   const page = async (url: string) => await server.inject({ method: "GET", url });
   const [ann, bob] = ["Ann", "Bob"].map((name) => simulator.addUser({ name }).openId);
-  return { simulator, page, ann: ann ?? "", bob: bob ?? "" };
+  return { simulator, server, page, ann: ann ?? "", bob: bob ?? "" };
 }
 
 test("the calendar shows each person their own events", async () => {
@@ -85,4 +85,15 @@ test("spreadsheets, files, mails and approvals are shown to those whose they are
   for (const path of ["sheets", "files", "mails", "approvals"]) {
     expect((await page(`/page/${path}?as=${bob}`)).body).toContain("<p>无 · None</p>");
   }
+});
+
+test("a meeting that a person holds is over at once, and its people see the minutes", async () => {
+  const { server, page, ann, bob } = await scene();
+  const held = await server.inject({ method: "POST", url: `/page/meetings?as=${ann}` });
+  expect([held.statusCode, held.headers.location]).toEqual([303, `/page/meetings?as=${ann}`]);
+  const { body } = await page(`/page/meetings?as=${bob}`);
+  expect(body).toContain("<li>📹 周会 · Weekly meeting 1 (Ann)");
+  expect(body).toContain("☐ Ann: 写发布说明");
+  const unknown = await server.inject({ method: "POST", url: "/page/meetings?as=ou_unknown" });
+  expect(unknown.statusCode).toBe(404);
 });

@@ -8,15 +8,36 @@ type Shown = Pick<FeishuSimulator, "users" | "work">;
  * that person sees them. They load themselves again.
  */
 export function registerWorkPages(server: FastifyInstance, simulator: Shown): void {
-  for (const [name, { title, list }] of Object.entries(pages)) {
+  for (const [name, page] of Object.entries(pages)) {
     const path = `/page/${name}`;
     server.get<{ Querystring: { as?: string } }>(path, ({ query: { as } }, reply) =>
-      sendPage(reply, simulator, { title, path, as, list }),
+      sendPage(reply, simulator, { ...page, path, as }),
     );
   }
+  server.post<{ Querystring: { as?: string } }>(
+    "/page/meetings",
+    async ({ query: { as = "" } }, reply) => {
+      if (!simulator.users.has(as)) return await reply.code(404).send("?");
+      await holdMeeting(simulator, as);
+      return await reply.redirect(`/page/meetings?as=${encodeURIComponent(as)}`, 303);
+    },
+  );
 }
 
-const pages: Readonly<Record<string, Pick<PageFacts, "title" | "list">>> = {
+/** A meeting of all people has just ended, and its minutes are ready. */
+async function holdMeeting({ users, work }: Shown, organizer: string): Promise<void> {
+  const { meetings } = work;
+  const name = users.get(organizer)?.name ?? organizer;
+  await meetings.holdMeeting({
+    topic: `周会 · Weekly meeting ${meetings.meetings.size + 1}`,
+    organizer,
+    participants: [...users.keys()],
+    summary: "大家决定下周发布。 · All agreed to launch next week.",
+    todos: [{ content: `${name}: 写发布说明 · Write the release notes`, assignees: [organizer] }],
+  });
+}
+
+const pages: Readonly<Record<string, Pick<PageFacts, "title" | "list" | "act">>> = {
   calendar: { title: "日历 · Calendar", list: eventsOf },
   tasks: { title: "任务 · Tasks", list: tasksOf },
   documents: { title: "文档 · Documents", list: documentsOf },
@@ -25,6 +46,11 @@ const pages: Readonly<Record<string, Pick<PageFacts, "title" | "list">>> = {
   files: { title: "云空间 · Drive", list: filesOf },
   mails: { title: "邮件 · Mails", list: mailsOf },
   approvals: { title: "审批 · Approvals", list: approvalsOf },
+  meetings: {
+    title: "会议 · Meetings",
+    list: meetingsOf,
+    act: "开一个会并结束，生成妙记 · Hold a meeting that ends now, with minutes",
+  },
 };
 
 interface PageFacts {
@@ -33,12 +59,14 @@ interface PageFacts {
   /** Open id of the person whose view it is; default the first. */
   as: string | undefined;
   list: (simulator: Shown, openId: string) => string[];
+  /** What the button of the page does. */
+  act?: string;
 }
 
 function sendPage(
   reply: FastifyReply,
   simulator: Shown,
-  { title, path, as, list }: PageFacts,
+  { title, path, as, list, act }: PageFacts,
 ): FastifyReply {
   const people = [...simulator.users.values()];
   const person = as === undefined ? people[0] : simulator.users.get(as);
@@ -55,12 +83,17 @@ function sendPage(
   );
   const items = list(simulator, person.openId).map((item) => `<li>${item}</li>`);
   const body = items.length === 0 ? "<p>无 · None</p>" : `<ul>${items.join("")}</ul>`;
+  const address = `${path}?as=${encodeURIComponent(person.openId)}`;
+  const button =
+    act === undefined
+      ? ""
+      : `<form method="post" action="${address}"><button>${act}</button></form>`;
   return reply
     .type("text/html; charset=utf-8")
     .send(
       `<!doctype html><html lang="zh"><head><meta charset="utf-8"><meta http-equiv="refresh" content="3"><meta name="viewport" content="width=device-width">` +
         `<title>${title}</title><link rel="stylesheet" href="/page/style.css"></head><body class="plain"><main>` +
-        `<nav>${others.join(" ")}</nav><h1>${title}</h1><p>${links.join(" ")}</p>${body}</main></body></html>`,
+        `<nav>${others.join(" ")}</nav><h1>${title}</h1><p>${links.join(" ")}</p>${button}${body}</main></body></html>`,
     );
 }
 
@@ -206,6 +239,25 @@ function approvalsOf({ users, work }: Shown, openId: string): string[] {
       const who = users.get(initiator)?.name ?? initiator;
       return escaped(`${name} (${who}) ${fields} ${people.join(", ")} ${said}`);
     });
+}
+
+/** Meetings and minutes of this person, the newest first. */
+function meetingsOf({ users, work }: Shown, openId: string): string[] {
+  const nameOf = (id: string) => users.get(id)?.name ?? id;
+  const { meetings, minutes } = work.meetings;
+  const held = [...meetings.values()]
+    .filter(({ organizer, participants }) => [organizer, ...participants].includes(openId))
+    .map(
+      ({ topic, organizer, end }) =>
+        `📹 ${topic} (${nameOf(organizer)}) ${timeIn(end / 1_000, "Asia/Shanghai")}`,
+    );
+  const written = [...minutes.values()]
+    .filter(({ owner, participants }) => [owner, ...participants].includes(openId))
+    .map(
+      ({ title, summary, todos }) =>
+        `📝 ${title}: ${summary} ${todos.map(({ content }) => `☐ ${content}`).join(" ")}`,
+    );
+  return [...held.toReversed(), ...written.toReversed()].map(escaped);
 }
 
 function cellText(value: unknown): string {

@@ -11,6 +11,7 @@ import { type MeetingControls, SimMeetings } from "./meetings.ts";
 import { type SheetControls, SimSheets } from "./sheets.ts";
 import { talkRoutes } from "./talk.ts";
 import { sharingRoutes } from "./sharing.ts";
+import { type SubscriptionControls, SimSubscriptions } from "./subscriptions.ts";
 import { type TaskControls, SimTasks } from "./tasks.ts";
 import { type WorldControls, WorkWorld } from "./world.ts";
 import type { ApiRoute } from "../api-route.ts";
@@ -28,6 +29,7 @@ export interface WorkControls extends WorldControls {
   readonly exports: ExportControls;
   readonly approvals: ApprovalControls;
   readonly mail: MailControls;
+  readonly subscriptions: SubscriptionControls;
 }
 
 /** The objects of the work APIs, and their operations. */
@@ -47,7 +49,8 @@ export function createWork(clock: Clock): Work {
   const tables = new SimBases(world);
   const calendar = new SimCalendar(world);
   const tasks = new SimTasks(world);
-  const meetings = new SimMeetings(world);
+  const subscriptions = new SimSubscriptions();
+  const meetings = new SimMeetings(world, subscriptions);
   const sheets = new SimSheets(world);
   const drive = new SimDrive(world, { docs, sheets, tables });
   const exports = new SimExports(world, { docs, sheets, tables });
@@ -72,6 +75,7 @@ export function createWork(clock: Clock): Work {
     approvals: approvals.approvals,
     mails: mail.mails,
     drafts: mail.drafts,
+    subscriptions: subscriptions.types,
   };
   return {
     world,
@@ -86,6 +90,7 @@ export function createWork(clock: Clock): Work {
       exports,
       approvals,
       mail,
+      subscriptions,
     }),
     routes: (platform) => [
       ...documentRoutes(platform, world, docs),
@@ -100,6 +105,7 @@ export function createWork(clock: Clock): Work {
       ...sharingRoutes(platform, world, drive),
       ...approvals.routes(platform),
       ...mail.routes(platform),
+      ...subscriptions.routes(platform),
     ],
     kept: () =>
       Object.fromEntries(Object.entries(stores).map(([name, store]) => [name, packed(store)])),

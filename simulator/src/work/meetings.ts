@@ -1,5 +1,7 @@
 import type { Platform } from "../platform.ts";
+import type { SimSubscriptions } from "./subscriptions.ts";
 import { type WorkWorld, actorOf } from "./world.ts";
+import type { DeliveryReport } from "../delivery.ts";
 import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
   randomHex,
@@ -49,6 +51,15 @@ export interface MeetingControls {
       notes?: SimMeeting["noteDocuments"];
     },
   ): SimMeeting;
+  /** A meeting of half an hour has just ended, and its minutes are ready. */
+  holdMeeting(
+    held: Pick<SimMeeting, "topic" | "organizer" | "participants"> &
+      Pick<SimMinutes, "summary" | "todos">,
+  ): Promise<DeliveryReport[]>;
+  /** A meeting ends now; apps whom its people have subscribed get the event. */
+  endMeeting(meetingId: string): Promise<DeliveryReport[]>;
+  /** Minutes are ready now; apps whom their people have subscribed get the event. `meetingId`: what they are of. */
+  finishMinutes(token: string, meetingId?: string): Promise<DeliveryReport[]>;
   addMinutes(
     minutes: Pick<SimMinutes, "title" | "owner" | "participants" | "summary"> & Partial<SimMinutes>,
   ): SimMinutes;
@@ -66,8 +77,56 @@ export class SimMeetings implements MeetingControls {
   readonly minutes = new Map<string, SimMinutes>();
   readonly #world: WorkWorld;
 
-  constructor(world: WorkWorld) {
+  readonly #subscriptions: SimSubscriptions;
+
+  constructor(world: WorkWorld, subscriptions: SimSubscriptions) {
     this.#world = world;
+    this.#subscriptions = subscriptions;
+  }
+
+  async holdMeeting({
+    summary,
+    todos,
+    ...held
+  }: Parameters<MeetingControls["holdMeeting"]>[0]): Promise<DeliveryReport[]> {
+    const end = this.#world.clock.now();
+    const { meetingId } = this.addMeeting({ ...held, start: end - 1_800_000, end });
+    const { topic: title, organizer: owner, participants } = held;
+    const { token } = this.addMinutes({ title, owner, participants, summary, todos });
+    const ended = await this.endMeeting(meetingId);
+    return [...ended, ...(await this.finishMinutes(token, meetingId))];
+  }
+
+  async endMeeting(meetingId: string): Promise<DeliveryReport[]> {
+    const meeting = this.meetings.get(meetingId);
+    if (meeting === undefined) throw new Error(`No meeting ${meetingId}`);
+    meeting.end = this.#world.clock.now();
+    const { topic, organizer, participants, start, end } = meeting;
+    const event = {
+      meeting: {
+        id: meetingId,
+        topic,
+        meeting_no: meetingId.slice(-9),
+        start_time: secondsOf(start),
+        end_time: secondsOf(end),
+      },
+    };
+    const type = "vc.meeting.participant_meeting_ended_v1";
+    return await this.#subscriptions.announce(type, [organizer, ...participants], event);
+  }
+
+  async finishMinutes(token: string, meetingId?: string): Promise<DeliveryReport[]> {
+    const minutes = this.minutes.get(token);
+    if (minutes === undefined) throw new Error(`No minutes ${token}`);
+    minutes.readyAt = this.#world.clock.now();
+    const { owner, participants } = minutes;
+    const source = { source_type: "meeting", source_entity_id: meetingId };
+    const event = {
+      minute_token: token,
+      ...(meetingId === undefined ? {} : { minute_source: source }),
+    };
+    const type = "minutes.minute.generated_v1";
+    return await this.#subscriptions.announce(type, [owner, ...participants], event);
   }
 
   addMeeting({
@@ -294,6 +353,10 @@ export class SimMeetings implements MeetingControls {
       })),
     });
   }
+}
+
+function secondsOf(ms: number): string {
+  return String(Math.floor(ms / 1_000));
 }
 
 function attended({ organizer, participants }: SimMeeting, who: string): boolean {
