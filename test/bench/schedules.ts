@@ -112,7 +112,7 @@ async function nineOClock(
   const all = people.map((whose, at) => one(from + at, whose));
   const nowMs = Date.now() + 5_000;
   const alarms = new Map(
-    all.map((schedule) => [schedule.id, nowMs + alarmOf(schedule, nineMs) - nineMs]),
+    all.map((schedule) => [schedule.id, nowMs + (alarmOf(schedule, nineMs) ?? nineMs) - nineMs]),
   );
   for (const schedule of all) {
     const alarmMs = alarms.get(schedule.id) ?? nowMs;

@@ -3,11 +3,12 @@ import { describe, expect, it } from "vitest";
 import { sourcesBelow } from "./document.ts";
 
 const eventType =
-  /"((?:im|application|card|auth|contact|drive|task)\.[a-z0-9_.]+(?:_v\d|\.trigger))"(?!: ignore)/g;
+  /"((?:im|application|card|auth|contact|drive|task|vc|minutes|mail|calendar)\.[a-z0-9_.]+(?:_v\d|\.trigger))"(?!: ignore)/g;
 
 /** Events and callbacks that the code names and does not ignore. */
 function handled(): string[] {
-  const sources = [...sourcesBelow("apps/ingress/src"), ...sourcesBelow("packages/feishu/src")];
+  const folders = ["apps/ingress/src", "packages/feishu/src", "packages/protocol/src"];
+  const sources = folders.flatMap(sourcesBelow);
   const others = sources.filter((source) => !source.includes("export const appManifest"));
   expect(others.length).toBe(sources.length - 1);
   return others.flatMap((source) => [...source.matchAll(eventType)].map(([, name = ""]) => name));

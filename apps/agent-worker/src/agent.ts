@@ -68,6 +68,7 @@ export class Agent {
     this.place = {
       settings: config.abilities,
       people: { roles: Object.keys(roles), answerMs: expiresMs },
+      events: settings.doors.personal?.events,
     };
     this.speech = config.language === "auto" ? {} : { texts: config.language };
     this.transfers = config.handoffs.map((handoff) => {

@@ -9,6 +9,7 @@ import type { CardReply, StaleSession } from "@larkline/store";
 import { sweepGrants } from "./grants.ts";
 import { endsLate } from "./helpers.ts";
 import { sweepSchedules } from "./schedules.ts";
+import { sweepSubscriptions } from "./subscriptions.ts";
 import type { Services } from "./services.ts";
 import { wakeAfter } from "./tools.ts";
 
@@ -50,8 +51,8 @@ export function startSweeper(
   let lookedAtMs = clock.monotonic();
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
-  const atPlatform = [sweepCards, sweepApprovalCards, sweepGrants].map((sweepOnce) =>
-    besideOthers(services, sweepOnce, closing.signal),
+  const atPlatform = [sweepCards, sweepApprovalCards, sweepGrants, sweepSubscriptions].map(
+    (sweepOnce) => besideOthers(services, sweepOnce, closing.signal),
   );
 
   const sweep = async (): Promise<void> => {

@@ -101,6 +101,7 @@ export function createServices({
           grants,
           apiOf,
           audit: async (record) => await stores.auditLog.append(record),
+          changed: async (owner) => await stores.subscriptions.grantChanged(owner, clock.now()),
           clock,
           random,
         });

@@ -35,6 +35,8 @@ interface PersonTokensOptions {
    * is lost, no running turn is cut off.
    */
   refreshBeforeMs?: number;
+  /** A person has granted something, or a grant has ended. */
+  changed?(owner: GrantOwner): Promise<void>;
   /** Writes down what becomes of grants. */
   audit?(record: Omit<AuditRecord, "atMs">): Promise<void>;
   /** How long one process may take for a refresh, ms; after an answer that is unknown no other one tries for so long. */
@@ -128,6 +130,7 @@ export class PersonTokens {
       };
       if (!(await grants.write(owner, facts, before))) continue;
       await this.#record("grant_given", owner, { scopes: tokens.scopes.slice(0, 20) });
+      await this.#options.changed?.(owner);
       return { state: "granted", granted: tokens.scopes };
     }
   }
@@ -145,6 +148,7 @@ export class PersonTokens {
     if (grant === undefined || grant.state === "revoked" || grant.grantedAtMs > atMs) return false;
     if (!(await grants.revoke(owner, reason, { atPlatform: by !== undefined }))) return false;
     await this.#record("grant_ended", owner, { result: by ?? reason });
+    await this.#options.changed?.(owner);
     if (by !== undefined) await this.endAtPlatform();
     return true;
   }
@@ -252,6 +256,7 @@ export class PersonTokens {
       case "person_gone":
         await grants.revoke(owner, "person_gone");
         await this.#record("grant_ended", owner, { result: "person_gone" });
+        await this.#options.changed?.(owner);
         return true;
       default:
         // The platform may have used the token, or not: the row stays, and the lease keeps others from asking at once.

@@ -390,3 +390,28 @@ it("costs one script in a sweep while 1,000 schedules sleep", async () => {
   expect(commands).toBe(10);
   expect(runs.size).toBe(0);
 });
+
+it("runs as one what quiet hours have held of the events that a schedule waits for", async () => {
+  const { world, at, messages, runs } = scene();
+  const timing = { kind: "event", on: "meeting-ended" } as const;
+  const schedule = scheduleWith(1, timing, "Asia/Shanghai");
+  await world.schedules.add(schedule, { dueMs: start, alarmMs: undefined });
+  const morning = start + dayMs;
+  for (const id of ["e1", "e2", "e1"]) {
+    await world.schedules.hold(schedule, { id, facts: `event ${id}` }, morning);
+  }
+  await at(morning - 1_000);
+  expect(runs.size).toBe(0);
+  for (let second = 0; second < 3; second += 1) await at(morning + second * 1_000);
+  expect(messages.map(({ schedule: run }) => run?.causes?.map(({ id }) => id))).toEqual([
+    ["e1", "e2"],
+  ]);
+  expect(await world.schedules.held(schedule)).toEqual([]);
+  expect(await world.schedules.read(schedule.id)).toMatchObject({ state: "active" });
+  const [line] = await world.schedules.log(schedule.id);
+  expect(line).toMatchObject({ state: "started", count: 2, dueMs: morning });
+  // What comes in the next night is another run.
+  await world.schedules.hold(schedule, { id: "e3", facts: "event e3" }, morning + dayMs);
+  await at(morning + dayMs);
+  expect(messages).toHaveLength(2);
+});

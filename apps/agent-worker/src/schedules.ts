@@ -138,8 +138,30 @@ async function runTogether(
   );
 }
 
+/** Runs, as one, the events that quiet hours have held for a schedule. */
+async function runHeldEvents(
+  services: Services,
+  { schedule, dueMs, generation }: DueSchedule,
+  nowMs: number,
+): Promise<void> {
+  const { schedules } = services;
+  const causes = await schedules.held(schedule);
+  const session = sessionKeyOf(schedule.app, scheduleSessionId(schedule.id));
+  const message = scheduleMessage(schedule, { session, dueMs, nowMs, causes, isHeld: true });
+  const isTaken =
+    causes.length === 0 || (await appendMessage(services, schedule, { message, dueMs, nowMs }));
+  const state = isTaken ? "started" : "busy";
+  const line = { dueMs, count: causes.length, state, atMs: nowMs } as const;
+  await schedules.settle(
+    { schedule, dueMs, generation },
+    causes,
+    causes.length === 0 ? [] : [line],
+  );
+}
+
 async function runDue(services: Services, due: DueSchedule, nowMs: number): Promise<void> {
   const { schedule } = due;
+  if (schedule.timing.kind === "event") return await runHeldEvents(services, due, nowMs);
   let first: DueWork;
   try {
     // As the first worker that claimed this instant has decided it: it may have died after a run was written.

@@ -15,6 +15,7 @@ import {
   PermissionRules,
   RedisBlobStore,
   ScheduleStore,
+  SubscriptionStore,
   SessionFiles,
   SessionRetention,
   SessionStore,
@@ -85,6 +86,8 @@ export function openStores(
     memories: new MemoryStore({ ...on, ttlMs: settings.retention.memoryDays * dayMs }),
     /** What agents do for people at a time. */
     schedules: new ScheduleStore(on),
+    /** The events that these wait for. */
+    subscriptions: new SubscriptionStore(on),
     /** Working folders of sessions. */
     files: new SessionFiles(on),
     budgets: new BudgetStore(on),

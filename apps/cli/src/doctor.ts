@@ -7,6 +7,7 @@ import {
   type RedisConnection,
   redisUrlProblem,
 } from "@larkline/store/redis";
+import { SubscriptionStore } from "@larkline/store";
 import {
   AddedProviders,
   AgentVersions,
@@ -23,6 +24,7 @@ import {
   checkModelChoice,
   checkNode,
   doorFindings,
+  subscriptionFindings,
   grantKeyFindings,
   keyFindings,
   namedBots,
@@ -54,7 +56,12 @@ import {
   hiddenScopes,
   scopeFindings,
 } from "./feishu-check.ts";
-import { checkPeopleScopes, peopleScopesOf, type PeopleScopes } from "./people-scopes.ts";
+import {
+  checkPeopleScopes,
+  peopleScopesOf,
+  withDoors,
+  type PeopleScopes,
+} from "./people-scopes.ts";
 import { problem, skipped, type Finding } from "./finding.ts";
 
 const checkMs = 5_000;
@@ -83,6 +90,7 @@ interface RedisResult {
   notOffered?: NotOffered[];
   peopleScopes?: PeopleScopes;
   changes?: ConsoleChanges;
+  subscriptions?: Awaited<ReturnType<SubscriptionStore["lacking"]>>;
 }
 
 function messageOf(error: unknown): string {
@@ -115,17 +123,19 @@ async function readRedis(
   namespace: string,
 ): Promise<RedisResult> {
   const facts = await readServerFacts(redis, clock);
-  const [workers, running, { inForce }, { providers }] = await Promise.all([
+  const [workers, running, { inForce }, { providers }, subscriptions] = await Promise.all([
     new Presence({ redis, namespace, clock }).members(),
     announced(redis, namespace),
     new AgentVersions({ redis, namespace }).list(),
     new AddedProviders({ redis, namespace }).list(),
+    new SubscriptionStore({ redis, namespace }).lacking(),
   ]);
   return {
     findings: redisFindings(facts),
     offsetMs: facts.clockOffsetMs,
     workers: workers.length,
     changes: { versions: inForce, providers },
+    subscriptions,
     ...running,
   };
 }
@@ -233,7 +243,11 @@ async function inspectFeishu(
     scopes(inspector, checked, config),
     redis.then(
       async ({ peopleScopes = new Map() }) =>
-        await checkPeopleScopes(inspector, feishu, peopleScopes),
+        await checkPeopleScopes(
+          inspector,
+          feishu,
+          withDoors(peopleScopes, config === undefined ? [] : openDoors(config.doors)),
+        ),
     ),
     ...(config === undefined
       ? []
@@ -368,6 +382,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     ...keyFindings(deployment, await readStoredKey(input.dataDirectory)),
     ...grantKeyFindings(deployment),
     ...(configured.config === undefined ? [] : doorFindings(input.env, configured.config)),
+    ...subscriptionFindings((await redis).subscriptions),
   ];
   const remote = await Promise.all([
     guarded(

@@ -485,3 +485,21 @@ export function doorFindings(env: Env, { doors }: LarklineConfig): Finding[] {
   const names = open.map(({ name, what }) => `${name} (${what})`).join("; ");
   return [ok("doors", { zh: `已打开的入口：${names}`, en: `Open doors: ${names}` })];
 }
+
+/** Whether people who wait for events of theirs are subscribed to them. Nothing where none is missing. */
+export function subscriptionFindings(
+  lacking: { count: number; events: readonly string[] } | undefined,
+): Finding[] {
+  if (lacking === undefined || lacking.count === 0) return [];
+  const { count } = lacking;
+  const events = lacking.events.join(", ");
+  const text = {
+    zh: `${count} 个人的事件订阅缺失（${events}），他们的定时任务收不到这些事件`,
+    en: `${count} subscriptions of people are missing (${events}): their schedules get no such events`,
+  };
+  const advice = {
+    zh: "缺少授权的人已收到消息；其余会重试，原因见 agent-worker 的日志。",
+    en: "People whose permission is missing have read so; the others are tried again, the worker's log says why.",
+  };
+  return [warning("doors.personal", text, advice)];
+}

@@ -2,6 +2,7 @@ import type { AppInspector } from "@larkline/feishu";
 import { withDeadline, type Clock } from "@larkline/protocol/clock";
 import { closeRedis, connectRedis, redisUrlProblem } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
+import type { OpenDoor } from "@larkline/process/config";
 import type { FeishuAccess } from "./config.ts";
 import { permissionLink } from "./feishu-check.ts";
 import { ok, warning, type Finding } from "./finding.ts";
@@ -32,6 +33,16 @@ export function peopleScopesOf(tools: Offered): PeopleScopes {
   );
   const all = Map.groupBy(needs, ([scope]) => scope);
   return new Map([...all].map(([scope, of]) => [scope, of.map(([, tool]) => tool)]));
+}
+
+/** The same, with what doors need of people. */
+export function withDoors(needed: PeopleScopes, doors: readonly OpenDoor[]): PeopleScopes {
+  const all = new Map(needed);
+  for (const { name, personScopes = [] } of doors) {
+    const scopes = personScopes.length === 0 ? [] : [...personScopes, refreshing];
+    for (const scope of scopes) all.set(scope, [...(all.get(scope) ?? []), `doors.${name}`]);
+  }
+  return all;
 }
 
 /** The same, of a Redis that is looked at for this alone; nothing where it does not answer. */

@@ -92,8 +92,12 @@ function row(view: View, one: StoredSchedule, log: readonly ScheduleLogEntry[]) 
   ];
 }
 
-function nextOf(view: View, { state, why, dueMs }: StoredSchedule): Html {
-  if (state === "active") return moment(view, dueMs);
+function nextOf(view: View, { schedule, state, why, dueMs }: StoredSchedule): Html {
+  if (state === "active") {
+    return schedule.timing.kind === "event"
+      ? html`${view.say("scheduleWaits")}`
+      : moment(view, dueMs);
+  }
   return html`${view.say(state === "paused" ? "paused" : "scheduleDone")}${
     why !== undefined && html` · ${why}`
   }`;

@@ -127,6 +127,7 @@ const words = {
   missedSkip: { zh: "不补运行", en: "none runs" },
   missedLate: { zh: "补运行最后一次", en: "the last one runs" },
   missedAll: { zh: "补运行最后五次", en: "the last five run" },
+  scheduleWaits: { zh: "等待事件", en: "waits for its event" },
   scheduleDone: { zh: "已完成", en: "done" },
   runStarted: { zh: "已运行", en: "run" },
   runLate: { zh: "迟到运行", en: "run late" },

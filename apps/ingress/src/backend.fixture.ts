@@ -11,6 +11,7 @@ import type {
   EventLog,
   MemoryStore,
   ScheduleStore,
+  SubscriptionStore,
   PermissionRules,
   SessionRetention,
   SessionStore,
@@ -41,6 +42,7 @@ export interface TestMemory {
   approvals: ApprovalStore;
   rules: PermissionRules;
   schedules: ScheduleStore;
+  subscriptions: SubscriptionStore;
   memories: MemoryStore;
   ratings: RatingStore;
   budgets: BudgetStore;

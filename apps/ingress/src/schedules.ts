@@ -43,9 +43,10 @@ export async function obeySchedules(
   const listed = await listedOf(services, { app, person: message.sender.id, chat });
   const order = schedulesOrder(argument);
   if (order.do === "list") {
-    const text = schedulesText(listed, language);
+    const events = await services.subscriptions.ofPerson({ app, openId: message.sender.id });
+    const text = schedulesText(listed, language, events);
     if (listed.length === 0 || message.chatType === "api") return { text };
-    const list = schedulesList(listed, language, { list: "1", chat });
+    const list = schedulesList(listed, language, { more: { list: "1", chat }, events });
     return { text, card: listCard({ language, bilingual: false }, () => list) };
   }
   // Numbers change when schedules are removed, so a redelivered order must not change another one.
@@ -134,8 +135,9 @@ export async function scheduleClicked(
   const done = await actOn(services, found, act);
   if (list === undefined) return { done };
   const left = await listedOf(services, { app, person: by, chat });
+  const events = await services.subscriptions.ofPerson({ app, openId: by });
   const card = listCard({ language, bilingual: false }, () =>
-    schedulesList(left, language, { list: "1", chat }),
+    schedulesList(left, language, { more: { list: "1", chat }, events }),
   );
   return { done, card };
 }

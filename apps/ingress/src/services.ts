@@ -23,6 +23,7 @@ import {
   EventLog,
   MemoryStore,
   ScheduleStore,
+  SubscriptionStore,
   PermissionRules,
   SessionRetention,
   SessionStore,
@@ -76,6 +77,8 @@ export interface Stores {
   rules: PermissionRules;
   /** What people and chats want remembered. */
   schedules: ScheduleStore;
+  /** Where subscriptions of people stand. */
+  subscriptions: Pick<SubscriptionStore, "ofPerson">;
   memories: MemoryStore;
   /** What people say of answers. */
   ratings: RatingStore;
@@ -305,6 +308,7 @@ export function connectStores(
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
     schedules: new ScheduleStore(on),
+    subscriptions: new SubscriptionStore(on),
     memories: new MemoryStore(on),
     ratings: new RatingStore(on),
     budgets: new BudgetStore(on),

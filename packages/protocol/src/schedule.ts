@@ -2,7 +2,27 @@ import { Type, type Static } from "./type.ts";
 import { Sender } from "./session.ts";
 import { LocalText } from "./local-text.ts";
 
-/** When a schedule is due: once, in equal steps, or as five cron fields say in the schedule's zone. */
+/**
+ * What a schedule can wait for in place of a time: the platform's event, for which a person has to be subscribed, and
+ * what they must have granted for that.
+ */
+export const scheduleEvents = {
+  "meeting-ended": {
+    type: "vc.meeting.participant_meeting_ended_v1",
+    scopes: ["vc:meeting.meetingevent:read"],
+  },
+  "minutes-ready": {
+    type: "minutes.minute.generated_v1",
+    scopes: ["minutes:minutes.basic:read"],
+  },
+} as const satisfies Record<string, { type: string; scopes: readonly string[] }>;
+export type ScheduleEvent = keyof typeof scheduleEvents;
+export const scheduleEventNames = Object.keys(scheduleEvents) as ScheduleEvent[]; // its own keys
+
+/**
+ * When a schedule is due: once, in equal steps, as five cron fields say in the schedule's zone, or whenever an event
+ * comes that is for its owner.
+ */
 export const ScheduleTiming = Type.Union([
   Type.Object({ kind: Type.Literal("once"), atMs: Type.Integer() }),
   Type.Object({
@@ -11,6 +31,7 @@ export const ScheduleTiming = Type.Union([
     fromMs: Type.Integer(),
   }),
   Type.Object({ kind: Type.Literal("cron"), cron: Type.String({ minLength: 1, maxLength: 100 }) }),
+  Type.Object({ kind: Type.Literal("event"), on: Type.Enum(scheduleEventNames) }),
 ]);
 export type ScheduleTiming = Static<typeof ScheduleTiming>;
 
@@ -60,8 +81,19 @@ export const Schedule = Type.Object({
 });
 export type Schedule = Static<typeof Schedule>;
 
-/** On a message that a schedule has written: which one, and the instant at which it was due. */
-export const ScheduleRun = Type.Object({ id: Type.String(), dueMs: Type.Integer() });
+/** An event that a schedule has waited for: its id, and what the platform says of it, in words of others. */
+export const ScheduleCause = Type.Object({
+  id: Type.String({ minLength: 1, maxLength: 128 }),
+  facts: Type.String({ maxLength: 2_000 }),
+});
+export type ScheduleCause = Static<typeof ScheduleCause>;
+
+/** On a message that a schedule has written: which one, and the instant at which it was due, or its event came. */
+export const ScheduleRun = Type.Object({
+  id: Type.String(),
+  dueMs: Type.Integer(),
+  causes: Type.Optional(Type.Array(ScheduleCause, { maxItems: 20 })),
+});
 export type ScheduleRun = Static<typeof ScheduleRun>;
 
 /** Where the time zone is kept that the platform has named for a person. */
@@ -69,7 +101,7 @@ export function personZoneKey(app: string, openId: string): string {
   return `zone:${app}:${openId}`;
 }
 
-/** What became of an instant at which a schedule was due. */
+/** What became of an instant at which a schedule was due, or of an event; `busy`: too many runs of it wait, or were made. */
 const scheduleRunStates = ["started", "late", "skipped", "quiet", "busy"] as const;
 
 /** A line of a schedule's log. Several instants that were missed in a row are one line. */

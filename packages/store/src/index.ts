@@ -66,6 +66,12 @@ export {
   type DueSchedule,
   type StoredSchedule,
 } from "./schedule-store.ts";
+export {
+  SubscriptionStore,
+  type DueSubscription,
+  type Subscription,
+  type SubscriptionOwner,
+} from "./subscription-store.ts";
 /** Consents that wait for their person. */
 export {
   codeFlowMs,

@@ -765,7 +765,7 @@ export const keyTable = {
       type: "sorted set",
       content: "ids of active schedules by the time when their alarm rings",
       retention: "as long as the schedule",
-      rights: { ingress: "zadd zrem", worker: "zadd zrangebyscore zrem", admin: "zrem" },
+      rights: { ingress: "zadd zrem zscore", worker: "zadd zrangebyscore zrem", admin: "zrem" },
     },
     schedulesAll: {
       key: "{<ns>}:schedules",
@@ -783,13 +783,13 @@ export const keyTable = {
       key: "{<ns>}:schedule:<id>",
       type: "hash",
       content:
-        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`, `missed` and `missedRun`",
+        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`, `missed` and `missedRun`, and the subscription that it `waits` for",
       retention: "until it is removed; 30 days after it is done",
       rights: {
-        ingress: "del exists hdel hgetall hmget hset",
+        ingress: "del exists hdel hget hgetall hmget hset",
         worker: "del exists hdel hget hgetall hincrby hmget hset hsetnx pexpire",
         console: "hgetall",
-        admin: "del hgetall",
+        admin: "del hget hgetall",
       },
     },
     scheduleRows: { key: "{<ns>}:schedule", type: "prefix" },
@@ -810,11 +810,40 @@ export const keyTable = {
       content: "what became of the last 100 instants at which a schedule was due",
       retention: "as long as the schedule",
       rights: {
-        ingress: "del lrange",
+        ingress: "del lpush lrange ltrim",
         worker: "del lpush lrange ltrim pexpire",
         console: "lrange",
         admin: "del",
       },
+    },
+    scheduleHeldOf: {
+      key: "{<ns>}:schedule-held:<id>",
+      type: "hash",
+      content: "at most 20 events that quiet hours have held for a schedule, JSON by their ids",
+      retention: "until they run",
+      rights: { ingress: "del hexists hlen hset", worker: "del hdel hlen hvals", admin: "del" },
+    },
+    subscriptions: {
+      key: "{<ns>}:subscriptions",
+      type: "sorted set",
+      content:
+        "app, tenant, person and event of each subscription that schedules need or have needed, by the time when a worker looks at it, JSON",
+      retention: "until no schedule needs it, and the platform has ended it",
+      rights: { ingress: "zadd", worker: "zadd zrangebyscore zrem zscore", admin: "zadd" },
+    },
+    subscriptionsOf: {
+      key: "{<ns>}:subscriptions-of:<app>:<person>",
+      type: "hash",
+      content: "where the subscriptions of a person stand, JSON by event; the person is a hash",
+      retention: "until no schedule needs them, and the platform has ended them",
+      rights: { ingress: "hgetall", worker: "hdel hgetall hkeys hset" },
+    },
+    subscriptionsLacking: {
+      key: "{<ns>}:subscriptions-lacking",
+      type: "set",
+      content: "subscriptions that schedules need and that are not there, as in `subscriptions`",
+      retention: "as long as that is so",
+      rights: { worker: "sadd scard srandmember srem", admin: "scard srandmember" },
     },
     consentOf: {
       key: "{<ns>}:consent:<app>:<person>",

@@ -24,12 +24,12 @@ function scheduleWith(number: number, more: Partial<Schedule> = {}): Schedule {
 
 function scene() {
   const here = openTestStores({ isClockStill: true });
-  const { redis, namespace, schedules, now, advance } = here;
+  const { redis, namespace, schedules, subscriptions, now, advance } = here;
   const elsewhere = openElsewhere(here).schedules;
   const add = async (schedule: Schedule, dueMs = now()) =>
     await schedules.add(schedule, { dueMs, alarmMs: dueMs });
   const claim = async (store = schedules, limit = 100) => (await store.claimDue(limit, lease)).due;
-  return { redis, namespace, schedules, elsewhere, now, advance, add, claim };
+  return { redis, namespace, schedules, subscriptions, elsewhere, now, advance, add, claim };
 }
 
 describe("the schedule store", () => {
@@ -199,5 +199,68 @@ describe("the schedule store", () => {
       await schedules.ended(id, "run-4", false),
       await schedules.ended(id, "run-5", true),
     ]).toEqual([0, 1]);
+  });
+});
+
+describe("a schedule that waits for an event", () => {
+  const timing = { kind: "event", on: "meeting-ended" } as const;
+  const cause = (id: string) => ({ id, facts: `event ${id}` });
+
+  it("has no alarm, and makes its subscription due whenever it changes", async () => {
+    const { schedules, claim, subscriptions, now } = scene();
+    const schedule = scheduleWith(1, { timing, tenant: "t1" });
+    const due = async () =>
+      (await subscriptions.claimDue(10, now() + lease)).map(({ owner }) => owner);
+    const owner = { app: "cli_a", tenant: "t1", openId: "ou_ann", on: "meeting-ended" };
+    expect(await schedules.add(schedule, { dueMs: 1, alarmMs: undefined })).toBe("made");
+    expect([await due(), await due(), await claim()]).toEqual([[owner], [], []]);
+    const stored = await schedules.read(schedule.id);
+    if (stored === undefined) expect.fail();
+    const timed = { ...stored, schedule: scheduleWith(1, { tenant: "t1" }) };
+    expect(await schedules.change(timed, { state: "active", dueMs: 1, alarmMs: 1 })).toBe(true);
+    expect([await due(), (await claim()).length]).toEqual([[owner], 1]);
+    await schedules.remove(schedule);
+    expect(await due()).toEqual([]);
+  });
+
+  it("holds at most twenty events, each once, while it is active", async () => {
+    const { schedules, now, advance, claim } = scene();
+    const schedule = scheduleWith(1, { timing });
+    await schedules.add(schedule, { dueMs: 1, alarmMs: undefined });
+    const untilMs = now() + 1_000;
+    const hold = async (id: string) => await schedules.hold(schedule, cause(id), untilMs);
+    expect([await hold("e0"), await hold("e0")]).toEqual(["held", "known"]);
+    for (let number = 1; number < 20; number += 1) await hold(`e${number}`);
+    expect(await hold("e20")).toBe("full");
+    expect(await claim()).toEqual([]);
+    await advance(1_000);
+    const [due] = await claim();
+    if (due === undefined) expect.fail();
+    const held = await schedules.held(schedule);
+    expect(held).toHaveLength(20);
+    // One that has come since is a run of its own.
+    const [first, ...others] = held;
+    expect(await schedules.settle(due, others, [])).toBe(true);
+    expect(await schedules.held(schedule)).toEqual([first]);
+    expect((await claim()).map(({ dueMs }) => dueMs)).toEqual([untilMs + 1]);
+    await schedules.remove(schedule);
+    expect([await schedules.held(schedule), await hold("e9")]).toEqual([[], "gone"]);
+  });
+
+  it("loses no change that comes while a worker looks at its subscription", async () => {
+    const { schedules, subscriptions, now, advance } = scene();
+    const schedule = scheduleWith(1, { timing });
+    await schedules.add(schedule, { dueMs: 1, alarmMs: undefined });
+    const [due] = await subscriptions.claimDue(10, now() + lease);
+    if (due === undefined) expect.fail();
+    await schedules.remove(schedule);
+    const subscription = { state: "subscribed", atMs: now(), tries: 0 } as const;
+    await subscriptions.settle(due, { subscription, againAtMs: now() + 10 * lease });
+    const [again] = await subscriptions.claimDue(10, now() + lease);
+    if (again === undefined) expect.fail();
+    await subscriptions.settle(again, undefined);
+    await advance(100 * lease);
+    expect(await subscriptions.claimDue(10, now() + lease)).toEqual([]);
+    expect(await subscriptions.ofPerson({ app: "cli_a", openId: "ou_ann" })).toEqual(new Map());
   });
 });

@@ -1,8 +1,9 @@
 import { hash } from "node:crypto";
 import { jsonParserOf } from "@larkline/protocol";
-import { Schedule, ScheduleLogEntry } from "@larkline/protocol/schedule";
+import { Schedule, ScheduleCause, ScheduleLogEntry } from "@larkline/protocol/schedule";
 import { runScript, script, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
+import { subscriptionMember } from "./subscription-store.ts";
 
 // What agents do for people at a time. The store decides which process deals with an instant at which a schedule is due,
 // and remembers what became of it; when schedules are due is decided by their ability.
@@ -28,10 +29,10 @@ export interface DueSchedule extends Pick<StoredSchedule, "schedule" | "dueMs" |
   claimedMs: number;
 }
 
-/** When a schedule is due next; its alarm rings then, or a little later. */
+/** When a schedule is due next; its alarm rings then, or a little later. Undefined: it waits for an event. */
 interface NextDue {
   dueMs: number;
-  alarmMs: number;
+  alarmMs: number | undefined;
 }
 
 const addSchedule = script("add-schedule");
@@ -42,15 +43,20 @@ const setScheduleAside = script("set-schedule-aside");
 const removeSchedule = script("remove-schedule");
 const countScheduleFailure = script("count-schedule-failure");
 const countScheduleMiss = script("count-schedule-miss");
+const logSchedule = script("log-schedule");
+const holdEvent = script("hold-event");
 
 /** Of one person, and of one chat. */
 export const maxSchedules = 20;
 const maxLogLines = 100;
+/** Events that wait for the end of quiet hours, of one schedule. */
+const maxHeld = 20;
 /** How long a schedule that is done is known, ms. */
 const doneKeptMs = 30 * 86_400_000;
 
 const parseSchedule = jsonParserOf(Schedule);
 const parseLine = jsonParserOf(ScheduleLogEntry);
+const parseCause = jsonParserOf(ScheduleCause);
 
 /** All schedules of a deployment. */
 export class ScheduleStore {
@@ -68,7 +74,8 @@ export class ScheduleStore {
       id: schedule.id,
       schedule: JSON.stringify(schedule),
       dueMs,
-      alarmMs,
+      alarmMs: alarmMs ?? "",
+      waits: waitsOf(schedule),
       most: maxSchedules,
     };
     const reply = await runScript(this.#redis, addSchedule, this.#keysOf(schedule), values);
@@ -140,24 +147,72 @@ export class ScheduleStore {
 
   /**
    * The instant of a claim is dealt with: what became of it is logged, and `next` is waited for (undefined: the schedule is
-   * done). False where another process has dealt with it, or the schedule is gone.
+   * done; a list: it waits for events, and these held ones have run). False where another process has dealt with it, or
+   * the schedule is gone.
    */
   async settle(
     { schedule, dueMs, generation }: Omit<DueSchedule, "claimedMs">,
-    next: NextDue | undefined,
+    next: NextDue | undefined | readonly ScheduleCause[],
     log: readonly ScheduleLogEntry[],
   ): Promise<boolean> {
+    const causes = Array.isArray(next) ? next.map(({ id }: ScheduleCause) => id) : [];
+    const then = next !== undefined && "dueMs" in next ? next : undefined;
     const values = {
       id: schedule.id,
       generation,
       dueMs,
-      nextMs: next?.dueMs ?? "",
-      alarmMs: next?.alarmMs ?? "",
+      nextMs: Array.isArray(next) ? "event" : (then?.dueMs ?? ""),
+      alarmMs: then?.alarmMs ?? "",
+      causes: JSON.stringify(causes),
       lines: JSON.stringify(log.map((line) => JSON.stringify(line))),
       keep: maxLogLines,
       keptMs: doneKeptMs,
     };
     return (await runScript(this.#redis, settleSchedule, this.#keysOf(schedule), values)) === 1;
+  }
+
+  /** Writes down what became of an event; that of instants is logged by {@link settle}. */
+  async note({ id }: Pick<Schedule, "id">, line: ScheduleLogEntry): Promise<void> {
+    const keys = { row: this.#keys.scheduleOf(id), log: this.#keys.scheduleLogOf(id) };
+    await runScript(this.#redis, logSchedule, keys, {
+      line: JSON.stringify(line),
+      keep: maxLogLines,
+    });
+  }
+
+  /**
+   * Keeps an event until the end of quiet hours; the schedule is due then. `full`: twenty are kept already; `gone`: the
+   * schedule does not wait any more.
+   */
+  async hold(
+    { id }: Pick<Schedule, "id">,
+    cause: ScheduleCause,
+    untilMs: number,
+  ): Promise<"held" | "known" | "full" | "gone"> {
+    const keys = {
+      row: this.#keys.scheduleOf(id),
+      due: this.#keys.schedulesDue,
+      held: this.#keys.scheduleHeldOf(id),
+    };
+    const facts = JSON.stringify(cause);
+    const reply = await runScript(this.#redis, holdEvent, keys, {
+      id,
+      cause: cause.id,
+      facts,
+      untilMs,
+      most: maxHeld,
+    });
+    return reply === "held" || reply === "known" || reply === "full" ? reply : "gone";
+  }
+
+  /** The events that are kept for a schedule. */
+  async held({ id }: Pick<Schedule, "id">): Promise<ScheduleCause[]> {
+    const texts = await this.#redis.hvals(this.#keys.scheduleHeldOf(id));
+    const read = texts.flatMap((text) => {
+      const parsed = parseCause(text);
+      return parsed.ok ? [parsed.value] : [];
+    });
+    return read.toSorted((one, other) => (one.id < other.id ? -1 : 1));
   }
 
   /** The newest line first; at most 100. */
@@ -187,7 +242,8 @@ export class ScheduleStore {
       why,
       schedule: JSON.stringify(schedule),
       dueMs,
-      alarmMs,
+      alarmMs: alarmMs ?? "",
+      waits: waitsOf(schedule),
     };
     return (await runScript(this.#redis, changeSchedule, this.#keysOf(schedule), values)) === 1;
   }
@@ -232,6 +288,8 @@ export class ScheduleStore {
       ofPerson: this.#listOf(app, owner.id),
       ofChat: this.#listOf(app, chatId),
       log: this.#keys.scheduleLogOf(id),
+      held: this.#keys.scheduleHeldOf(id),
+      subscriptions: this.#keys.subscriptions,
     };
   }
 
@@ -239,4 +297,11 @@ export class ScheduleStore {
   #listOf(app: string, id: string): string {
     return this.#keys.schedulesOf(app, hash("sha256", id, "base64url").slice(0, 22));
   }
+}
+
+/** The subscription that a schedule needs; empty: none. */
+function waitsOf({ app, tenant = "", owner, timing }: Schedule): string {
+  return timing.kind === "event"
+    ? subscriptionMember({ app, tenant, openId: owner.id, on: timing.on })
+    : "";
 }

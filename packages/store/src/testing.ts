@@ -23,6 +23,7 @@ import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { LookupCache, TokenCache, RateGovernor } from "./platform.ts";
 import { MemoryStore } from "./memory-store.ts";
 import { ScheduleStore } from "./schedule-store.ts";
+import { SubscriptionStore } from "./subscription-store.ts";
 import { SessionFiles } from "./session-files.ts";
 import { NameBook } from "./name-book.ts";
 import { PermissionRules } from "./permission-rules.ts";
@@ -115,6 +116,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     rules: new PermissionRules(here),
     memories: new MemoryStore(here),
     schedules: new ScheduleStore(here),
+    subscriptions: new SubscriptionStore(here),
     files: new SessionFiles(here),
     audit: new AuditLog(here),
     auditRetention: new AuditLog(here),

@@ -405,6 +405,13 @@ export type ConfigInput = {
     reactions?: Record<string, string>;
     /** Answer comments in documents that mention the bot. Default off. */
     comments?: boolean;
+    /** What happens to a person starts the schedules with which they wait for it. */
+    personal?: {
+      /** What schedules may wait for. */
+      events: ("meeting-ended" | "minutes-ready")[];
+      /** Runs of a person an hour that events start. Default 20. */
+      perHour?: number;
+    };
   };
   /** Who gets the events and clicks of the platform that Larkline has no use for itself. */
   events?: {

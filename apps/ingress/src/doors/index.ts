@@ -4,6 +4,7 @@ import type { Bot } from "../bot.ts";
 import type { Services } from "../services.ts";
 import { commentAdded } from "./comments.ts";
 import { registerMessageRoutes } from "./messages.ts";
+import { personalDoors } from "./personal.ts";
 import { reactionCame } from "./reactions.ts";
 import { registerTriggerRoutes } from "./triggers.ts";
 
@@ -27,4 +28,5 @@ export const eventDoors: ReadonlyMap<
 > = new Map([
   ["im.message.reaction.created_v1", reactionCame],
   ["drive.notice.comment_add_v1", commentAdded],
+  ...personalDoors,
 ]);

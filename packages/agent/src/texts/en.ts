@@ -74,6 +74,8 @@ export const en = {
       "Your schedule “{title}” has asked at three times and got no answer. It is paused; see /schedules.",
     scheduleUnreachable:
       "Your schedule “{title}” cannot reach its chat. It is paused; see /schedules.",
+    scheduleNeedsConsent:
+      "These schedules wait for something of which Feishu tells me only with your permission, and that is missing: {titles}. Ask me to renew them, and I ask you for it.",
     consentTaken:
       "Thank you. What follows is in your chat with the bot in Feishu; you can close this page.",
     consentRefused: "Nothing was granted. You can close this page.",
@@ -229,6 +231,12 @@ export const en = {
     hint: "Change one with `/schedules pause`, `resume` or `delete` and its number.",
     paused: "paused",
     unasked: (tools: string) => `does without asking: ${tools}`,
+    waits: {
+      subscribed: "waits",
+      needs_consent: "waits for your permission: ask me to renew it",
+      failed: "cannot wait yet: Feishu does not let me know; I try again",
+      asked: "begins to wait",
+    },
     done: {
       pause: "It is paused. Begin again with /schedules resume and its number.",
       resume: "It runs again.",

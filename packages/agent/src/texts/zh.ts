@@ -56,6 +56,8 @@ export const zh: Texts = {
     scheduleFailed: "你的定时任务「{title}」已连续失败五次，现已暂停。用 /定时 查看。",
     scheduleUnanswered:
       "你的定时任务「{title}」连续三次提问都没有人回答，现已暂停。用 /定时 查看。",
+    scheduleNeedsConsent:
+      "这些定时任务要等的事，飞书只有在你授权后才会通知我，而现在没有授权：{titles}。请让我更新它们，我会向你请求授权。",
     scheduleUnreachable: "你的定时任务「{title}」无法把消息发到它的聊天，现已暂停。用 /定时 查看。",
     consentTaken: "谢谢。后续请看飞书里与机器人的会话；可以关闭此页。",
     consentRefused: "没有授予任何权限，可以关闭此页。",
@@ -180,6 +182,12 @@ export const zh: Texts = {
     hint: "用 `/定时 暂停`、`恢复` 或 `删除` 加编号来修改。",
     paused: "已暂停",
     unasked: (tools) => `直接执行：${tools}`,
+    waits: {
+      subscribed: "等待中",
+      needs_consent: "等待你的授权：请让我更新它",
+      failed: "暂时无法等待：飞书没有通知我，我会再试",
+      asked: "正在开始等待",
+    },
     done: {
       pause: "已暂停。用 /定时 恢复 加编号重新开始。",
       resume: "已恢复运行。",

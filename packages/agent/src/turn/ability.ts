@@ -11,6 +11,7 @@ import type { EngineEvent, EventOf } from "@larkline/protocol/event";
 import type { SchemaCheck } from "@larkline/protocol/json-schema";
 import type { ModelWarning } from "@larkline/protocol/model-stream";
 import type { Panel, ReplyView, ShownTool } from "@larkline/protocol/reply-view";
+import type { ScheduleEvent } from "@larkline/protocol/schedule";
 import {
   builtInRunner,
   denial,
@@ -125,6 +126,8 @@ export interface Ability<State = unknown> {
     state: State | undefined;
     events?: readonly EngineEvent[];
   };
+  /** What the person of the turn must have granted the app before a call of its tools starts. */
+  scopesOf?(call: CallState): readonly string[];
   /**
    * What a process must know to continue a turn that waits for a call of its tools, or for people whom {@link beforeCall}
    * has asked; undefined: nothing besides the tool.
@@ -157,6 +160,8 @@ export interface AbilityPlace {
   readonly settings: Readonly<Record<string, unknown>>;
   /** The people of the deployment: names of their roles, and how long they may take to answer, ms. */
   readonly people: { readonly roles: readonly string[]; readonly answerMs: number };
+  /** What happens to people and agents may wait for, where the deployment lets them. */
+  readonly events?: readonly ScheduleEvent[] | undefined;
 }
 
 /** What a decision depends on besides the turn itself. */

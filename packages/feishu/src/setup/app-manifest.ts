@@ -234,6 +234,22 @@ export const appManifest: AppManifest = {
       },
     },
     {
+      name: "vc.meeting.participant_meeting_ended_v1",
+      level: "optional",
+      purpose: {
+        zh: "会议结束：运行等待它的定时任务（doors.personal）",
+        en: "A meeting of a person ended: runs schedules that wait for it (doors.personal)",
+      },
+    },
+    {
+      name: "minutes.minute.generated_v1",
+      level: "optional",
+      purpose: {
+        zh: "妙记已生成：运行等待它的定时任务（doors.personal）",
+        en: "Minutes of a person are ready: runs schedules that wait for it (doors.personal)",
+      },
+    },
+    {
       name: "im.chat.member.bot.deleted_v1",
       level: "optional",
       purpose: {

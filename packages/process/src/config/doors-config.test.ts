@@ -15,15 +15,19 @@ it("all doors are shut unless the configuration opens them", () => {
     messages: { callers: ["ops"] },
     reactions: { Pin: "Note this." },
     comments: true,
+    personal: { events: ["minutes-ready", "meeting-ended"] },
   });
   if (typeof open === "string") expect.fail(open);
   expect(open.triggers["build-done"]).toMatchObject({ bot: "default", perMinute: 60 });
+  expect(open.personal?.perHour).toBe(20);
+  expect(doorsOf({ personal: { events: ["birthday"] } })).toContain("doors.personal.events");
   expect(open.messages).toEqual({ callers: ["ops"], perHour: 20, quietHours: true });
   expect(openDoors(open).map(({ name, events }) => [name, events])).toEqual([
     ["triggers", []],
     ["messages", []],
     ["reactions", ["im.message.reaction.created_v1"]],
     ["comments", ["drive.notice.comment_add_v1"]],
+    ["personal", ["minutes.minute.generated_v1", "vc.meeting.participant_meeting_ended_v1"]],
   ]);
 });
 

@@ -1,4 +1,9 @@
 import type { ParseResult } from "@larkline/protocol";
+import {
+  scheduleEventNames,
+  scheduleEvents,
+  type ScheduleEvent,
+} from "@larkline/protocol/schedule";
 import { Type, type Static } from "@larkline/protocol/type";
 import { createEnvReader, type Env } from "./environment.ts";
 
@@ -39,6 +44,20 @@ const MessagesInput = Type.Object(
   { additionalProperties: false },
 );
 
+const PersonalInput = Type.Object(
+  {
+    /** What schedules may wait for. */
+    events: Type.Array(Type.Enum(scheduleEventNames), {
+      minItems: 1,
+      maxItems: 10,
+      uniqueItems: true,
+    }),
+    /** Runs of a person an hour that events start. Default 20. */
+    perHour: Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000 })),
+  },
+  { additionalProperties: false },
+);
+
 /** Each door is shut unless it stands here. */
 export const DoorsInput = Type.Object(
   {
@@ -50,6 +69,8 @@ export const DoorsInput = Type.Object(
     reactions: Type.Optional(Type.Record(Type.String({ pattern: "^[A-Za-z0-9_]{1,64}$" }), words)),
     /** Answer comments in documents that mention the bot. Default off. */
     comments: Type.Optional(Type.Boolean()),
+    /** What happens to a person starts the schedules with which they wait for it. */
+    personal: Type.Optional(PersonalInput),
   },
   { additionalProperties: false },
 );
@@ -75,6 +96,9 @@ export interface DoorsConfig {
     | undefined;
   readonly reactions: Readonly<Record<string, string>>;
   readonly comments: boolean;
+  readonly personal:
+    | { readonly events: readonly ScheduleEvent[]; readonly perHour: number }
+    | undefined;
 }
 
 const defaultTask =
@@ -85,7 +109,7 @@ export function resolveDoors(
   { doors = {}, bots = {} }: { doors?: DoorsInput; bots?: object },
   agents: object,
 ): ParseResult<DoorsConfig> {
-  const { triggers = {}, messages, reactions = {}, comments = false } = doors;
+  const { triggers = {}, messages, reactions = {}, comments = false, personal } = doors;
   const problems: string[] = [];
   const named = Object.entries(triggers).map(([trigger, input]) => {
     const { bot: botName = "default", agent, task = defaultTask, perMinute = 60, chat } = input;
@@ -113,6 +137,7 @@ export function resolveDoors(
       messages: messages === undefined ? undefined : { perHour: 20, quietHours: true, ...messages },
       reactions,
       comments,
+      personal: personal === undefined ? undefined : { perHour: 20, ...personal },
     },
   };
 }
@@ -143,16 +168,19 @@ export function readTriggerSecrets(
 
 /** A door that is open, and what it needs. */
 export interface OpenDoor {
-  name: "triggers" | "messages" | "reactions" | "comments";
+  name: "triggers" | "messages" | "reactions" | "comments" | "personal";
   events: readonly string[];
   /** Permissions of the app that it needs besides those of every bot. */
   scopes: readonly string[];
+  /** Permissions of people that it needs; the app must have them, too. */
+  personScopes?: readonly string[];
   /** What is open, for people who look. */
   what: string;
 }
 
 /** The doors that the configuration has opened. */
-export function openDoors({ triggers, messages, reactions, comments }: DoorsConfig): OpenDoor[] {
+export function openDoors(config: DoorsConfig): OpenDoor[] {
+  const { triggers, messages, reactions, comments, personal } = config;
   const doors: OpenDoor[] = [];
   const names = Object.keys(triggers);
   if (names.length > 0) {
@@ -181,6 +209,16 @@ export function openDoors({ triggers, messages, reactions, comments }: DoorsConf
       events: ["drive.notice.comment_add_v1"],
       scopes: ["docs:document.comment:read", "docs:document.comment:create"],
       what: "documents",
+    });
+  }
+  if (personal !== undefined) {
+    const { events } = personal;
+    doors.push({
+      name: "personal",
+      events: events.map((on) => scheduleEvents[on].type),
+      scopes: [],
+      personScopes: [...new Set(events.flatMap((on) => scheduleEvents[on].scopes))],
+      what: events.join(", "),
     });
   }
   return doors;

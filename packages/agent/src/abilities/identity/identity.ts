@@ -6,6 +6,7 @@ import type { CallState, TurnState } from "@larkline/protocol/turn";
 import { oneLine } from "../../texts/index.ts";
 import { userMessageOf } from "../../turn/messages.ts";
 import {
+  abilityOf,
   withState,
   type Ability,
   type AskedPeople,
@@ -44,13 +45,20 @@ export const identity: Ability<IdentityState> = {
   name,
   toolNames: [],
   beforeCall: (call, facts) => {
-    const { tools, known = {} } = facts.env;
-    const wanted = tools.get(call.name)?.announcement.identity;
-    if (wanted?.as !== "person") return undefined;
+    const { tools, abilities, known = {} } = facts.env;
+    const announced = tools.get(call.name)?.announcement.identity;
+    const needed =
+      announced?.as === "person"
+        ? announced.scopes
+        : (abilityOf(call, abilities)?.scopesOf?.(call) ?? []);
+    if (announced?.as !== "person" && needed.length === 0) return undefined;
     if (peopleOf(facts.turn.message).reply.channel === "none") return { outcome: noPerson };
-    if (known.identity === undefined) return undefined; // without grants, no runner is given a token
+    if (known.identity === undefined) {
+      // Without grants, no runner is given a token.
+      return announced?.as === "person" ? undefined : { outcome: noGrants };
+    }
     const granted = known.identity.granted();
-    const scopes = wanted.scopes.filter((scope) => !granted.includes(scope));
+    const scopes = needed.filter((scope) => !granted.includes(scope));
     return scopes.length === 0 ? undefined : { ask: askedConsent(call, { scopes }, facts) };
   },
   onOutcome: (call, { outcome }, facts) => {
@@ -114,6 +122,10 @@ function wasAsked(turn: TurnState, { id }: CallState): boolean {
 
 const noPerson = denial(
   "this tool acts as a person of Feishu, and the message comes from none. The call was not run. Ask from a chat with the bot.",
+);
+
+const noGrants = denial(
+  "this needs a permission of the person, and this deployment keeps none (GRANT_KEY). The call was not run.",
 );
 
 /** What the model reads where the person has granted nothing. */

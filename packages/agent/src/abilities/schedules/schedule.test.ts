@@ -1,5 +1,6 @@
 import { textIn, type InboundMessage } from "@larkline/protocol";
-import type { Schedule } from "@larkline/protocol/schedule";
+import { scheduleEvents, type Schedule } from "@larkline/protocol/schedule";
+import { builtInRunner } from "@larkline/protocol/tool";
 import type { CallState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import {
@@ -12,6 +13,7 @@ import {
 } from "../../turn/turn.fixture.ts";
 import type { CallPolicy } from "../../turn/facts.ts";
 import type { AbilityClients, AbilityWork } from "../../turn/ability.ts";
+import { identity } from "../identity/identity.ts";
 import {
   changedSchedule,
   scheduleMessage,
@@ -37,7 +39,7 @@ function scene(fields: Partial<InboundMessage> = {}) {
   const head = queued("hi", 1);
   const begun = startRun({ ...head, message: { ...head.message, ...inChat, ...fields } });
   const { turn } = begun;
-  const place = { settings: { schedules: true }, people };
+  const place = { settings: { schedules: true }, people, events: ["meeting-ended"] as const };
   return { turn, place, nowMs: turn.startedAtMs };
 }
 
@@ -45,10 +47,18 @@ function callOf(given: Record<string, unknown>): CallState {
   return { id: "c1", name: "schedule", arguments: given, state: "running" } as CallState; // as much as the ability reads
 }
 
-function objectionTo(given: Record<string, unknown>) {
+function objectionTo(given: Record<string, unknown>, granted?: readonly string[]) {
   const { turn, place, nowMs } = scene();
-  const env = { ...environment(), place, nowMs, texts: undefined, known: { schedules: { zone } } };
-  return schedules.beforeCall?.(callOf(given), { turn, env });
+  const known = {
+    schedules: { zone },
+    ...(granted === undefined ? {} : { identity: { granted: () => granted } }),
+  };
+  const abilities = [schedules, identity] as const;
+  const env = { ...environment(), abilities, place, nowMs, texts: undefined, known };
+  const [by] = given["askedBy"] === undefined ? abilities : [identity];
+  const { askedBy: _askedBy, ...rest } = given;
+  const call = { ...callOf(rest), runner: builtInRunner };
+  return by.beforeCall?.(call, { turn, env });
 }
 
 function clientWith(known: KnownSchedule[] = [], tool = announcement("weather")) {
@@ -319,7 +329,7 @@ describe("on the card", () => {
   });
 });
 
-function scheduleOf(): Schedule {
+function scheduleOf(more: Partial<Schedule> = {}): Schedule {
   return {
     id: "00000000000000aa",
     app: "cli_a",
@@ -333,6 +343,7 @@ function scheduleOf(): Schedule {
     missed: "late",
     language: "en",
     createdAtMs: 1,
+    ...more,
   };
 }
 
@@ -368,5 +379,94 @@ describe("the command", () => {
     const known = { schedule: scheduleOf(), state: "paused", dueMs: 5, generation: 1 } as const;
     expect(schedulesText([known], "en")).toContain("1. `Water` · `cron 0 9 * * 1` · paused");
     expect(schedulesText([], "zh")).toContain("还没有定时任务");
+  });
+});
+
+describe("what waits for an event", () => {
+  const wish = { do: "make", title: "Tasks", task: "Send me the tasks.", on: "meeting-ended" };
+  const { scopes } = scheduleEvents["meeting-ended"];
+
+  it("is offered where the deployment lets it, and made of nothing else", async () => {
+    const offered = (events?: readonly ["meeting-ended"]) => {
+      const { turn, place } = scene();
+      const [tool] = schedules.tools?.({ ...place, events }, turn.message) ?? [];
+      return JSON.stringify(tool?.spec.inputSchema);
+    };
+    expect(offered(["meeting-ended"])).toContain('"enum":["meeting-ended"]');
+    expect(offered()).not.toContain("meeting-ended");
+    const { run, added } = clientWith();
+    expect(await run({ ...wish, on: "minutes-ready" })).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("no schedule can wait for 'minutes-ready' here"),
+    });
+    expect(await run({ ...wish, after: "PT2H" })).toMatchObject({ ok: false });
+    expect(added).toEqual([]);
+    expect(await run(wish)).toMatchObject({
+      ok: true,
+      result: { when: "on meeting-ended", state: "active" },
+    });
+    expect(added).toMatchObject([{ timing: { kind: "event", on: "meeting-ended" } }]);
+  });
+
+  it("is confirmed with what it waits for, and needs what the event needs of the person", () => {
+    const objection = objectionTo(wish, []);
+    if (objection === undefined || !("permission" in objection)) expect.fail();
+    expect(textIn(objection.permission.summary ?? { zh: "", en: "" }, "en")).toBe(
+      "New schedule “Tasks”. When: each time that a meeting of yours has ended. Does: Send me the tasks.",
+    );
+    expect(objectionTo({ ...wish, askedBy: "schedules" }, [])).toMatchObject({
+      ask: { record: { kind: "consent", consent: { scopes } } },
+    });
+    expect(objectionTo({ ...wish, askedBy: "schedules" }, scopes)).toBeUndefined();
+    expect(objectionTo({ ...wish, askedBy: "schedules" })).toMatchObject({
+      outcome: { ok: false, error: expect.stringContaining("GRANT_KEY") },
+    });
+    expect(objectionTo({ ...reminder, askedBy: "schedules" }, [])).toBeUndefined();
+  });
+
+  it("begins again without a time, and its list says what is missing", () => {
+    const timing = { kind: "event", on: "meeting-ended" } as const;
+    const known = {
+      schedule: scheduleOf({ timing }),
+      state: "paused",
+      dueMs: 5,
+      generation: 1,
+    } as const;
+    const facts = { nowMs: 9, fromMs: 9 };
+    expect(changedSchedule(known, { state: "active" }, facts)).toMatchObject({
+      state: "active",
+      alarmMs: undefined,
+    });
+    const active = { ...known, state: "active" } as const;
+    const lineOf = (state?: "subscribed" | "needs_consent" | "failed") =>
+      schedulesText(
+        [active],
+        "en",
+        new Map(state === undefined ? [] : [["meeting-ended", { state }]]),
+      );
+    expect(lineOf("subscribed")).toContain("1. `Water` · `on meeting-ended` · waits\n");
+    expect(lineOf("needs_consent")).toContain("waits for your permission");
+    expect(lineOf("failed")).toContain("cannot wait yet");
+    expect(lineOf()).toContain("begins to wait");
+  });
+
+  it("may do without asking what is allowed for it, whatever the event says", () => {
+    const timing = { kind: "event", on: "meeting-ended" } as const;
+    const allowed = [{ tool: "a", arguments: {}, definition: "d", expiresAtMs: 9e12 }];
+    const schedule = scheduleOf({ timing, allowed });
+    const given = {
+      session: "cli_a.sched",
+      dueMs: 5,
+      nowMs: 6,
+      causes: [{ id: "e1", facts: "topic: x" }],
+    };
+    const message = scheduleMessage(schedule, given);
+    expect(standingApprovalsOf(message, { schedule, state: "active" })?.allowed).toEqual(allowed);
+    const [task] = message.parts;
+    const other = {
+      ...message,
+      parts: [task, { type: "text", text: "and more" }],
+    } as InboundMessage;
+    expect(standingApprovalsOf(other, { schedule, state: "active" })).toBeUndefined();
   });
 });

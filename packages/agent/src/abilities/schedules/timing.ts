@@ -35,6 +35,8 @@ export function nextDue(timing: ScheduleTiming, zone: string, afterMs: number): 
         return undefined; // no such day within the years that are looked at
       }
     }
+    case "event":
+      return undefined;
   }
 }
 
@@ -197,14 +199,15 @@ export function quietEnd(zone: string, atMs: number): number | undefined {
 const jitterMs = 30_000;
 
 /**
- * When the alarm of an instant rings: reminders at once, repeated work some seconds later where many are due together.
+ * When the alarm of an instant rings; undefined for what waits for an event: reminders at once, repeated work some seconds later where many are due together.
  * What quiet hours have held rings at one moment for a person and chat, so that it can come as one.
  */
 export function alarmOf(
   schedule: Pick<Schedule, "id" | "timing" | "zone" | "owner" | "chatId">,
   dueMs: number,
-): number {
+): number | undefined {
   const { id, timing, owner, chatId } = schedule;
+  if (timing.kind === "event") return undefined;
   if (timing.kind === "once" || dueMs % (30 * minuteMs) !== 0) return dueMs;
   const spread = isHeld(schedule, dueMs)
     ? hash("sha256", JSON.stringify([owner.id, chatId]), "hex")

@@ -1,4 +1,10 @@
-import type { Schedule, ScheduleTiming, StandingApproval } from "@larkline/protocol/schedule";
+import {
+  scheduleEventNames,
+  type Schedule,
+  type ScheduleEvent,
+  type ScheduleTiming,
+  type StandingApproval,
+} from "@larkline/protocol/schedule";
 import { Type, type Static } from "@larkline/protocol/type";
 import { oneLine } from "../../texts/index.ts";
 import { isTimeZone } from "../budget/budgets.ts";
@@ -65,18 +71,29 @@ export const wishFields = {
     }),
   ),
 };
-const Wish = Type.Object(wishFields);
+/** What only a schedule of a person can wait for. */
+export const eventField = Type.Optional(
+  Type.Enum(scheduleEventNames, {
+    description:
+      "Whenever this happens to the person, in place of a time: a meeting of theirs has ended, its minutes are ready. `change` with the same value asks for a permission that is missing.",
+  }),
+);
+const Wish = Type.Object({ ...wishFields, on: eventField });
 export type Wish = Static<typeof Wish>;
 
-/** The zone in which times are read, the present time, and the time from which durations count. */
+/**
+ * The zone in which times are read, the present time, the time from which durations count, and the events that can be
+ * waited for; absent: none.
+ */
 export interface WishFacts {
   zone: string;
   nowMs: number;
   fromMs: number;
+  events?: readonly ScheduleEvent[] | undefined;
 }
 
-export function hasTiming({ after, at, every, cron }: Wish): boolean {
-  return [after, at, every, cron].some((way) => way !== undefined);
+export function hasTiming({ after, at, every, cron, on }: Wish): boolean {
+  return [after, at, every, cron, on].some((way) => way !== undefined);
 }
 
 /** When a schedule is to run, or why that cannot be. */
@@ -84,14 +101,19 @@ export type Wanted = { timing: ScheduleTiming; zone: string; dueMs: number } | {
 
 /** Reads when a schedule is to run. */
 export function wantedTiming(wish: Wish, given: WishFacts): Wanted {
-  const { after, at, every, cron } = wish;
-  const { nowMs, fromMs } = given;
+  const { after, at, every, cron, on } = wish;
+  const { nowMs, fromMs, events = [] } = given;
   const zone = wish.zone ?? given.zone;
   if (!isTimeZone(zone)) {
     return { problem: `zone: '${zone}' is no time zone; write a name such as Asia/Shanghai` };
   }
-  const ways = [after, at, every, cron].filter((way) => way !== undefined);
-  if (ways.length !== 1) return { problem: "give exactly one of after, at, every and cron" };
+  const ways = [after, at, every, cron, on].filter((way) => way !== undefined);
+  if (ways.length !== 1) return { problem: "give exactly one of after, at, every, cron and on" };
+  if (on !== undefined) {
+    return events.includes(on)
+      ? { timing: { kind: "event", on }, zone, dueMs: nowMs }
+      : { problem: `on: no schedule can wait for '${on}' here` };
+  }
   const timing = timingOf(wish, zone, fromMs);
   if ("problem" in timing) return timing;
   const dueMs = nextDue(timing, zone, nowMs);
@@ -134,12 +156,12 @@ function timingOf(
   return problem === undefined ? { kind: "cron", cron } : { problem };
 }
 
-/** A schedule as the store takes it: `alarmMs` is when it is looked at next. */
+/** A schedule as the store takes it: `alarmMs` is when it is looked at next; undefined: when its event comes. */
 export interface WishedSchedule {
   schedule: Schedule;
   state: "active" | "paused";
   dueMs: number;
-  alarmMs: number;
+  alarmMs: number | undefined;
 }
 
 /** Makes a schedule of a wish with a title and a task; `of`: whose it is, and where. */
@@ -188,6 +210,9 @@ export function changedSchedule(
     const next = { ...retold, timing, zone };
     return { schedule: next, state, dueMs, alarmMs: alarmOf(next, dueMs) };
   }
+  if (schedule.timing.kind === "event") {
+    return { schedule: retold, state, dueMs: dueBefore, alarmMs: undefined };
+  }
   const begins = state === "active" && before !== "active";
   const dueMs = begins ? nextDue(schedule.timing, schedule.zone, facts.nowMs) : dueBefore;
   if (dueMs === undefined) return { problem: "its time has passed; make a new one" };
@@ -219,5 +244,7 @@ function whenOf(timing: ScheduleTiming): unknown[] {
       return [timing.kind, timing.everyMs];
     case "cron":
       return [timing.kind, timing.cron];
+    case "event":
+      return [timing.kind, timing.on];
   }
 }

@@ -1,0 +1,230 @@
+import { sessionKeyOf } from "@larkline/agent/messages";
+import {
+  quietEnd,
+  scheduleMessage,
+  scheduleRunId,
+  scheduleSessionId,
+} from "@larkline/agent/schedules";
+import type { Envelope } from "@larkline/feishu";
+import { parserOf } from "@larkline/protocol";
+import {
+  scheduleEventNames,
+  scheduleEvents,
+  type Schedule,
+  type ScheduleCause,
+  type ScheduleEvent,
+  type ScheduleLogEntry,
+} from "@larkline/protocol/schedule";
+import { Type } from "@larkline/protocol/type";
+import type { Bot } from "../bot.ts";
+import { servesPerson } from "../messages.ts";
+import type { Services } from "../services.ts";
+import { wakeSession } from "../sessions.ts";
+
+// Something has happened to people who have subscribed the app to it: the schedules with which they wait for it run, each
+// once for an event. The platform names the subscribers; where it names none, nothing starts.
+
+const Id = Type.String({ minLength: 1, maxLength: 128, pattern: "^[\\w-]+$" });
+const People = Type.Optional(
+  Type.Array(Type.Object({ open_id: Type.Optional(Type.Union([Id, Type.Literal("")])) }), {
+    maxItems: 1_000,
+  }),
+);
+const Text = Type.Optional(Type.Union([Type.String({ maxLength: 1_000 }), Type.Null()]));
+
+const parseMeeting = parserOf(
+  Type.Object({
+    meeting: Type.Object({
+      id: Id,
+      topic: Text,
+      meeting_no: Text,
+      start_time: Text,
+      end_time: Text,
+      calendar_event_id: Text,
+    }),
+    subscriber_ids: People,
+  }),
+);
+const parseMinutes = parserOf(
+  Type.Object({
+    minute_token: Id,
+    minute_source: Type.Optional(
+      Type.Union([Type.Object({ source_type: Text, source_entity_id: Text }), Type.Null()]),
+    ),
+    subscriber_ids: People,
+  }),
+);
+
+/** What has happened, and to whom. */
+interface Happened {
+  subscribers: readonly { open_id?: string }[] | undefined;
+  /** What a model reads of it, by name. */
+  facts: Readonly<Record<string, string | null | undefined>>;
+}
+
+/** Reads the platform's events; undefined for one that is not of its documented form. */
+const readers: Readonly<Record<ScheduleEvent, (event: unknown) => Happened | undefined>> = {
+  "meeting-ended": (event) => {
+    const parsed = parseMeeting(event);
+    if (!parsed.ok) return undefined;
+    const { meeting, subscriber_ids: subscribers } = parsed.value;
+    const facts = {
+      event: "a meeting has ended",
+      meeting_id: meeting.id,
+      topic: meeting.topic,
+      meeting_number: meeting.meeting_no,
+      began: timeOf(meeting.start_time),
+      ended: timeOf(meeting.end_time),
+      calendar_event_id: meeting.calendar_event_id,
+    };
+    return { subscribers, facts };
+  },
+  "minutes-ready": (event) => {
+    const parsed = parseMinutes(event);
+    if (!parsed.ok) return undefined;
+    const {
+      minute_token: token,
+      minute_source: source,
+      subscriber_ids: subscribers,
+    } = parsed.value;
+    const isMeeting = source?.source_type === "meeting";
+    const facts = {
+      event: "minutes are ready",
+      minute_token: token,
+      meeting_id: isMeeting ? source.source_entity_id : undefined,
+    };
+    return { subscribers, facts };
+  },
+};
+
+/** Seconds since 1970, as the platform writes times, in ISO 8601. */
+function timeOf(seconds: string | null | undefined): string | undefined {
+  return typeof seconds === "string" && /^\d{9,11}$/.test(seconds)
+    ? new Date(Number(seconds) * 1_000).toISOString()
+    : undefined;
+}
+
+const maxFactChars = 300;
+
+function factsText(facts: Happened["facts"]): string {
+  return Object.entries(facts)
+    .flatMap(([name, value]) =>
+      value ? [`${name}: ${value.replaceAll(/\s+/g, " ").slice(0, maxFactChars)}`] : [],
+    )
+    .join("\n");
+}
+
+/** People of an event that are looked at side by side: the platform waits for them. */
+const atOnce = 50;
+const hourMs = 3_600_000;
+/** Runs of one schedule that may wait for the one before. */
+const maxWaiting = 10;
+/** Quiet hours that end sooner hold nothing back: a worker may be about to run what they have held. */
+const leastHeldMs = 60_000;
+/** What became of an event is known so long, ms: longer than events are redelivered ("Event subscription overview": 7 hours). */
+const knownMs = 24 * hourMs;
+
+/** The handler of each event that can be waited for. */
+export const personalDoors = scheduleEventNames.map(
+  (on) =>
+    [
+      scheduleEvents[on].type,
+      async (services: Services, bot: Bot, envelope: Envelope) =>
+        await personalEventCame(services, bot, envelope, on),
+    ] as const,
+);
+
+async function personalEventCame(
+  services: Services,
+  bot: Bot,
+  envelope: Envelope,
+  on: ScheduleEvent,
+): Promise<void> {
+  const { schedules, settings } = services;
+  if (settings.doors.personal?.events.includes(on) !== true) return;
+  const happened = readers[on](envelope.event);
+  const people = new Set(
+    (happened?.subscribers ?? []).flatMap(({ open_id: id = "" }) => (id === "" ? [] : [id])),
+  );
+  if (happened === undefined || people.size === 0) {
+    const { eventId, type: eventType } = envelope;
+    bot.log.warn({ eventId, eventType }, "an event that no person can be found in");
+    return;
+  }
+  const cause = { id: envelope.eventId, facts: factsText(happened.facts) };
+  const startAll = async (person: string): Promise<void> => {
+    const waiting = (await schedules.ofPerson(bot.app, person)).filter(
+      ({ state, schedule: { timing } }) =>
+        state === "active" && timing.kind === "event" && timing.on === on,
+    );
+    if (waiting.length === 0 || !(await servesPerson(bot, person, envelope.tenantKey))) return;
+    for (const { schedule } of waiting) {
+      await startOne(services, bot, { schedule, cause, envelope });
+    }
+  };
+  const all = [...people];
+  while (all.length > 0) await Promise.all(all.splice(0, atOnce).map(startAll));
+}
+
+interface Start {
+  schedule: Schedule;
+  cause: ScheduleCause;
+  envelope: Envelope;
+}
+
+/** Runs a schedule once for an event, holds it until the quiet hours end, or writes down why it does not run. */
+async function startOne(services: Services, bot: Bot, start: Start): Promise<void> {
+  const { lookups, clock } = services;
+  const { schedule, cause, envelope } = start;
+  const session = sessionKeyOf(schedule.app, scheduleSessionId(schedule.id));
+  const seq = await services.store.seqOf(session, bot.app, scheduleRunId(schedule.id, cause));
+  const known = `event:${schedule.id}:${cause.id}`;
+  // A run that is known may have a wake-up to repair.
+  if (seq === undefined && (await lookups.get(known)) !== undefined) return;
+  const state = seq === undefined ? await fate(services, bot, start) : "started";
+  if (state === "started") {
+    const run = { session, dueMs: envelope.createdAtMs || clock.now(), nowMs: clock.now() };
+    const message = scheduleMessage(schedule, { ...run, causes: [cause] });
+    const { result, wakeGen } = await services.store.append(message, { maxWaiting });
+    await wakeSession(services, bot, session, wakeGen);
+    await note(services, start, { known, state: result === "full" ? "busy" : "started" });
+    return;
+  }
+  if (state !== undefined) await note(services, start, { known, state });
+}
+
+/** What is to become of an event that is new here. Undefined: nothing, and no line says so. */
+async function fate(
+  { clock, governor, schedules, settings }: Services,
+  bot: Bot,
+  { schedule, cause, envelope }: Start,
+): Promise<ScheduleLogEntry["state"] | undefined> {
+  const { createdAtMs } = envelope;
+  const nowMs = clock.now();
+  if (createdAtMs > 0 && nowMs - createdAtMs > settings.limits.messageAgeMs) return "skipped";
+  const perHour = settings.doors.personal?.perHour ?? 1;
+  const runs = `events of ${schedule.owner.id}`;
+  if ((await governor.takeRequest(bot.app, runs, perHour, hourMs)) > 0) {
+    // One line an hour: a storm must not push all others out of the log.
+    const lines = `events over the limit of ${schedule.id}`;
+    return (await governor.takeRequest(bot.app, lines, 1, hourMs)) > 0 ? undefined : "busy";
+  }
+  const untilMs = quietEnd(schedule.zone, nowMs);
+  if (untilMs === undefined || untilMs - nowMs < leastHeldMs) return "started";
+  const held = await schedules.hold(schedule, cause, untilMs);
+  if (held === "gone") return undefined;
+  return held === "full" ? "busy" : "quiet";
+}
+
+/** Writes down once what became of an event. */
+async function note(
+  { lookups, schedules, clock }: Services,
+  { schedule, envelope }: Start,
+  { known, state }: { known: string; state: ScheduleLogEntry["state"] },
+): Promise<void> {
+  if ((await lookups.get(known)) !== undefined) return;
+  const atMs = clock.now();
+  const dueMs = envelope.createdAtMs || atMs;
+  await schedules.note(schedule, { dueMs, count: 1, state, atMs });
+  await lookups.set(known, state, knownMs);
+}
