@@ -1,4 +1,4 @@
-import { auditKinds, type AuditRecord } from "@larkline/protocol";
+import { auditKinds, type AuditRecord } from "@larkline/store";
 import { beforeAll, describe, expect, it } from "vitest";
 import { runApp } from "../system/app-process.ts";
 import { write } from "../system/answers.ts";

@@ -1,4 +1,4 @@
-import type { AuditRecord } from "@larkline/protocol";
+import type { AuditRecord } from "@larkline/store";
 import { beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp } from "../system/app-process.ts";
 import type { Written } from "../system/answers.ts";

@@ -1,4 +1,5 @@
-import { turnJobId, turnsQueue, type InboundMessage } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
+import { turnJobId, turnsQueue } from "@larkline/store/queues";
 import { traceIdOf, traceparentOf } from "@larkline/protocol/trace";
 import { DeadLetters, GrantStore } from "@larkline/store";
 import { closeRedis, connectRedis } from "@larkline/store/redis";

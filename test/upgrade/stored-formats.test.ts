@@ -1,8 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import type { AuditRecord } from "@larkline/protocol";
 import { stateKeyOf } from "@larkline/protocol/runner";
-import { AuditLog, SessionStore } from "@larkline/store";
+import { AuditLog, SessionStore, type AuditRecord } from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import { startRedis, type TestRedis } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";

@@ -1,4 +1,5 @@
-import { parserOf, OperatorOrder, type AddedProvider, type OrderResult } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { OperatorOrder, type AddedProvider, type OrderResult } from "@larkline/store/operations";
 import { sealProviderKey } from "@larkline/store/operations";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";

@@ -15,13 +15,14 @@ import {
   type LarklineConfig,
 } from "@larkline/process/config";
 import type { Logger } from "@larkline/process/telemetry";
-import type { AddedProvider, OrderResult } from "@larkline/protocol";
 import { deadline, type Clock } from "@larkline/protocol/clock";
 import type {
   AddedProviders,
   AgentVersions,
   OpenedProvider,
   OrderAct,
+  AddedProvider,
+  OrderResult,
 } from "@larkline/store/operations";
 import { serverBackend, type AgentModels } from "./agent.ts";
 import { publicFetch } from "./remote-images.ts";

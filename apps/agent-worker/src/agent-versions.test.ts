@@ -1,5 +1,6 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import { knownFeatures, type AgentChange, type OperatorOrder } from "@larkline/protocol";
+import { knownFeatures } from "@larkline/protocol";
+import type { AgentChange, OperatorOrder } from "@larkline/store/operations";
 import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it, vi } from "vitest";
 import { startOrders } from "./operator-orders.ts";

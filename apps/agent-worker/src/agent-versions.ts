@@ -8,7 +8,6 @@ import {
   type LarklineConfig,
 } from "@larkline/process/config";
 import type { Logger } from "@larkline/process/telemetry";
-import type { AgentChange } from "@larkline/protocol";
 import type { Clock } from "@larkline/protocol/clock";
 import type { TurnState } from "@larkline/protocol/turn";
 import type {
@@ -16,6 +15,7 @@ import type {
   AgentVersion,
   OrderAct,
   AgentVersions,
+  AgentChange,
 } from "@larkline/store/operations";
 import { LRUCache } from "lru-cache";
 import { AddedModels } from "./added-models.ts";

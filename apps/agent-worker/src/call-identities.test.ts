@@ -1,8 +1,14 @@
 import { GrantsApi } from "@larkline/feishu";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { programSender, type AuditRecord, type Sender } from "@larkline/protocol";
+import { programSender, type Sender } from "@larkline/protocol";
 import { tokenDigestOf } from "@larkline/protocol/tool";
-import { forgetGrant, GrantEnds, GrantStore, type GrantOwner } from "@larkline/store";
+import {
+  forgetGrant,
+  GrantEnds,
+  GrantStore,
+  type GrantOwner,
+  type AuditRecord,
+} from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test } from "vitest";
 import { actsAs, TokenBroker } from "./call-identities.ts";

@@ -1,8 +1,7 @@
 import { GrantsApi } from "@larkline/feishu";
-import type { AuditRecord } from "@larkline/protocol";
 import { systemClock } from "@larkline/protocol/clock";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { forgetGrant, GrantStore } from "@larkline/store";
+import { forgetGrant, GrantStore, type AuditRecord } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { reportMissingScopes, sweepGrants } from "./grants.ts";

@@ -1,5 +1,5 @@
 import { messageStop, toolCallDelta, type LlmBackend } from "@larkline/model";
-import type { OperatorOrder, OrderResult } from "@larkline/protocol";
+import type { OperatorOrder, OrderResult } from "@larkline/store/operations";
 import type { Approval } from "@larkline/protocol/approval";
 import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it } from "vitest";

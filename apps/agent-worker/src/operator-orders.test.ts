@@ -1,7 +1,7 @@
-import { InboundMessage, parserOf, type OperatorOrder } from "@larkline/protocol";
+import { InboundMessage, parserOf } from "@larkline/protocol";
 import { systemClock } from "@larkline/protocol/clock";
 import type { DeadLetter, OutboxRecord } from "@larkline/store";
-import { OperatorOrders } from "@larkline/store/operations";
+import { OperatorOrders, type OperatorOrder } from "@larkline/store/operations";
 import { expect, it } from "vitest";
 import { applyOrder, resetReply, startOrders } from "./operator-orders.ts";
 import { newWorld, servicesOf, type World } from "./turn-world.fixture.ts";

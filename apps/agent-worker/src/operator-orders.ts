@@ -1,16 +1,10 @@
 import { noticeText } from "@larkline/agent";
 import { answerUuid } from "@larkline/agent/messages";
 import { changedSchedule } from "@larkline/agent/schedules";
-import {
-  turnIdOf,
-  type InboundMessage,
-  type OperatorOrder,
-  type OrderResult,
-  type SessionKey,
-} from "@larkline/protocol";
+import { turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
 import { operatorsDecide } from "@larkline/protocol/approval";
 import type { DeadLetter, OutboxRecord, ResetOptions } from "@larkline/store";
-import type { OrderAct } from "@larkline/store/operations";
+import type { OrderAct, OperatorOrder, OrderResult } from "@larkline/store/operations";
 import { removeProvider, setProvider, testModel } from "./added-models.ts";
 import { changeAgent } from "./agent-versions.ts";
 import type { Services } from "./services.ts";

@@ -1,5 +1,5 @@
 import { messageStop, toolCallDelta, type LlmBackend, type ModelRequest } from "@larkline/model";
-import type { OperatorOrder } from "@larkline/protocol";
+import type { OperatorOrder } from "@larkline/store/operations";
 import { textOf } from "@larkline/protocol/content";
 import type { ModelChunk } from "@larkline/protocol/model-stream";
 import { expect, it, vi } from "vitest";

@@ -1,4 +1,3 @@
-import type { AuditRecord } from "@larkline/protocol";
 import {
   pause,
   systemClock,
@@ -8,7 +7,13 @@ import {
 } from "@larkline/protocol/clock";
 import { tokenDigestOf } from "@larkline/protocol/tool";
 import type { GrantsApi, GrantedTokens } from "@larkline/feishu";
-import { endingKeptMs, type GrantOwner, type GrantStore, type StoredGrant } from "@larkline/store";
+import {
+  endingKeptMs,
+  type GrantOwner,
+  type GrantStore,
+  type StoredGrant,
+  type AuditRecord,
+} from "@larkline/store";
 
 /**
  * The token with which a call acts as a person. `consent`: the person has to be asked for these scopes first;

@@ -1,12 +1,6 @@
 import type { AbortReason } from "@larkline/agent/drive";
 import { scrubText } from "@larkline/process/telemetry";
-import {
-  apiApp,
-  turnIdOf,
-  type InboundMessage,
-  type SessionKey,
-  type TurnJob,
-} from "@larkline/protocol";
+import { apiApp, turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
 import { pause } from "@larkline/protocol/clock";
 import { errorCodes, newEngineError } from "@larkline/protocol/error";
 import type { ModelFailure } from "@larkline/protocol/model-stream";
@@ -17,7 +11,7 @@ import {
   type UncountedRelease,
   type OutboxLease,
 } from "@larkline/store";
-import type { JobResult } from "@larkline/store/queues";
+import type { JobResult, TurnJob } from "@larkline/store/queues";
 import { isRedisTrouble, type Fate } from "@larkline/store/redis";
 import { pausedIn, speakerIn } from "./agents.ts";
 import { noteScheduleEnd } from "./schedules.ts";

@@ -14,7 +14,7 @@ import {
 import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import { SchemaChecks } from "@larkline/process/schemas";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
-import type { InboundMessage, TurnJob } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
 import type { Approval, DecisionWord } from "@larkline/protocol/approval";
 import { systemRandom, systemClock } from "@larkline/protocol/clock";
 import { textOf, type Message } from "@larkline/protocol/content";
@@ -30,7 +30,7 @@ import type {
   SessionStore,
 } from "@larkline/store";
 import { Presence } from "@larkline/store/operations";
-import type { JobResult, ToolQueues, TurnQueue } from "@larkline/store/queues";
+import type { JobResult, ToolQueues, TurnQueue, TurnJob } from "@larkline/store/queues";
 import type { OwnPresence } from "@larkline/store/redis";
 import type { AvailableTool, RunnerDirectory } from "@larkline/store/runners";
 import { openTestStores, type TestStores } from "@larkline/store/testing";

@@ -5,7 +5,8 @@ import {
   type AgentBounds,
   type ChangeProblem,
 } from "@larkline/process/config";
-import { AgentChange, jsonParserOf, parserOf } from "@larkline/protocol";
+import { jsonParserOf, parserOf } from "@larkline/protocol";
+import { AgentChange } from "@larkline/store/operations";
 import type { AgentVersion } from "@larkline/store/operations";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { isDeepStrictEqual } from "node:util";

@@ -1,4 +1,5 @@
-import type { LocalText, OperatorOrder, ReplyLanguage } from "@larkline/protocol";
+import type { LocalText, ReplyLanguage } from "@larkline/protocol";
+import type { OperatorOrder } from "@larkline/store/operations";
 import type { Pause } from "@larkline/store/operations";
 import { toolProblem } from "@larkline/process/config";
 import type { FastifyInstance } from "fastify";

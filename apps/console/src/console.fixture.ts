@@ -7,7 +7,7 @@ import {
   resolveConfig,
   type LarklineConfig,
 } from "@larkline/process/config";
-import type { InboundMessage, OperatorOrder, OrderResult } from "@larkline/protocol";
+import type { InboundMessage } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
 import { systemRandom, systemClock } from "@larkline/protocol/clock";
 import { argumentsHashOf, type ToolJob } from "@larkline/protocol/runner";
@@ -34,6 +34,8 @@ import {
   Presence,
   RunLog,
   UsageStore,
+  type OperatorOrder,
+  type OrderResult,
 } from "@larkline/store/operations";
 import { RunnerDirectory } from "@larkline/store/runners";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";

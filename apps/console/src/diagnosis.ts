@@ -1,4 +1,5 @@
-import { turnIdOf, turnJobId, turnsQueue, type SessionKey } from "@larkline/protocol";
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import { turnJobId, turnsQueue } from "@larkline/store/queues";
 import { isTerminal, type EngineEvent } from "@larkline/protocol/event";
 import { attemptIdOf } from "@larkline/protocol/runner";
 import type { TraceEntry } from "@larkline/protocol/trace";

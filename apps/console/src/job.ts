@@ -1,7 +1,7 @@
 import type { FastifyInstance } from "fastify";
-import { parserOf, TurnJob } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
 import { finishedCallOf, FinishedCall, ToolJob } from "@larkline/protocol/runner";
-import type { QueuedJob } from "@larkline/store/queues";
+import { type QueuedJob, TurnJob } from "@larkline/store/queues";
 import {
   countAction,
   noted,

@@ -1,4 +1,4 @@
-import type { AddedProvider } from "@larkline/protocol";
+import type { AddedProvider } from "@larkline/store/operations";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs, untilShown } from "./browser.fixture.ts";

@@ -5,7 +5,8 @@ import {
   type AddedProviderProblem,
   type LarklineConfig,
 } from "@larkline/process/config";
-import { AddedProvider, parserOf, type OrderResult } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { AddedProvider, type OrderResult } from "@larkline/store/operations";
 import { sealProviderKey, type ListedProvider } from "@larkline/store/operations";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { operatorIn } from "./agents.ts";

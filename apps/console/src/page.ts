@@ -3,10 +3,9 @@ import {
   replyLanguages,
   rootSessionOf,
   textIn,
-  type OperatorOrder,
-  type OrderResult,
   type ReplyLanguage,
 } from "@larkline/protocol";
+import type { OperatorOrder, OrderResult } from "@larkline/store/operations";
 import { withDeadline } from "@larkline/protocol/clock";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { html, type Html, idsIn, nameOf, who, withNames } from "./html.ts";

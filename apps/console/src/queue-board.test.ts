@@ -1,6 +1,10 @@
-import { turnJobId } from "@larkline/protocol";
 import { toolJobId } from "@larkline/protocol/runner";
-import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/store/queues";
+import {
+  createQueueCatalog,
+  createToolWorker,
+  createTurnWorker,
+  turnJobId,
+} from "@larkline/store/queues";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { scrubText } from "@larkline/process/telemetry";
 import type { Browser, Page } from "playwright-core";

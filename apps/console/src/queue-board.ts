@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { createBullBoard } from "@bull-board/api";
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import { FastifyAdapter } from "@bull-board/fastify";
-import { turnsQueue } from "@larkline/protocol";
+import { turnsQueue } from "@larkline/store/queues";
 import { withDeadline } from "@larkline/protocol/clock";
 import type { FastifyInstance } from "fastify";
 import { shownJobData } from "./job.ts";

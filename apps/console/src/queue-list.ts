@@ -1,8 +1,7 @@
 import type { Logger } from "@larkline/process/telemetry";
-import { turnsQueue } from "@larkline/protocol";
 import type { Clock } from "@larkline/protocol/clock";
 import { toolsQueue } from "@larkline/protocol/runner";
-import type { QueueCatalog } from "@larkline/store/queues";
+import { type QueueCatalog, turnsQueue } from "@larkline/store/queues";
 import type { RunnerDirectory, RunnerInstance } from "@larkline/store/runners";
 
 /** Names of the queues worth looking at. */

@@ -1,5 +1,5 @@
 import { timingText } from "@larkline/agent/schedules";
-import type { OperatorOrder } from "@larkline/protocol";
+import type { OperatorOrder } from "@larkline/store/operations";
 import type { ScheduleLogEntry } from "@larkline/protocol/schedule";
 import type { StoredSchedule } from "@larkline/store";
 import type { FastifyInstance } from "fastify";

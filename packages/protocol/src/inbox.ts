@@ -1,6 +1,6 @@
 import { Type, type Static } from "./type.ts";
 import { UserPart, Message } from "./content.ts";
-import { SessionKey, ReplyTarget, Needs, Sender, rootSessionOf } from "./session.ts";
+import { SessionKey, ReplyTarget, Needs, Sender } from "./session.ts";
 import { OutputForm } from "./output-form.ts";
 import { ScheduleRun } from "./schedule.ts";
 import { ToolOutcome, CallTiming } from "./tool.ts";
@@ -128,55 +128,6 @@ export const InboundMessage = Type.Object({
   schedule: Type.Optional(ScheduleRun),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
-
-/** Where people are who a message belongs to: for a task where the run of the person's message is answered. */
-export function peopleOf({
-  reply,
-  session,
-  task,
-}: Pick<InboundMessage, "reply" | "session" | "task">): {
-  reply: ReplyTarget;
-  session: SessionKey;
-} {
-  return { reply: task?.reply ?? reply, session: rootSessionOf(session) };
-}
-
-/** The chat that a message belongs to; over HTTP, where there are none, its session. */
-export function chatOf(message: Pick<InboundMessage, "reply" | "session" | "task">): string {
-  const { reply, session } = peopleOf(message);
-  return reply.channel === "feishu" ? reply.chatId : session;
-}
-
-/** Whose memories are meant: those of a person or of a chat, within one app and one tenant. */
-export interface MemoryOwner {
-  readonly kind: "person" | "chat";
-  readonly app: string;
-  readonly tenant?: string | undefined;
-  readonly id: string;
-}
-
-/** Who has written a message, and where, as owners of memories. */
-interface MemoryOwners {
-  person: MemoryOwner;
-  chat: MemoryOwner;
-}
-
-/**
- * Owners come from the message alone. All callers of the HTTP API without names are one sender, which may stand for
- * many people: there the session is the person.
- */
-export function memoryOwnersOf(
-  message: Pick<InboundMessage, "app" | "tenant" | "sender" | "session" | "reply" | "task">,
-): MemoryOwners {
-  const { app, tenant, sender } = message;
-  const { reply, session } = peopleOf(message); // helpers have the memories of those they work for
-  const place = chatOf(message);
-  const person = reply.channel === "none" && sender.id === app ? session : sender.id;
-  return {
-    person: { kind: "person", app, tenant, id: person },
-    chat: { kind: "chat", app, tenant, id: place },
-  };
-}
 
 /** What a helper and those below it have used, as reported to its asker. */
 export const HelperUse = Type.Object({

@@ -96,22 +96,6 @@ export function turnIdOf(session: SessionKey, seq: number): string {
   return `${session}-${seq}`;
 }
 
-/** Queue of wake-ups of sessions. */
-export const turnsQueue = "turns";
-
-/** A wake-up: the data lives in the session. `gen` distinguishes stale wake-ups from the current one. */
-export const TurnJob = Type.Object({
-  v: Type.Literal(1),
-  session: SessionKey,
-  gen: Type.Integer({ minimum: 1 }),
-});
-export type TurnJob = Static<typeof TurnJob>;
-
-/** Job id of a wake-up (BullMQ job ids must not hold `:`). */
-export function turnJobId(session: SessionKey, gen: number): string {
-  return `${session}-${gen}`;
-}
-
 /**
  * Something of the platform besides chats in which an answer is written.
  * `comment`: the thread of a comment in a document; `isWhole`: it is about the whole document, and takes no replies.
@@ -145,3 +129,55 @@ export const ReplyTarget = Type.Union([
 ]);
 
 export type ReplyTarget = Static<typeof ReplyTarget>;
+
+/** What of a message says where its people are. `task`: where the run of the person's message is answered. */
+interface Placed {
+  readonly session: SessionKey;
+  readonly reply: ReplyTarget;
+  readonly task?: { readonly reply: ReplyTarget };
+}
+
+/** Where people are who a message belongs to. */
+export function peopleOf({ reply, session, task }: Placed): {
+  reply: ReplyTarget;
+  session: SessionKey;
+} {
+  return { reply: task?.reply ?? reply, session: rootSessionOf(session) };
+}
+
+/** The chat that a message belongs to; over HTTP, where there are none, its session. */
+export function chatOf(message: Placed): string {
+  const { reply, session } = peopleOf(message);
+  return reply.channel === "feishu" ? reply.chatId : session;
+}
+
+/** Whose memories are meant: those of a person or of a chat, within one app and one tenant. */
+export interface MemoryOwner {
+  readonly kind: "person" | "chat";
+  readonly app: string;
+  readonly tenant?: string | undefined;
+  readonly id: string;
+}
+
+/** Who has written a message, and where, as owners of memories. */
+interface MemoryOwners {
+  person: MemoryOwner;
+  chat: MemoryOwner;
+}
+
+/**
+ * Owners come from the message alone. All callers of the HTTP API without names are one sender, which may stand for
+ * many people: there the session is the person.
+ */
+export function memoryOwnersOf(
+  message: Placed & { readonly app: string; readonly tenant?: string; readonly sender: Sender },
+): MemoryOwners {
+  const { app, tenant, sender } = message;
+  const { reply, session } = peopleOf(message); // helpers have the memories of those they work for
+  const place = chatOf(message);
+  const person = reply.channel === "none" && sender.id === app ? session : sender.id;
+  return {
+    person: { kind: "person", app, tenant, id: person },
+    chat: { kind: "chat", app, tenant, id: place },
+  };
+}

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { parseJson, wellFormed } from "./well-formed.ts";
+import { parseJson, wellFormed } from "./schema.ts";
 
 it("half of a surrogate pair becomes U+FFFD wherever it stands, and whole pairs stay", () => {
   const text = String.raw`{"a":["x\ud83d","\ud83d\ude00",{"\ude00k":"y\uDE00"}],"b":1}`;

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import type { AuditRecord, ControlEntry, InboundMessage } from "@larkline/protocol";
+import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import type { EngineEvent } from "@larkline/protocol/event";
 import {
   argumentsHashOf,
@@ -24,7 +24,14 @@ import {
   ToolQueues,
   type DispatchOptions,
 } from "@larkline/store/queues";
-import { AuditLog, EventLog, RedisBlobStore, SessionStore, type OpenCall } from "@larkline/store";
+import {
+  AuditLog,
+  EventLog,
+  RedisBlobStore,
+  SessionStore,
+  type OpenCall,
+  type AuditRecord,
+} from "@larkline/store";
 import { closeRedis, connectRedis, type RedisConnection } from "@larkline/store/redis";
 import {
   HandoffImport,

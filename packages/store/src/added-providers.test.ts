@@ -1,4 +1,4 @@
-import type { AddedProvider } from "@larkline/protocol";
+import type { AddedProvider } from "./operator-orders.ts";
 import type { Redis } from "ioredis";
 import { expect, test } from "vitest";
 import { AddedProviders, sealProviderKey } from "./added-providers.ts";

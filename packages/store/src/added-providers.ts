@@ -1,4 +1,5 @@
-import { AddedProvider, jsonParserOf } from "@larkline/protocol";
+import { jsonParserOf } from "@larkline/protocol";
+import { AddedProvider } from "./operator-orders.ts";
 import { systemRandom, type Random } from "@larkline/protocol/clock";
 import { Type, type Static } from "@larkline/protocol/type";
 import {

@@ -1,4 +1,5 @@
-import { AgentChange, jsonParserOf } from "@larkline/protocol";
+import { jsonParserOf } from "@larkline/protocol";
+import { AgentChange } from "./operator-orders.ts";
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "@larkline/protocol/type";
 import { keepAllAudits } from "./audit-log.ts";

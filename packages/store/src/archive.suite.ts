@@ -1,4 +1,4 @@
-import type { AuditRecord } from "@larkline/protocol";
+import type { AuditRecord } from "./audit-log.ts";
 import type { Message } from "@larkline/protocol/content";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Archive } from "./archive.ts";

@@ -1,6 +1,6 @@
-import type { AuditRecord, SessionKey } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
 import type { Message } from "@larkline/protocol/content";
-import type { AuditEntry, AuditPlace } from "./audit-log.ts";
+import type { AuditEntry, AuditPlace, AuditRecord } from "./audit-log.ts";
 import type { Redaction } from "./retention.ts";
 
 /** Messages of one session, with their numbers counted on from `first`. */

@@ -1,7 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { AuditRecord } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { AuditLog } from "./audit-log.ts";
+import type { AuditLog, AuditRecord } from "./audit-log.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";

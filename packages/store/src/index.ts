@@ -39,7 +39,7 @@ export {
   answersKind,
   settlesAlone,
 } from "./approval-store.ts";
-export { AuditLog, type AuditPlace } from "./audit-log.ts";
+export { auditKinds, AuditLog, type AuditPlace, AuditRecord } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
 export {
   folderLimits,

@@ -11,7 +11,14 @@ export {
   type ListedProvider,
   type OpenedProvider,
 } from "./added-providers.ts";
-export { type OrderAct, OperatorOrders } from "./operator-orders.ts";
+export {
+  AddedProvider,
+  AgentChange,
+  OperatorOrder,
+  OperatorOrders,
+  type OrderAct,
+  OrderResult,
+} from "./operator-orders.ts";
 export { SessionIndex, type GateState, type SessionLedger } from "./session-index.ts";
 export {
   InstanceDirectory,

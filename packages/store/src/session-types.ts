@@ -6,9 +6,9 @@ import {
   type InboundMessage,
   type HelperUse,
   type HelperWait,
-  type AuditRecord,
   jsonParserOf,
 } from "@larkline/protocol";
+import type { AuditRecord } from "./audit-log.ts";
 import type { Approval, ApprovalState, ApprovalDecision } from "@larkline/protocol/approval";
 import type { Message } from "@larkline/protocol/content";
 import type { NewEvent } from "@larkline/protocol/event";

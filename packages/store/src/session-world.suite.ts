@@ -1,11 +1,11 @@
 import {
   turnIdOf,
-  turnJobId,
   type InboundMessage,
   type QueuedMessage,
   type SessionKey,
   type ControlEntry,
 } from "@larkline/protocol";
+import { turnJobId } from "./queues/queues.ts";
 import { textOf, type Message } from "@larkline/protocol/content";
 import type { EngineEvent } from "@larkline/protocol/event";
 import type { ToolEffect } from "@larkline/protocol/tool";

@@ -1,4 +1,4 @@
-import type { AddedProvider } from "@larkline/protocol";
+import type { AddedProvider } from "@larkline/store/operations";
 import { isIP } from "node:net";
 import type { LarklineConfig } from "./resolved-config.ts";
 

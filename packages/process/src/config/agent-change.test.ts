@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { AgentChange, parserOf } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
+import { AgentChange } from "@larkline/store/operations";
 import {
   agentBounds,
   agentHash,

@@ -4,7 +4,7 @@ import {
   type BudgetLimit,
   type BudgetPolicy,
 } from "@larkline/agent/budgets";
-import type { AgentChange } from "@larkline/protocol";
+import type { AgentChange } from "@larkline/store/operations";
 import { createHash } from "node:crypto";
 import type { AgentConfig, LarklineConfig } from "./resolved-config.ts";
 

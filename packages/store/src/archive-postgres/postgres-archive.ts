@@ -1,7 +1,7 @@
-import type { AuditRecord, SessionKey } from "@larkline/protocol";
+import type { SessionKey } from "@larkline/protocol";
 import type { Message } from "@larkline/protocol/content";
 import type { Archive, ArchiveBatch, ArchivedMessage, ArchiveEnd } from "../archive.ts";
-import type { AuditEntry, AuditPlace } from "../audit-log.ts";
+import type { AuditEntry, AuditPlace, AuditRecord } from "../audit-log.ts";
 import type { Redaction } from "../retention.ts";
 import { type Database, type DatabaseOptions, openDatabase } from "./database.ts";
 

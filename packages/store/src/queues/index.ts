@@ -1,6 +1,14 @@
 // BullMQ's queues: of wake-ups for workers and of calls for runners; what operators see of them; and the channels on
 // which a cancel arrives sooner than by its control entry.
-export { type DispatchOptions, type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+export {
+  type DispatchOptions,
+  type QueueOptions,
+  ToolQueues,
+  TurnJob,
+  turnJobId,
+  TurnQueue,
+  turnsQueue,
+} from "./queues.ts";
 export {
   createToolWorker,
   createTurnWorker,

@@ -1,4 +1,4 @@
-import { parserOf, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
+import { parserOf, type Parser } from "@larkline/protocol";
 import { machineNow, pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { ToolJob, toolsQueue } from "@larkline/protocol/runner";
 import {
@@ -13,7 +13,7 @@ import {
 import { setMaxListeners } from "node:events";
 import { isRedisTrouble } from "../connection.ts";
 import type { JobPresence, KeptJobRules, Redact } from "./kept-jobs.ts";
-import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
+import { defaultQueuePrefix, type QueueOptions, TurnJob, turnsQueue } from "./queues.ts";
 import { workerBackend, type Scripts } from "./small-scripts.ts";
 
 // How workers take and run jobs: several at once, or one alone; and how they put back those that they cannot do now.

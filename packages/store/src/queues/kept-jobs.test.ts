@@ -2,7 +2,6 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { turnJobId, type TurnJob } from "@larkline/protocol";
 import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/protocol/clock";
 import { finishedCallOf, toolJobId, type ToolJob } from "@larkline/protocol/runner";
 import { Queue } from "bullmq";
@@ -16,7 +15,7 @@ import {
 } from "./job-worker.ts";
 import { finishJobScript, kept, timeAt } from "./kept-jobs.ts";
 import { createQueueCatalog } from "./queue-catalog.ts";
-import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+import { type QueueOptions, ToolQueues, TurnQueue, turnJobId, type TurnJob } from "./queues.ts";
 import { workerBackend, type Scripts } from "./small-scripts.ts";
 
 const patience = { timeout: 60_000, interval: 10 };

@@ -1,9 +1,9 @@
-import { parserOf, TurnJob, type SessionKey } from "@larkline/protocol";
+import { parserOf, type SessionKey } from "@larkline/protocol";
 import { runScript, scriptsBeside } from "@larkline/protocol/lua";
 import { ToolJob } from "@larkline/protocol/runner";
 import { Queue, type Job, type JobType } from "bullmq";
 import { mastersOf } from "../connection.ts";
-import { defaultQueuePrefix, type QueueOptions } from "./queues.ts";
+import { defaultQueuePrefix, type QueueOptions, TurnJob } from "./queues.ts";
 
 const script = scriptsBeside<Record<never, never>>(import.meta.url);
 

@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { turnJobId, type TurnJob } from "@larkline/protocol";
 import { toolJobId, toolsQueue, type ToolJob } from "@larkline/protocol/runner";
 import { startRedis } from "@larkline/testkit";
 import { Queue } from "bullmq";
@@ -12,7 +11,7 @@ import {
   type JobWorker,
 } from "./job-worker.ts";
 import type { JobPresence } from "./kept-jobs.ts";
-import { type QueueOptions, ToolQueues, TurnQueue } from "./queues.ts";
+import { type QueueOptions, ToolQueues, TurnQueue, turnJobId, type TurnJob } from "./queues.ts";
 import type { Scripts } from "./small-scripts.ts";
 import type { Fate } from "../presence.ts";
 

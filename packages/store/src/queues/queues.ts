@@ -1,4 +1,4 @@
-import { parserOf, TurnJob, turnJobId, turnsQueue, type SessionKey } from "@larkline/protocol";
+import { parserOf, SessionKey } from "@larkline/protocol";
 import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { newEngineError } from "@larkline/protocol/error";
 import { runScript, scriptsBeside } from "@larkline/protocol/lua";
@@ -10,10 +10,27 @@ import {
   toolsQueue,
 } from "@larkline/protocol/runner";
 import type { ToolLimits } from "@larkline/protocol/tool";
+import { Type, type Static } from "@larkline/protocol/type";
 import { Queue } from "bullmq";
 import type { RedisConnection } from "../connection.ts";
 
 // The queues of wake-ups and of calls: how jobs are added to them.
+
+/** Queue of wake-ups of sessions. */
+export const turnsQueue = "turns";
+
+/** A wake-up: the data lives in the session. `gen` distinguishes stale wake-ups from the current one. */
+export const TurnJob = Type.Object({
+  v: Type.Literal(1),
+  session: SessionKey,
+  gen: Type.Integer({ minimum: 1 }),
+});
+export type TurnJob = Static<typeof TurnJob>;
+
+/** Job id of a wake-up (BullMQ job ids must not hold `:`). */
+export function turnJobId(session: SessionKey, gen: number): string {
+  return `${session}-${gen}`;
+}
 
 const parseTurnJob = parserOf(TurnJob);
 
