@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from "vitest";
-import { startWorld, testApp, type FeishuWorld } from "../feishu.fixture.ts";
+import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "../feishu.fixture.ts";
 
 const { appId: app } = testApp;
 const eventType = "drive.notice.comment_add_v1";
@@ -10,8 +10,9 @@ afterEach(async () => {
 });
 
 /** A document that Ann and the bot may see, and what people write beside it. */
-async function commented(comments = true) {
-  const here = await startWorld({ settings: { doors: { comments } } });
+async function commented(options: WorldOptions = {}) {
+  const settings = { doors: { comments: true }, ...options.settings };
+  const here = await startWorld({ ...options, settings });
   worlds.push(here);
   const { work } = here.platform;
   const { documentId } = work.docs.addDocument({
@@ -30,8 +31,8 @@ async function commented(comments = true) {
       quote: "Ship.",
       ...more,
     });
-  const send = async (event: Record<string, unknown>) =>
-    (await here.platform.sendEvent({ appId: app, eventType, event })).outcome;
+  const send = async (event: Record<string, unknown>, createdAt = Date.now()) =>
+    (await here.platform.sendEvent({ appId: app, eventType, event, createdAt })).outcome;
   const sessionOf = (commentId: string) => `${app}.document-${documentId}-${commentId}`;
   return { here, documentId, self, write, send, sessionOf };
 }
@@ -60,7 +61,7 @@ describe("a comment that mentions the bot", () => {
   });
 
   it("starts nothing where the door is shut", async () => {
-    const { here, write, send, sessionOf } = await commented(false);
+    const { here, write, send, sessionOf } = await commented({ settings: { doors: {} } });
     const { comment, event } = write("When?");
     await send(event);
     expect(await here.waiting(sessionOf(comment.commentId))).toBe(0);
@@ -86,6 +87,48 @@ describe("a comment that mentions the bot", () => {
     here.platform.work.unshare(documentId, app);
     expect(await send(event)).toBe("acknowledged");
     expect(await here.waiting(sessionOf(comment.commentId))).toBe(0);
+  });
+
+  it("starts nothing hours after it was written, and nothing of people whom the bot does not serve", async () => {
+    const { write, send, here, sessionOf } = await commented();
+    const { comment, event } = write("When?");
+    expect(await send(event, Date.now() - 7 * 3_600_000)).toBe("acknowledged");
+    expect(await here.waiting(sessionOf(comment.commentId))).toBe(0);
+    const other = await commented({ settings: { bots: { default: { tenants: ["other"] } } } });
+    const foreign = other.write("When?");
+    expect(await other.send(foreign.event)).toBe("acknowledged");
+    expect(await other.here.waiting(other.sessionOf(foreign.comment.commentId))).toBe(0);
+  });
+
+  it("is one message each, in the order in which the events come", async () => {
+    const { here, self, documentId, write, send, sessionOf } = await commented();
+    const first = write("When?");
+    const { commentId } = first.comment;
+    const about = { documentId, by: here.ann, mentions: [self], commentId };
+    const second = here.platform.work.docs.comment({ ...about, text: "And where?" });
+    for (const { event } of [second, first, second]) await send(event);
+    expect(await here.waiting(sessionOf(commentId))).toBe(2);
+    const head = await here.head(sessionOf(commentId));
+    expect(head?.parts.at(-1)).toEqual({ type: "text", text: "And where?" });
+  });
+
+  it("counts once where it cannot be read at first, and its event comes again", async () => {
+    const { here, self, send, documentId } = await commented({ retryDelaysMs: [] });
+    const events = Array.from({ length: 20 }, (_, number) => {
+      const written = { by: here.ann, text: `Question ${number}`, mentions: [self] };
+      return here.platform.work.docs.comment({ documentId, ...written }).event;
+    });
+    const sendAll = async () => [
+      ...new Set(await Promise.all(events.map(async (event) => await send(event)))),
+    ];
+    const repaired = here.platform.faults.add({
+      match: { method: "GET", path: /\/comments\// },
+      action: { kind: "respond", status: 503 },
+    });
+    expect(await sendAll()).toEqual(["exhausted"]);
+    repaired();
+    expect(await sendAll()).toEqual(["acknowledged"]);
+    expect(await here.waiting(`${app}.document-${documentId}-whole`)).toBe(20);
   });
 
   it("is one of twenty a minute that a person may have, in a storm of a thousand", async () => {

@@ -106,6 +106,18 @@ describe("POST /v1/triggers/<name>", () => {
     expect(few.map(({ status }) => status)).toEqual([202, 202, 429]);
   });
 
+  it("starts no more runs than may wait, in a storm of a thousand", async () => {
+    const { here, send } = await withTrigger({ perMinute: 6_000 });
+    const storm = Array.from(
+      { length: 1_000 },
+      async (_, number) => await send(`{"n": ${number}}`),
+    );
+    const statuses = (await Promise.all(storm)).map(({ status }) => status);
+    expect(statuses.filter((status) => status === 202)).toHaveLength(20);
+    expect(statuses.filter((status) => status === 409)).toHaveLength(980);
+    expect(await here.waiting(session)).toBe(20);
+  });
+
   it("is not there where it is shut", async () => {
     const here = await world({});
     const answer = await fetch(`${here.ingress.url}/v1/triggers/build-done`, { method: "POST" });
@@ -175,6 +187,21 @@ describe("POST /v1/messages", () => {
     expect(statuses).toEqual([202, 202, 202, 429]);
   });
 
+  it("writes no more than so many, in a storm of a thousand", async () => {
+    const { here, send } = await withMessages(5);
+    const storm = Array.from(
+      { length: 1_000 },
+      async (_, number) =>
+        await send({ to: { chat: here.group }, text: "a", message_id: `${number}` }),
+    );
+    const statuses = (await Promise.all(storm)).map(({ status }) => status);
+    expect(statuses.filter((status) => status === 202)).toHaveLength(5);
+    expect(statuses.filter((status) => status === 429)).toHaveLength(995);
+    await expect.poll(() => textsIn(here, here.group), patience).toHaveLength(5);
+    await here.ingress.close();
+    expect(textsIn(here, here.group)).toHaveLength(5);
+  });
+
   it("is held back where the person sleeps, until eight o'clock there", async () => {
     const { here, send } = await withMessages(20, true);
     const awake = { to: { person: here.bob }, text: "Good day.", message_id: "1" };
@@ -198,30 +225,30 @@ describe("POST /v1/messages", () => {
 
 describe("a reaction", () => {
   /** An answer of the bot in the group, and the events of people who react to it. */
-  async function answered() {
+  async function answered(options: WorldOptions = {}) {
     const settings = { doors: { reactions: { Pin: "Make a task of this." } } };
-    const here = await world({ settings });
+    const here = await world({ settings, ...options });
     const asked = await here.say("/status", { chatId: here.group, mention: true });
     const { messageId } = await here.platform.waitForReply(asked, { timeoutMs: 60_000 });
+    const send = async (actionTime: number, createdAt = Date.now()) => {
+      const event = {
+        message_id: messageId,
+        reaction_type: { emoji_type: "Pin" },
+        operator_type: "user",
+        user_id: { open_id: here.bob },
+        action_time: `${actionTime}`,
+      };
+      const eventType = "im.message.reaction.created_v1";
+      return (await here.platform.sendEvent({ appId: app, eventType, event, createdAt })).outcome;
+    };
     const react = async (emojiType: string, from: string, to = messageId) =>
       await here.platform.react({ messageId: to, from, emojiType }).reports;
-    return { here, messageId, asked, react, conversation: `${app}.${here.group}` };
+    return { here, messageId, asked, react, send, conversation: `${app}.${here.group}` };
   }
 
   it("says once what the configuration has for it, as its person, about that answer", async () => {
-    const { here, messageId, react, conversation } = await answered();
-    const event = {
-      message_id: messageId,
-      reaction_type: { emoji_type: "Pin" },
-      operator_type: "user",
-      user_id: { open_id: here.bob },
-      action_time: "1700000000000",
-    };
-    const eventType = "im.message.reaction.created_v1";
-    for (let delivery = 0; delivery < 2; delivery += 1) {
-      const sent = await here.platform.sendEvent({ appId: app, eventType, event });
-      expect(sent.outcome).toBe("acknowledged");
-    }
+    const { here, messageId, react, send, conversation } = await answered();
+    expect([await send(1), await send(1)]).toEqual(["acknowledged", "acknowledged"]);
     expect(await here.waiting(conversation)).toBe(1);
     expect(await here.head(conversation)).toMatchObject({
       sender: { id: here.bob },
@@ -234,21 +261,48 @@ describe("a reaction", () => {
   });
 
   it("is one of twenty a minute that a person may have, however many come", async () => {
-    const { here, messageId, conversation } = await answered();
-    const eventType = "im.message.reaction.created_v1";
-    const storm = Array.from({ length: 100 }, async (_, number) => {
-      const event = {
-        message_id: messageId,
-        reaction_type: { emoji_type: "Pin" },
-        user_id: { open_id: here.bob },
-        action_time: `${1_700_000_000_000 + number}`,
-      };
-      return (await here.platform.sendEvent({ appId: app, eventType, event })).outcome;
-    });
+    const { here, send, conversation } = await answered();
+    const storm = Array.from({ length: 1_000 }, async (_, number) => await send(number));
     expect(new Set(await Promise.all(storm))).toEqual(new Set(["acknowledged"]));
     expect(await here.waiting(conversation)).toBe(20);
     await here.ingress.close();
     expect(here.said(here.group)).toHaveLength(1);
+  });
+
+  it("that comes hours late, or is of a person whom the bot does not serve, starts nothing", async () => {
+    const { here, send, conversation } = await answered();
+    expect(await send(1, Date.now() - 7 * 3_600_000)).toBe("acknowledged");
+    expect(await here.waiting(conversation)).toBe(0);
+    const others = await world({
+      settings: {
+        doors: { reactions: { Pin: "Make a task of this." } },
+        bots: { default: { tenants: ["other"] } },
+      },
+    });
+    const { messageId } = await others.api.messages.send({
+      receiveIdType: "chat_id",
+      receiveId: others.group,
+      text: "An answer.",
+      uuid: "1",
+    });
+    await others.platform.react({ messageId, from: others.bob, emojiType: "Pin" }).reports;
+    expect(await others.waiting(`${app}.${others.group}`)).toBe(0);
+  });
+
+  it("counts once where its answer cannot be read at first, in whatever order the events come", async () => {
+    const { here, send, conversation } = await answered({ retryDelaysMs: [] });
+    const times = Array.from({ length: 20 }, (_, number) => 20 - number);
+    const sendAll = async () => [
+      ...new Set(await Promise.all(times.map(async (time) => await send(time)))),
+    ];
+    const repaired = here.platform.faults.add({
+      match: { method: "GET", path: /\/im\/v1\/messages\/om_/ },
+      action: { kind: "respond", status: 503 },
+    });
+    expect(await sendAll()).toEqual(["exhausted"]);
+    repaired();
+    expect(await sendAll()).toEqual(["acknowledged"]);
+    expect(await here.waiting(conversation)).toBe(20);
   });
 
   it("of another kind, of the bot, or to a message of a person starts nothing", async () => {

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import type { Envelope, FeishuMessage } from "@larkline/feishu";
 import { parserOf } from "@larkline/protocol";
 import { deadline } from "@larkline/protocol/clock";
@@ -7,6 +6,7 @@ import type { Bot } from "../bot.ts";
 import { servesPerson, takeMessage, watched } from "../messages.ts";
 import type { Services } from "../services.ts";
 import { placeOf } from "../sessions.ts";
+import { fetchMs, idOf, letIn } from "./event-door.ts";
 
 // A reaction to an answer of the bot says what `doors.reactions` has for its emoji, as the person who reacted, in the
 // conversation of that answer. Thumbs that rate are apart from this (`feishu.feedback`).
@@ -21,19 +21,13 @@ const parseReaction = parserOf(
   }),
 );
 
-/** The platform wants its acknowledgement within 3 s; it delivers the event again where the message cannot be read in time. */
-const fetchMs = 1_500;
-
-/** Reactions of one person that say something, a minute: they cost a finger each. More are passed over in silence. */
-const perMinute = 20;
-
 /** `im.message.reaction.created_v1`. Reactions of bots name no person, and start nothing. */
 export async function reactionCame(
   services: Services,
   bot: Bot,
   { event, tenantKey, createdAtMs }: Envelope,
 ): Promise<void> {
-  const { clock, counters, governor, settings } = services;
+  const { clock, counters, settings } = services;
   const parsed = parseReaction(event);
   if (!parsed.ok) return;
   const { message_id: messageId, reaction_type: reaction, user_id: user } = parsed.value;
@@ -42,8 +36,9 @@ export async function reactionCame(
   const words = Object.hasOwn(reactions, emoji) ? reactions[emoji] : undefined;
   if (words === undefined || !(await servesPerson(bot, user.open_id, tenantKey))) return;
   if (createdAtMs > 0 && clock.now() - createdAtMs > settings.limits.messageAgeMs) return;
-  const person = `reactions of ${user.open_id}`;
-  if ((await governor.takeRequest(bot.app, person, perMinute)) > 0) return;
+  // The event has the same time whenever it comes again; a reaction that is set anew has another one.
+  const said = idOf([messageId, emoji, user.open_id, parsed.value.action_time ?? ""]);
+  if (!(await letIn(services, bot, { door: "reactions", person: user.open_id, id: said }))) return;
   const answer = await answerOf(services, bot, messageId);
   if (answer === undefined) return;
   const { chatId, rootId, threadId } = answer;
@@ -67,9 +62,7 @@ export async function reactionCame(
     createdAtMs,
   };
   const place = await placeOf(services, bot, reacted);
-  // The event has the same time whenever it comes again; a reaction that is set anew has another one.
-  const said = JSON.stringify([messageId, emoji, user.open_id, parsed.value.action_time ?? ""]);
-  const id = `reaction-${createHash("sha256").update(said).digest("hex").slice(0, 32)}`;
+  const id = `reaction-${said}`;
   const message = { ...reacted, messageId: id };
   const tenant = tenantKey === "" ? undefined : tenantKey;
   const arriving = {
