@@ -1,6 +1,5 @@
-import type { IncomingMessage, request as sendRequest, RequestOptions } from "node:http";
-import { systemClock, type Clock } from "@larkline/protocol/clock";
-import type { ImagePart, Message } from "@larkline/protocol/content";
+import type { Clock } from "@larkline/protocol/clock";
+import type { ImagePart, Message, TextPart } from "@larkline/protocol/content";
 import type {
   MessageStop,
   ModelChunk,
@@ -10,14 +9,12 @@ import type {
   Usage,
 } from "@larkline/protocol/model-stream";
 import type { ToolSpec } from "@larkline/protocol/tool";
-import type { ModelInfo } from "./model-catalog.ts";
-import type { HostedTool, RequestExtra } from "./extra.ts";
 import { modelFailure } from "./failure.ts";
-import { imagesOf } from "./pictures.ts";
-import type { VendorProfile } from "./profile.ts";
+import type { ModelInfo, ProviderType } from "./model-catalog.ts";
+import type { PictureLimits, VendorProfile } from "./profile.ts";
 
-// What the backends of all vendors share: what a request says and which ones are refused before they are sent, the HTTP
-// client below the vendors' SDKs, the events of a streamed answer, and its time limits.
+// What the backends of all vendors share: what a request says and which ones are refused before they are sent, the
+// pictures of a request, what an operator adds to it, and the time limits of its answer.
 
 /** A piece of the system prompt; a non-empty scope asks for caching up to its end. */
 export interface SystemBlock {
@@ -235,286 +232,280 @@ export function requestProblem(request: ModelRequest, info: Readonly<ModelInfo>)
   );
 }
 
-const maxTextBytes = 1_000_000;
+// Pictures: those that a vendor would refuse are made smaller, or left out.
 
-/** The part of a `Response` that the vendors' SDKs use. */
-class HttpResponse {
-  readonly ok: boolean;
-  readonly status: number;
-  readonly statusText: string;
-  readonly headers: ResponseHeaders;
-  readonly url: string;
-  readonly body: AsyncIterable<Uint8Array>;
-  readonly #incoming: IncomingMessage;
+/** Bytes at the beginning of a picture that are searched for its size. */
+const headBytes = 262_144;
 
-  constructor(incoming: IncomingMessage, url: string) {
-    this.status = incoming.statusCode ?? 0;
-    this.ok = this.status >= 200 && this.status < 300;
-    this.statusText = incoming.statusMessage ?? "";
-    this.headers = new ResponseHeaders(incoming.headers);
-    this.url = url;
-    this.body = piecesOf(incoming);
-    this.#incoming = incoming;
-  }
-
-  /** The SDKs read the bodies of refusals with it: an endless one is cut, and its connection closed. */
-  async text(): Promise<string> {
-    const pieces: Uint8Array[] = [];
-    let bytes = 0;
-    for await (const piece of this.body) {
-      pieces.push(piece);
-      bytes += piece.length;
-      if (bytes > maxTextBytes) break;
-    }
-    if (bytes > maxTextBytes) this.#incoming.destroy();
-    return Buffer.concat(pieces).subarray(0, maxTextBytes).toString("utf8");
-  }
-
-  async json(): Promise<unknown> {
-    return JSON.parse(await this.text());
-  }
-}
-
-/** The part of `Headers` that the SDKs use: the platform's own costs more than the rest of the response's head. */
-class ResponseHeaders {
-  readonly #fields: IncomingMessage["headers"];
-
-  constructor(fields: IncomingMessage["headers"]) {
-    this.#fields = fields;
-  }
-
-  get(name: string): string | null {
-    return textOf(this.#fields[name.toLowerCase()]) ?? null;
-  }
-
-  *entries(): Generator<[name: string, value: string]> {
-    for (const [name, value] of Object.entries(this.#fields)) yield [name, textOf(value) ?? ""];
-  }
-
-  [Symbol.iterator](): Generator<[name: string, value: string]> {
-    return this.entries();
-  }
-}
-
-function textOf(value: string | string[] | undefined): string | undefined {
-  return Array.isArray(value) ? value.join(", ") : value;
-}
-
-/** A body in pieces: text, and bytes that are kept from one request to the next. */
-class PiecedBody {
-  readonly pieces: readonly [string, Buffer];
-
-  constructor(...pieces: [string, Buffer]) {
-    this.pieces = pieces;
-  }
-}
-
-export type SentBody = NonNullable<RequestInit["body"]>;
-
-/** Tools that were offered together, and how a request ends that offers them. By the first of them. */
-const offers = new WeakMap<object, { tools: readonly unknown[]; end: Buffer }[]>();
-
-/** So many offers that begin with the same tool are kept: agents have different ones. */
-const maxOffers = 8;
-
-/**
- * The JSON of a request, for {@link httpFetch} alone: with its tools at the end. Every step offers the same tools, which are
- * often the longest part of a request, so their bytes are kept for as long as the tools are: the objects must not change.
- */
-export function jsonBody(request: object): SentBody {
-  const { tools, ...others } = request as { tools?: unknown }; // any object may have one
-  const first: unknown = Array.isArray(tools) ? tools[0] : undefined;
-  if (!Array.isArray(tools) || typeof first !== "object" || first === null) {
-    return JSON.stringify(request);
-  }
-  const text = JSON.stringify(others);
-  if (text === "{}") return JSON.stringify(request);
-  const known = offers.get(first) ?? [];
-  let offer = known.find(
-    (one) => one.tools.length === tools.length && one.tools.every((tool, at) => tool === tools[at]),
+/** Why a picture is too much for a vendor, in words for the model; undefined when it is not, or its size is not known. */
+export function pictureProblem(image: ImagePart, limits: PictureLimits): string | undefined {
+  const { source } = image;
+  if (source.sourceType !== "base64") return undefined;
+  const bytes = Buffer.byteLength(source.data, "base64");
+  if (bytes > limits.maxBytes) return `it has ${bytes} bytes, this model takes ${limits.maxBytes}`;
+  const size = pictureSize(
+    Buffer.from(source.data.slice(0, Math.ceil((headBytes * 4) / 3)), "base64"),
   );
-  if (offer === undefined) {
-    offer = { tools: [...tools], end: Buffer.from(`,"tools":${JSON.stringify(tools)}}`) };
-    offers.set(first, [offer, ...known].slice(0, maxOffers));
+  if (size === undefined) return undefined;
+  const { width, height } = size;
+  if (Math.max(width, height) > limits.maxSide) {
+    return `it has ${width} x ${height} pixels, this model takes ${limits.maxSide} on a side`;
   }
-  return new PiecedBody(text.slice(0, -1), offer.end) as unknown as SentBody; // what `httpFetch` takes
+  if (width * height <= limits.maxPixels) return undefined;
+  return `it has ${width} x ${height} pixels, this model takes ${limits.maxPixels} in all`;
+}
+
+/** Makes a picture small enough; undefined: it cannot. Must not reject, except when the signal aborts. */
+export type PictureScaling = (
+  image: ImagePart,
+  limits: PictureLimits,
+  signal: AbortSignal | undefined,
+) => Promise<ImagePart | undefined>;
+
+/** The messages with smaller pictures in place of those that the vendor would refuse, as far as they can be made. */
+export async function withScaledPictures(
+  messages: readonly Message[],
+  limits: PictureLimits,
+  { scale, signal }: { scale: PictureScaling; signal: AbortSignal | undefined },
+): Promise<readonly Message[]> {
+  const latest = imagesOf(messages).toReversed().slice(0, limits.maxCount);
+  const scaled = new Map<ImagePart, ImagePart>();
+  for (const image of latest) {
+    if (scaled.has(image) || pictureProblem(image, limits) === undefined) continue;
+    const smaller = await scale(image, limits, signal);
+    if (smaller !== undefined) scaled.set(image, smaller);
+  }
+  if (scaled.size === 0) return messages;
+  return messages.map((message) => withPictures(message, (image) => scaled.get(image) ?? image));
+}
+
+/** The pictures that people and tools have sent, in their order. */
+export function imagesOf(messages: readonly Message[]): ImagePart[] {
+  const images: ImagePart[] = [];
+  for (const { content } of messages) {
+    for (const part of content) {
+      if (part.type === "image") images.push(part);
+      if (part.type !== "tool_result" || typeof part.content === "string") continue;
+      for (const inner of part.content) if (inner.type === "image") images.push(inner);
+    }
+  }
+  return images;
 }
 
 /**
- * A `fetch` for the vendors' SDKs over Node's own HTTP client and its kept-alive connections: text
- * bodies and those of {@link jsonBody} only, redirects are not followed. A short streamed answer costs a quarter less processor time
- * than with the global `fetch`, whose web streams are the larger part of a call.
+ * The messages with a sentence in place of each picture that the vendor would refuse: all of them where the model takes
+ * `none`. The latest pictures count.
  */
-export const httpFetch: typeof fetch = async (input, init = {}) => {
-  const url = new URL(input instanceof Request ? input.url : input);
-  const response = await send(url, init);
-  return response as unknown as Response; // the SDKs use no more of it than HttpResponse has
-};
-
-/** One event of a `text/event-stream`. */
-export interface ServerEvent {
-  /** Empty when the server did not name it. */
-  event: string;
-  data: string;
+export function withSentPictures(
+  messages: readonly Message[],
+  limits: PictureLimits | "none",
+): readonly Message[] {
+  if (imagesOf(messages).length === 0) return messages;
+  let left = limits === "none" ? 0 : limits.maxCount;
+  const sent = (image: ImagePart): ImagePart | TextPart => {
+    const problem =
+      limits === "none"
+        ? "this model takes text only"
+        : left > 0
+          ? pictureProblem(image, limits)
+          : "newer ones leave no room for it";
+    if (problem === undefined) {
+      left -= 1;
+      return image;
+    }
+    return {
+      type: "text",
+      text: `[A picture that is not shown: ${problem}. Say so, do not guess.]`,
+    };
+  };
+  const changed = messages
+    .toReversed()
+    .map((message) => withPictures(message, sent))
+    .toReversed();
+  return isEqual(changed, messages) ? messages : changed;
 }
 
-class PendingEvent {
-  #event = "";
-  readonly #data: string[] = [];
-  chars = 0;
+function withPictures(message: Message, sent: (image: ImagePart) => ImagePart | TextPart): Message {
+  if (message.role === "assistant") return message;
+  if (message.role === "user") {
+    const content = message.content
+      .toReversed()
+      .map((part) => (part.type === "image" ? sent(part) : part))
+      .toReversed();
+    return isEqual(content, message.content) ? message : { ...message, content };
+  }
+  const content = message.content.map((part) => {
+    if (typeof part.content === "string") return part;
+    const inner = part.content
+      .toReversed()
+      .map((one) => (one.type === "image" ? sent(one) : one))
+      .toReversed();
+    return isEqual(inner, part.content) ? part : { ...part, content: inner };
+  });
+  return isEqual(content, message.content) ? message : { ...message, content };
+}
 
-  /** The event, when this line ends it. */
-  take(given: string): ServerEvent | undefined {
-    const line = given.endsWith("\r") ? given.slice(0, -1) : given;
-    if (line === "") {
-      return this.#data.length === 0
-        ? undefined
-        : { event: this.#event, data: this.#data.join("\n") };
+function isEqual(left: readonly unknown[], right: readonly unknown[]): boolean {
+  return left.every((item, at) => item === right[at]);
+}
+
+/** Width and height in the head of a PNG, JPEG, GIF or WebP file; undefined of anything else. */
+export function pictureSize(bytes: Uint8Array): { width: number; height: number } | undefined {
+  const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.byteLength, headBytes));
+  try {
+    if (head.readUInt32BE(0) === 0x89504e47) {
+      return { width: head.readUInt32BE(16), height: head.readUInt32BE(20) };
     }
-    const colon = line.indexOf(":");
-    const name = colon === -1 ? line : line.slice(0, colon);
-    const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
-    if (name === "event") this.#event = value;
-    if (name !== "data") return undefined;
-    this.#data.push(value);
-    this.chars += value.length;
+    const magic = head.toString("latin1", 0, 4);
+    if (magic === "GIF8") return { width: head.readUInt16LE(6), height: head.readUInt16LE(8) };
+    if (magic === "RIFF") return webpSize(head);
+    return head.readUInt16BE(0) === 0xffd8 ? jpegSize(head) : undefined;
+  } catch {
+    return undefined; // cut off, or no picture: the vendor judges it
+  }
+}
+
+function webpSize(head: Buffer): { width: number; height: number } | undefined {
+  const kind = head.toString("latin1", 12, 16);
+  if (kind === "VP8X") {
+    return { width: head.readUIntLE(24, 3) + 1, height: head.readUIntLE(27, 3) + 1 };
+  }
+  if (kind === "VP8 ") {
+    return { width: head.readUInt16LE(26) & 0x3fff, height: head.readUInt16LE(28) & 0x3fff };
+  }
+  if (kind !== "VP8L") return undefined;
+  const bits = head.readUInt32LE(21);
+  return { width: (bits & 0x3fff) + 1, height: ((bits >> 14) & 0x3fff) + 1 };
+}
+
+function jpegSize(head: Buffer): { width: number; height: number } | undefined {
+  for (let at = 2; at + 9 < head.length;) {
+    const marker = head.readUInt16BE(at);
+    // The frame headers: SOF0 to SOF15 without the tables DHT, JPG and DAC.
+    const isFrame =
+      marker >= 0xffc0 && marker <= 0xffcf && ![0xffc4, 0xffc8, 0xffcc].includes(marker);
+    if (isFrame) return { width: head.readUInt16BE(at + 7), height: head.readUInt16BE(at + 5) };
+    at += 2 + head.readUInt16BE(at + 2);
+  }
+  return undefined;
+}
+
+// What an operator adds to the requests of a vendor that Larkline has no setting for, and the tools that a vendor runs
+// itself. The loop's own part of a request cannot be changed by either.
+
+/** Fields of the body and headers that go with every request of a provider. */
+export interface RequestExtra {
+  /** A service tier, a router's `provider`. */
+  readonly body?: Readonly<Record<string, unknown>>;
+  /** Such as `anthropic-beta`. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** A tool that the vendor runs, as its interface describes it. */
+export type HostedTool = Readonly<Record<string, unknown>>;
+
+/** Fields that belong to the loop, in any of the interfaces. Others that a request sets itself win over an extra one. */
+const ownFields: ReadonlySet<string> = new Set(
+  (
+    "model messages input system instructions prompt tools functions stream stream_options background n " +
+    "max_tokens max_completion_tokens max_output_tokens store previous_response_id conversation"
+  ).split(" "),
+);
+
+/** Headers that say who asks, or how the message is framed. */
+const ownHeaders =
+  /^(?:authorization|proxy-.*|x-api-key|api-key|x-goog-api-key|cookie|host|connection|content-.*|transfer-encoding|accept|accept-encoding|te|trailer|upgrade|expect|keep-alive)$/i;
+
+const maxBodyChars = 100_000;
+
+/** Why this cannot go with requests, or undefined. */
+export function extraProblem({ body = {}, headers = {} }: RequestExtra): string | undefined {
+  const field = Object.keys(body).find((name) => ownFields.has(name));
+  if (field !== undefined) return `body.${field} belongs to Larkline, which sets it itself`;
+  const header = Object.keys(headers).find((name) => ownHeaders.test(name));
+  if (header !== undefined) return `headers.${header} belongs to Larkline, which sets it itself`;
+  const chars = jsonChars(body);
+  if (chars === undefined) return "body is not JSON";
+  return chars > maxBodyChars
+    ? `body has ${chars} characters, ${maxBodyChars} may be sent`
+    : undefined;
+}
+
+function jsonChars(value: unknown): number | undefined {
+  try {
+    return JSON.stringify(value).length;
+  } catch {
     return undefined;
   }
 }
 
-/** A body as `httpFetch` or a `fetch` of the platform gives it. */
-type Body = AsyncIterable<Uint8Array>;
-
-/** Longer than any event of a vendor: the last one of a Responses stream repeats the whole answer. */
-const maxEventChars = 16_000_000;
-
-/**
- * Reads the events of a response. `alive` is called for every piece of the body, so that pings and comments, which
- * are no events, show that the vendor is alive. Throws when the body breaks off, or when one event is larger than 16
- * million characters. Comments and unknown fields are skipped.
- */
-export async function* serverEvents(
-  response: Response,
-  alive: () => void,
-): AsyncGenerator<ServerEvent> {
-  if (response.body === null) return;
-  const decoder = new TextDecoder();
-  let rest = "";
-  let searched = 0;
-  let next = new PendingEvent();
-  for await (const piece of response.body as Body) {
-    alive();
-    rest += decoder.decode(piece, { stream: true });
-    let start = 0;
-    for (let end = rest.indexOf("\n", searched); end !== -1; end = rest.indexOf("\n", start)) {
-      const complete = next.take(rest.slice(start, end));
-      start = end + 1;
-      if (complete === undefined) continue;
-      next = new PendingEvent();
-      yield complete;
-    }
-    rest = rest.slice(start);
-    searched = rest.length;
-    if (rest.length + next.chars > maxEventChars) {
-      throw new RangeError("An event of the stream is too large.");
-    }
-  }
-  // Some servers leave out the empty line behind the last event.
-  next.take(rest);
-  const last = next.take("");
-  if (last !== undefined) yield last;
+/** The later one wins where both set the same. */
+export function joinedExtra(first: RequestExtra = {}, second: RequestExtra = {}): RequestExtra {
+  return {
+    body: joined(first.body ?? {}, second.body ?? {}) as RequestExtra["body"] & object,
+    headers: headersWith(lowerCase(second.headers), first.headers),
+  };
 }
 
-/** The body as it arrives. */
-async function* piecesOf(incoming: IncomingMessage): AsyncGenerator<Uint8Array> {
-  try {
-    for await (const piece of incoming.iterator({ destroyOnReturn: false })) yield piece;
-  } finally {
-    drain(incoming);
-  }
+/** A request's body with what is added to it: objects are joined, lists too, and of all else the request's own value stays. */
+export function bodyWith<T extends object>(body: T, extra: RequestExtra | undefined): T {
+  if (extra?.body === undefined) return body;
+  const added = Object.entries(extra.body).filter(([name]) => !ownFields.has(name));
+  if (added.length === 0) return body;
+  return joined(Object.fromEntries(added), body) as T; // a superset of the body
 }
 
-/** What may follow after the reader has left, before the connection is closed. */
-const maxRestBytes = 65_536;
+/** A request's headers with what is added to them; the request's own stay. */
+export function headersWith(
+  headers: Record<string, string>,
+  extra: Record<string, string> | undefined = {},
+) {
+  const added = Object.entries(lowerCase(extra)).filter(([name]) => !ownHeaders.test(name));
+  return { ...Object.fromEntries(added), ...headers };
+}
 
-const maxRestMs = 1_000;
-
-/** Reads the rest of a body away, so that the connection can be used again; an endless rest closes it. */
-function drain(incoming: IncomingMessage): void {
-  if (incoming.complete || incoming.destroyed) return void incoming.resume();
-  let bytes = 0;
-  incoming.on("data", (piece: Uint8Array) => {
-    bytes += piece.length;
-    if (bytes > maxRestBytes) incoming.destroy();
-  });
-  incoming.once(
-    "close",
-    systemClock.after(maxRestMs, () => incoming.destroy()),
+function lowerCase(headers: Readonly<Record<string, string>> = {}): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]),
   );
 }
 
-// Loaded with the first request: that takes a fifth of the time in which an embedded engine starts. Each import of what
-// is loaded already would still cost 6 microseconds.
-let http: Promise<HttpModule> | undefined;
-let https: Promise<HttpModule> | undefined;
-
-interface HttpModule {
-  request: typeof sendRequest;
+function joined(low: unknown, high: unknown): unknown {
+  if (Array.isArray(low) && Array.isArray(high)) {
+    return [...high, ...low.filter((item) => !high.includes(item))];
+  }
+  if (!isRecord(low) || !isRecord(high)) return high;
+  const names = new Set([...Object.keys(low), ...Object.keys(high)]);
+  return Object.fromEntries(
+    [...names].map((name) => {
+      const [of, over] = [Object.hasOwn(low, name), Object.hasOwn(high, name)];
+      return [name, of && over ? joined(low[name], high[name]) : over ? high[name] : low[name]];
+    }),
+  );
 }
 
-async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
-  const { signal } = init;
-  const { request } = await (url.protocol === "https:"
-    ? (https ??= import("node:https"))
-    : (http ??= import("node:http")));
-  signal?.throwIfAborted();
-  const given: unknown = init.body;
-  const [text, end] = given instanceof PiecedBody ? given.pieces : [given];
-  const body = typeof text === "string" ? text : "";
-  const bytes = Buffer.byteLength(body) + (end?.byteLength ?? 0);
-  return await new Promise((resolve, reject) => {
-    const outgoing = request(url, optionsOf(url, init, bytes));
-    let incoming: IncomingMessage | undefined;
-    const stop = () => {
-      if (signal === undefined || signal === null) return;
-      if (incoming === undefined) outgoing.destroy(reasonOf(signal));
-      // After a complete answer the connection belongs to the pool, perhaps to another request.
-      else if (!incoming.complete) incoming.destroy(reasonOf(signal));
-    };
-    signal?.addEventListener("abort", stop, { once: true });
-    outgoing.on("error", reject);
-    outgoing.on("response", (response) => {
-      incoming = response;
-      // The reader of the body sees the error; without a reader the error must not end the process.
-      response.on("error", () => {});
-      response.on("close", () => signal?.removeEventListener("abort", stop));
-      resolve(new HttpResponse(response, url.href));
-    });
-    if (end === undefined) return void outgoing.end(body);
-    outgoing.cork();
-    outgoing.write(body);
-    outgoing.end(end);
-  });
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Headers go as a list, which Node's client writes as it is. */
-function optionsOf(url: URL, init: RequestInit, bytes: number): RequestOptions {
-  const given = init.headers instanceof Headers ? init.headers : new Headers(init.headers);
-  const headers = [...listOf(given), "host", url.host, "content-length", String(bytes)];
-  return { method: init.method ?? "GET", headers };
-}
+/** Tools of a vendor's interface that its client has to run: those are tools of a runner here. */
+const runByClient: Readonly<Record<ProviderType, RegExp>> = {
+  anthropic: /^(?:custom|bash_|text_editor_|computer_|memory_)/,
+  "openai-responses": /^(?:function|custom|computer|local_shell|apply_patch)/,
+  openai: /./,
+};
 
-const known = new WeakMap<Headers, readonly string[]>();
-
-/** Names and values. Read once: who gives the same headers again must not have changed them. */
-function listOf(given: Headers): readonly string[] {
-  const read = known.get(given) ?? [...given].flat();
-  known.set(given, read);
-  return read;
-}
-
-function reasonOf(signal: AbortSignal): Error {
-  return signal.reason instanceof Error ? signal.reason : new Error("The request was aborted.");
+/** Why the vendor of this interface cannot be given the tool, or undefined. */
+export function hostedToolProblem(type: ProviderType, tool: HostedTool): string | undefined {
+  if (type === "openai") {
+    return "Chat Completions has no hosted tools; openai-responses and anthropic have";
+  }
+  const { type: kind } = tool;
+  if (typeof kind !== "string" || kind === "") return "a hosted tool needs its `type`";
+  if (runByClient[type].test(kind)) {
+    return `'${kind}' is run by the client, not by the vendor: write a tool of your own`;
+  }
+  return jsonChars(tool) === undefined ? `'${kind}' is not JSON` : undefined;
 }
 
 interface TimedStreamOptions {

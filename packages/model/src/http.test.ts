@@ -1,6 +1,6 @@
 import { createServer, type RequestListener, type Server } from "node:http";
 import { afterEach, expect, it } from "vitest";
-import { jsonBody } from "./backend.ts";
+import { jsonBody } from "./http.ts";
 import { httpFetch } from "./index.ts";
 
 let server: Server | undefined;

@@ -20,9 +20,6 @@ export {
 } from "./model-chain.ts";
 export {
   type StreamTimeouts,
-  serverEvents,
-  type ServerEvent,
-  httpFetch,
   type LlmBackend,
   endOf,
   messageStop,
@@ -38,7 +35,17 @@ export {
   systemBlocksOf,
   toolLimitProblem,
   worthCaching,
+  pictureSize,
+  type PictureScaling,
+  bodyWith,
+  extraProblem,
+  headersWith,
+  hostedToolProblem,
+  joinedExtra,
+  type HostedTool,
+  type RequestExtra,
 } from "./backend.ts";
+export { httpFetch, serverEvents, type ServerEvent } from "./http.ts";
 export {
   profileNames,
   profileOf,
@@ -50,16 +57,6 @@ export {
   type ThoughtRequest,
   type VendorProfile,
 } from "./profile.ts";
-export { pictureSize, type PictureScaling } from "./pictures.ts";
-export {
-  bodyWith,
-  extraProblem,
-  headersWith,
-  hostedToolProblem,
-  joinedExtra,
-  type HostedTool,
-  type RequestExtra,
-} from "./extra.ts";
 export { checkedBackend } from "./module-backend.ts";
 export { toolProblem } from "./tool-schema.ts";
 export { textStream } from "./text-stream.ts";

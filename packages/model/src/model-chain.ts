@@ -14,11 +14,14 @@ import {
   defaultTimeouts,
   timedStream,
   type StreamTimeouts,
+  type HostedTool,
+  type RequestExtra,
+  withScaledPictures,
+  withSentPictures,
+  type PictureScaling,
 } from "./backend.ts";
-import type { HostedTool, RequestExtra } from "./extra.ts";
 import { modelFailure } from "./failure.ts";
 import type { ModelInfo } from "./model-catalog.ts";
-import { withScaledPictures, withSentPictures, type PictureScaling } from "./pictures.ts";
 import { plainProfile } from "./profile.ts";
 import { withSentTools } from "./tool-schema.ts";
 

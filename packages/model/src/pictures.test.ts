@@ -1,6 +1,6 @@
 import type { ImagePart, Message } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
-import { pictureSize, withScaledPictures, withSentPictures } from "./pictures.ts";
+import { pictureSize, withScaledPictures, withSentPictures } from "./backend.ts";
 
 /** Head of a PNG of that size. */
 function png(width: number, height: number, bytes = 40): Buffer {

@@ -43,7 +43,6 @@ import {
   type ProfileInput,
   type VendorProfile,
 } from "../index.ts";
-import { jsonBody, type SentBody } from "../backend.ts";
 import { onceEach } from "../profile.ts";
 import {
   asObject,
@@ -58,7 +57,9 @@ import {
   partsTextIn,
   textIn,
   type JsonObject,
-} from "../vendor-json.ts";
+  jsonBody,
+  type SentBody,
+} from "../http.ts";
 
 export interface AnthropicBackendOptions {
   apiKey: string;

@@ -51,7 +51,7 @@ import {
   partsTextIn,
   textIn,
   type JsonObject,
-} from "../vendor-json.ts";
+} from "../http.ts";
 
 /** OpenAI's Chat Completions, and every server compatible with them, through the official SDK. */
 export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBackend {

@@ -20,7 +20,7 @@ import {
   type VendorProfile,
   type VendorRefusal,
 } from "../index.ts";
-import { jsonBody } from "../backend.ts";
+import { jsonBody } from "../http.ts";
 
 export interface OpenAiBackendOptions {
   apiKey: string;

@@ -59,7 +59,7 @@ import {
   partsTextIn,
   textIn,
   type JsonObject,
-} from "../vendor-json.ts";
+} from "../http.ts";
 
 /** OpenAI's Responses interface through the official SDK. The vendor keeps answers only where a request says so. */
 export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): LlmBackend {
