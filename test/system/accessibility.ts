@@ -25,6 +25,9 @@ async function violations(page: Page, rules?: readonly string[]): Promise<string
   );
 }
 
+/** The rules that colours decide. */
+const ofColours = ["color-contrast", "link-in-text-block"];
+
 /** What stands beyond the right edge of the window, so that a reader has to move the page sideways. */
 async function beyondTheEdge(page: Page): Promise<string[]> {
   const width = await page.evaluate<number>("document.documentElement.scrollWidth - innerWidth");
@@ -40,7 +43,7 @@ export async function accessibilityProblems(page: Page, place: string): Promise<
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
     // Only colours differ between the two.
-    const found = await violations(page, colorScheme === "dark" ? ["color-contrast"] : undefined);
+    const found = await violations(page, colorScheme === "dark" ? ofColours : undefined);
     problems.push(...found.map((line) => `${place}, ${colorScheme}: ${line}`));
   }
   const beyond = await beyondTheEdge(page);

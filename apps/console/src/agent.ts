@@ -91,11 +91,10 @@ export function registerAgent(server: FastifyInstance, services: Services): void
       } as const;
       const { word, isDone } = await order(services, view, act, orderWords);
       if (isDone) countAction(services, "agent_changed", agentPath(agent));
+      if (isDone) return { to: agentPath(agent), note: word };
       const shown = await shownAgent(services, request);
       if (shown?.bounds === undefined) return undefined;
-      const draft = isDone
-        ? undefined
-        : { ...draftOf(shown.bounds, change.value, note), wanted: change.value };
+      const draft = { ...draftOf(shown.bounds, change.value, note), wanted: change.value };
       return agentPage(ownView(view, shown), shown, draft, word);
     }),
   );

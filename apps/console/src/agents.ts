@@ -14,7 +14,6 @@ import {
   type View,
 } from "./page.ts";
 import type { Services } from "./services.ts";
-import type { Word } from "./words.ts";
 
 /** Where agents and tools are paused. */
 export const agentsPath = "/agents";
@@ -45,7 +44,7 @@ export function registerAgents(server: FastifyInstance, services: Services): voi
           wordsOf[deed],
         );
         if (isDone) countAction(services, `${what}_${deed}d`, agentsPath);
-        return agentsPage({ ...view, url: agentsPath }, await shownAgents(services), word);
+        return { to: agentsPath, note: word };
       }),
     );
   }
@@ -127,7 +126,7 @@ async function shownAgents({
   };
 }
 
-function agentsPage(view: View, shown: Record<Pausable, Shown[]>, note?: Word): Page {
+function agentsPage(view: View, shown: Record<Pausable, Shown[]>): Page {
   const { say } = view;
   const body = html`<p class="quiet">${say("pausesAre")}</p>
     ${tableOf(view, "agent", { caption: say("agents"), about: say("description"), shown: shown.agent })}
@@ -136,7 +135,7 @@ function agentsPage(view: View, shown: Record<Pausable, Shown[]>, note?: Word): 
         ? html`<p>${say("noRunners")}</p>`
         : tableOf(view, "tool", { caption: say("tools"), about: say("runners"), shown: shown.tool })
     }`;
-  return { title: say("agentsAndTools"), body, ...(note === undefined ? {} : { note }) };
+  return { title: say("agentsAndTools"), body };
 }
 
 function tableOf(

@@ -9,9 +9,10 @@ import {
   answerPage,
   countAction,
   fieldOf,
-  noted,
+  lookAtContent,
   order,
   problemPage,
+  toContent,
   sessionLink,
   shortSessionLink,
   type Page,
@@ -38,24 +39,17 @@ export function registerApprovals(server: FastifyInstance, services: Services): 
       approvalsPage(view, await openApprovals(services.approvals)),
     ),
   );
-  server.post<OfApproval>("/approvals/:session/:id/content", async (request, reply) =>
+  server.post("/approvals/:session/:id/content", toContent);
+  server.get<OfApproval>("/approvals/:session/:id", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const status = await openOne(request.params);
       if (status === undefined || !operatorsDecide(status.approval)) return undefined;
       const { session, turnId, callId, tool, app, chatId } = status.approval;
-      // Noted before it is seen: whatever fails now, each look has a record.
-      const problem = await noted(services, view, {
-        kind: "content_shown",
-        session,
-        turnId,
-        callId,
-        tool,
-        app,
-        chatId,
-      });
+      const call = { session, turnId, callId, tool, app, chatId };
+      const record = { kind: "content_shown", ...call } as const;
+      const { isShown, problem } = await lookAtContent(services, view, request, record);
       if (problem !== undefined) return problemPage(view, problem);
-      countAction(services, "content_shown", request.url);
-      return approvalPage({ ...view, url: "/approvals" }, status);
+      return isShown ? approvalPage(view, status) : { to: "/approvals" };
     }),
   );
   server.post<OfApproval>("/approvals/:session/:id/decide", async (request, reply) =>
@@ -76,11 +70,7 @@ export function registerApprovals(server: FastifyInstance, services: Services): 
       if (decided.isDone) {
         countAction(services, `call_${word === "approve" ? "approved" : "rejected"}`, "/approvals");
       }
-      return approvalsPage(
-        { ...view, url: "/approvals" },
-        await openApprovals(services.approvals),
-        decided.word,
-      );
+      return { to: "/approvals", note: decided.word };
     }),
   );
 }
@@ -153,7 +143,7 @@ export async function openApprovals(store: ApprovalStore): Promise<OpenApprovals
 const endOfTime = Number.MAX_SAFE_INTEGER;
 
 /** What people are being asked; the arguments are on their cards, not here. */
-function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals, note?: Word): Page {
+function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals): Page {
   const { say } = view;
   const columns = [
     "tool",
@@ -175,7 +165,7 @@ function approvalsPage(view: View, { approvals, hasMore }: OpenApprovals, note?:
           columns: [...columns.map(say), ""],
           rows: approvals.map((status) => row(view, status)),
         })}`;
-  return { title: say("approvals"), body, ...(note === undefined ? {} : { note }) };
+  return { title: say("approvals"), body };
 }
 
 const kinds: Readonly<Record<Approval["kind"], Word>> = {

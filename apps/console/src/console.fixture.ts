@@ -219,6 +219,7 @@ export async function startTestConsole(
 /** A browser's requests without a browser: with the cookies of a sign-in and its token. */
 export interface Client {
   get(path: string): Promise<Response>;
+  /** Follows to the page that comes of it. */
   post(path: string, fields?: Record<string, string>): Promise<Response>;
   put(path: string, headers?: Record<string, string>): Promise<Response>;
   readonly cookie: string;
@@ -240,13 +241,17 @@ export async function signIn(
     cookie,
     csrf,
     get: async (path) => await fetch(`${url}${path}`, { headers, redirect: "manual" }),
-    post: async (path, fields = {}) =>
-      await fetch(`${url}${path}`, {
+    post: async (path, fields = {}) => {
+      const posted = await fetch(`${url}${path}`, {
         method: "POST",
         headers,
         body: new URLSearchParams({ csrf, ...fields }),
         redirect: "manual",
-      }),
+      });
+      const to = posted.headers.get("location");
+      if (posted.status !== 303 || to === null || to === "/sign-in") return posted;
+      return await fetch(`${url}${to}`, { headers, redirect: "manual" });
+    },
     put: async (path, extra = { "x-xsrf-token": csrf }) =>
       await fetch(`${url}${path}`, {
         method: "PUT",

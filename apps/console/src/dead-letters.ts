@@ -5,7 +5,9 @@ import type { FailedJob } from "@larkline/store/queues";
 import {
   countAction,
   confirmPage,
+  lookAtContent,
   noted,
+  toContent,
   order,
   answerPage,
   fieldOf,
@@ -37,7 +39,12 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
   server.get<OfLetter>("/dead-letters/:session/:id", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const letter = await letterOf(request);
-      return letter && deadLetterPage(view, letter, false);
+      if (letter === undefined) return undefined;
+      const record = { kind: "content_shown", ...aboutOf(letter) } as const;
+      const { isShown, problem } = await lookAtContent(services, view, request, record);
+      return problem === undefined
+        ? deadLetterPage(view, letter, isShown)
+        : problemPage(view, problem);
     }),
   );
   server.get<OfLetter>("/dead-letters/:session/:id/retry", async (request, reply) =>
@@ -56,17 +63,7 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
       });
     }),
   );
-  server.post<OfLetter>("/dead-letters/:session/:id/content", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => {
-      const letter = await letterOf(request);
-      if (letter === undefined) return undefined;
-      // Noted before it is seen: whatever fails now, each look has a record.
-      const problem = await noted(services, view, { kind: "content_shown", ...aboutOf(letter) });
-      if (problem !== undefined) return problemPage(view, problem);
-      countAction(services, "content_shown", request.url);
-      return deadLetterPage({ ...view, url: letterPath(letter.session, letter.id) }, letter, true);
-    }),
-  );
+  server.post("/dead-letters/:session/:id/content", toContent);
   const act = async (
     view: View,
     { session, id: letterId, kind }: DeadLetter,
@@ -90,8 +87,8 @@ export function registerDeadLetters(server: FastifyInstance, services: Services)
     server.post<OfLetter>(`/dead-letters/:session/:id/${name}`, async (request, reply) =>
       answerPage(services, request, reply, async (view) => {
         const letter = await letterOf(request);
-        const word = letter === undefined ? "letterGone" : await act(view, letter, name);
-        return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(services), word);
+        const note = letter === undefined ? "letterGone" : await act(view, letter, name);
+        return { to: "/dead-letters", note };
       }),
     );
   }
@@ -115,16 +112,9 @@ function registerJobActs(server: FastifyInstance, services: Services): void {
         }
         // The audit log has a deed before it is done: whatever fails in the middle, it has a record.
         const problem = await noted(services, view, { kind, letterId: `${queue}/${job}` });
-        if (problem !== undefined) {
-          return deadLettersPage(
-            { ...view, url: "/dead-letters" },
-            await givenUp(services),
-            problem,
-          );
-        }
+        if (problem !== undefined) return { to: "/dead-letters", note: problem };
         countAction(services, kind, "/dead-letters");
-        const word = await act(queue, job);
-        return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(services), word);
+        return { to: "/dead-letters", note: await act(queue, job) };
       }),
     );
   }
@@ -186,7 +176,7 @@ async function givenUp({ letters, catalog, queues }: Services): Promise<GivenUp>
 }
 
 /** Dead letters that no operator has dealt with. */
-function deadLettersPage(view: View, { letters, jobs, hasMore }: GivenUp, note?: Word): Page {
+function deadLettersPage(view: View, { letters, jobs, hasMore }: GivenUp): Page {
   const { say } = view;
   const body = html`<p>${say("lettersAre")}</p>
     ${hasMore && html`<p class="note">${say("moreLetters")}</p>`}
@@ -194,7 +184,7 @@ function deadLettersPage(view: View, { letters, jobs, hasMore }: GivenUp, note?:
     ${letterTable(view, letters)}
     <h2>${say("failedJobs")}</h2>
     ${jobTable(view, jobs)}`;
-  return { title: say("deadLetters"), body, ...(note === undefined ? {} : { note }) };
+  return { title: say("deadLetters"), body };
 }
 
 function letterTable(view: View, letters: GivenUp["letters"]): Html {

@@ -14,8 +14,7 @@ import {
 import {
   actionForm,
   answerPage,
-  countAction,
-  noted,
+  lookAtContent,
   type Page,
   problemPage,
   type View,
@@ -27,20 +26,18 @@ import type { Word } from "./words.ts";
 /** Adds the page of what people say of answers. Reasons are content: operators see them, and each look has a record. */
 export function registerFeedback(server: FastifyInstance, services: Services): void {
   server.get<Query>("/feedback", async (request, reply) =>
-    answerPage(services, request, reply, async (view) =>
-      feedbackPage(view, await shownOf(services, request.query)),
-    ),
-  );
-  server.post<Query>("/feedback/reasons", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
-      const problem = await noted(services, view, { kind: "content_shown" });
+      const record = { kind: "content_shown" } as const;
+      const { isShown, problem } = await lookAtContent(services, view, request, record);
       if (problem !== undefined) return problemPage(view, problem);
-      countAction(services, "content_shown", "/feedback/reasons");
-      const shown = await shownOf(services, request.query);
-      const url = feedbackPath(shown.filters);
-      return { ...feedbackPage({ ...view, url }, { ...shown, hasReasons: true }), note: "shown" };
+      const shown = { ...(await shownOf(services, request.query)), hasReasons: isShown };
+      return { ...feedbackPage(view, shown), ...(isShown && { note: "shown" as const }) };
     }),
   );
+  server.post<Query>("/feedback/reasons", async (request, reply) => {
+    const path = feedbackPath(filtersIn(request.query));
+    return await reply.redirect(`${path}${path.includes("?") ? "&" : "?"}content=shown`, 303);
+  });
 }
 
 interface Query {

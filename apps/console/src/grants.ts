@@ -13,7 +13,6 @@ import {
   type View,
 } from "./page.ts";
 import type { Services } from "./services.ts";
-import type { Word } from "./words.ts";
 
 /** Adds the page of what people let bots do as them, and ending a grant. No token comes near it. */
 export function registerGrants(server: FastifyInstance, services: Services): void {
@@ -30,7 +29,7 @@ export function registerGrants(server: FastifyInstance, services: Services): voi
       if (app === undefined || openId === undefined) return undefined;
       const { word, isDone } = await order(services, view, { do: "end_grant", app, openId }, words);
       if (isDone) countAction(services, "grant_ended", request.url);
-      return grantsPage({ ...view, url: "/grants" }, await listed(), word);
+      return { to: "/grants", note: word };
     }),
   );
 }
@@ -51,7 +50,7 @@ interface ListedGrants {
   isOfOneApp: boolean;
 }
 
-function grantsPage(view: View, { grants, count, isOfOneApp }: ListedGrants, note?: Word): Page {
+function grantsPage(view: View, { grants, count, isOfOneApp }: ListedGrants): Page {
   const { say } = view;
   const columns = [
     "person",
@@ -71,7 +70,7 @@ function grantsPage(view: View, { grants, count, isOfOneApp }: ListedGrants, not
           columns: [...columns.map(say), ""],
           rows: grants.map((grant) => row(view, grant, isOfOneApp)),
         })}`;
-  return { title: say("grants"), body, ...(note === undefined ? {} : { note }) };
+  return { title: say("grants"), body };
 }
 
 function row(view: View, grant: GrantRecord, isOfOneApp: boolean) {

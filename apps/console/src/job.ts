@@ -3,11 +3,11 @@ import { parserOf } from "@larkline/protocol";
 import { finishedCallOf, FinishedCall, ToolJob } from "@larkline/protocol/runner";
 import { type QueuedJob, TurnJob } from "@larkline/store/queues";
 import {
-  countAction,
-  noted,
   answerPage,
   jobPath,
+  lookAtContent,
   problemPage,
+  toContent,
   sessionLink,
   whyPath,
   actionForm,
@@ -27,27 +27,19 @@ export function registerJob(server: FastifyInstance, services: Services): void {
     answerPage(services, request, reply, async (view) => {
       const { queue } = request.params;
       const job = await jobOf(request.params);
-      return job && jobPage(view, { queue, job, isContentShown: false });
-    }),
-  );
-  server.post<OfJob>("/jobs/:queue/:id/content", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => {
-      const { queue } = request.params;
-      const job = await jobOf(request.params);
-      const found = job && jobFactsOf(job.data);
-      if (job === undefined || found?.kind !== "call") return undefined;
+      if (job === undefined) return undefined;
+      const found = jobFactsOf(job.data);
+      if (found.kind !== "call") return jobPage(view, { queue, job, isContentShown: false });
       const { session, turnId, callId, name: tool, actor } = found.call;
-      // Noted before it is seen: whatever fails now, each look has a record.
-      const record = { session, turnId, callId, tool, app: actor.app, chatId: actor.chatId };
-      const problem = await noted(services, view, { kind: "content_shown", ...record });
-      if (problem !== undefined) return problemPage(view, problem);
-      countAction(services, "content_shown", request.url);
-      return jobPage(
-        { ...view, url: jobPath(queue, job.id) },
-        { queue, job, isContentShown: true },
-      );
+      const call = { session, turnId, callId, tool, app: actor.app, chatId: actor.chatId };
+      const record = { kind: "content_shown", ...call } as const;
+      const { isShown, problem } = await lookAtContent(services, view, request, record);
+      return problem === undefined
+        ? jobPage(view, { queue, job, isContentShown: isShown })
+        : problemPage(view, problem);
     }),
   );
+  server.post("/jobs/:queue/:id/content", toContent);
 }
 
 interface OfJob {

@@ -364,6 +364,33 @@ it("speaks Chinese on all of these pages, with a blank between it and numbers", 
   }
 });
 
+it.each([
+  ["/agents/pause", { what: "agent", name: "default" }, "/agents?note=nowPaused"],
+  ["/rules/revoke", { app: appId, rule: "r1" }, "/rules?note=revoked"],
+  ["/schedules", { schedule: "s1", do: "pause_schedule" }, "/schedules?note=schedulePaused"],
+  ["/runners/forget", { runner: "none" }, "/runners?note=runnerStays"],
+  ["/dead-letters/none/l1/retry", {}, "/dead-letters?note=letterGone"],
+  [`/sessions/${at}/content`, {}, `/sessions/${at}?content=shown`],
+])("%s leads to a page that may be loaded again", async (path, fields, to) => {
+  const answer = await fetch(`${running.url}${path}`, {
+    method: "POST",
+    headers: { cookie: operator.cookie },
+    body: new URLSearchParams({ csrf: operator.csrf, ...fields }),
+    redirect: "manual",
+  });
+  expect([answer.status, answer.headers.get("location")]).toEqual([303, to]);
+  const ordered = world.ordered.length;
+  await operator.get(to);
+  await operator.get(to);
+  expect(world.ordered.slice(ordered).filter(({ act }) => act.do !== "note")).toEqual([]);
+});
+
+it("shows no content to viewers who ask for it in the address", async () => {
+  await answerOne(world);
+  expect(await textOf(viewer.get(`/sessions/${at}?content=shown`))).not.toContain(secretText);
+  expect(await auditOf(world, "content_shown")).toEqual([]);
+});
+
 it("pauses and resumes agents and tools, with the name that the operator claims; viewers see it", async () => {
   const ann = await signIn(running, passwords.operator, "  Ann\n<b>Lee</b> ");
   const agent = { what: "agent", name: "default" };

@@ -11,7 +11,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { html, type Html, idsIn, nameOf, who, withNames } from "./html.ts";
 import type { Services } from "./services.ts";
 import type { Visitor } from "./sign-ins.ts";
-import { speaker, type Speak, type Word } from "./words.ts";
+import { speaker, wordNamed, type Speak, type Word } from "./words.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -49,15 +49,21 @@ export interface Page {
   note?: Word;
 }
 
+/** Where a browser goes after a change: loading that page again changes nothing. The note is said there. */
+export interface Move {
+  to: string;
+  note?: Word;
+}
+
 /** How long the store may take for everything that one page shows. */
 export const pageDeadlineMs = 8_000;
 
-/** Answers with the page that `make` reads, or says that there is nothing of the kind. */
+/** Answers with the page that `make` reads or leads to, or says that there is nothing of the kind. */
 export async function answerPage(
   services: Services,
   request: FastifyRequest,
   reply: FastifyReply,
-  make: (view: View) => Promise<Page | undefined>,
+  make: (view: View) => Promise<Page | Move | undefined>,
 ): Promise<FastifyReply> {
   const { clock, signIns } = services;
   const visitor = request.session;
@@ -69,17 +75,34 @@ export async function answerPage(
     nowMs: clock.now(),
     money: (usd: number) => moneyText(usd, languageOf(request), services.settings.currency),
   };
-  const made = async (): Promise<Page | undefined> => {
+  const made = async (): Promise<Page | Move | undefined> => {
     const page = await make(view);
-    return page && { ...page, body: await named(services, page.body, view.language) };
+    if (page === undefined || "to" in page) return page;
+    const note = page.note ?? noteIn(request);
+    const body = await named(services, page.body, view.language);
+    return { title: page.title, body, ...(note === undefined ? {} : { note }) };
   };
   const page = await withDeadline(
     clock,
     made(),
     request.routeOptions.config.pageMs ?? pageDeadlineMs,
   );
+  if (page !== undefined && "to" in page) {
+    return await reply.redirect(pathWithNote(page.to, page.note), 303);
+  }
   if (page !== undefined) return await sendPage(reply, view, page);
   return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
+}
+
+/** The address of a page that says a word first. */
+function pathWithNote(path: string, note: Word | undefined): string {
+  return note === undefined ? path : `${path}${path.includes("?") ? "&" : "?"}note=${note}`;
+}
+
+/** What the page says first: what has come of the change that led to it. */
+function noteIn({ query }: FastifyRequest): Word | undefined {
+  const { note } = query as { note?: unknown }; // fastify reads it into an object
+  return typeof note === "string" ? wordNamed(note) : undefined;
 }
 
 async function named(
@@ -333,6 +356,33 @@ export async function noted(
     { done: "shown", nothing: "orderUncertain" },
   );
   return isDone ? undefined : word;
+}
+
+/**
+ * Whether the page shows what people wrote: where an operator asks for it (`?content=shown`), and only after a record
+ * of the look is made. `problem`: why there is none.
+ */
+export async function lookAtContent(
+  services: Services,
+  view: View,
+  { query, routeOptions }: FastifyRequest,
+  record: Parameters<typeof noted>[2],
+): Promise<{ isShown: boolean; problem?: Word }> {
+  const { content } = query as { content?: unknown }; // fastify reads it into an object
+  if (content !== "shown" || view.visitor?.role !== "operator") return { isShown: false };
+  // Noted before it is seen: whatever fails now, each look has a record.
+  const problem = await noted(services, view, record);
+  if (problem !== undefined) return { isShown: false, problem };
+  countAction(services, "content_shown", routeOptions.url ?? "");
+  return { isShown: true };
+}
+
+/** The answer to the button `<page>/content`: the page with its content. */
+export async function toContent(
+  { url }: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  return await reply.redirect(`${url.replace(/\/content(?:\?.*)?$/, "")}?content=shown`, 303);
 }
 
 /** Counts and logs what an operator did. */

@@ -11,7 +11,6 @@ import {
   type View,
 } from "./page.ts";
 import { html, type Html, moment, table, who } from "./html.ts";
-import type { Word } from "./words.ts";
 import type { Services } from "./services.ts";
 
 /** Adds the page of permission rules, and taking one back. */
@@ -35,7 +34,7 @@ export function registerRules(server: FastifyInstance, services: Services): void
         words,
       );
       if (isDone) countAction(services, "rule_revoked", request.url);
-      return rulesPage({ ...view, url: "/rules" }, await allRules(), word);
+      return { to: "/rules", note: word };
     }),
   );
 }
@@ -87,7 +86,7 @@ function section(view: View, { app, rules, hasMore }: RulesOfApp): Html {
 }
 
 /** Rules that people have made; operators can revoke them. */
-function rulesPage(view: View, apps: readonly RulesOfApp[], note?: Word): Page {
+function rulesPage(view: View, apps: readonly RulesOfApp[]): Page {
   const body = html`${apps.map((app) => section(view, app))}`;
-  return { title: view.say("rules"), body, ...(note === undefined ? {} : { note }) };
+  return { title: view.say("rules"), body };
 }

@@ -29,17 +29,17 @@ export function registerRunners(server: FastifyInstance, services: Services): vo
     answerPage(services, request, reply, async (view) => {
       const { searchParams } = new URL(request.url, "http://console");
       const [name, file] = [searchParams.get("name") ?? "", searchParams.get("file") ?? ""];
-      return runnersPage(view, await allRunners(), { further: { name, file } });
+      return runnersPage(view, await allRunners(), { name, file });
     }),
   );
   server.post("/runners/forget", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => {
+    answerPage(services, request, reply, async () => {
       const runner = fieldOf(request, "runner");
       if (runner === undefined) return undefined;
       const { forgotten } = await directory.forget(runner);
       if (forgotten) countAction(services, "runner_forgotten", request.url);
       const note: Word = forgotten ? "runnerForgotten" : "runnerStays";
-      return runnersPage({ ...view, url: "/runners" }, await allRunners(), { note });
+      return { to: "/runners", note };
     }),
   );
 }
@@ -54,30 +54,28 @@ interface RunnersShown {
 }
 
 /** Who runs tools, which ones, and how long their last word holds; and those whose tools are offered while they are away. */
-function runnersPage(view: View, shown: RunnersShown, { note, further = noRunner }: Wanted): Page {
+function runnersPage(view: View, shown: RunnersShown, further: Further): Page {
   const { living, away, usage } = shown;
   const { say } = view;
   const byName = [...Map.groupBy(living, ({ runner }) => runner)].sort(([one], [other]) =>
     one < other ? -1 : 1,
   );
-  const noted = note === undefined ? [] : [html`<p class="note" role="status">${say(note)}</p>`];
   const sections = [
     ...byName.map(([runner, instances]) => livingSection(view, { runner, instances, usage })),
     ...away.map((each) => awaySection(view, each, usage)),
   ];
   const none = sections.length === 0 ? [html`<p class="note">${say("noRunners")}</p>`] : [];
   const more = isOperator(view) ? furtherSection(view, further) : undefined;
-  const body = html`${[...noted, ...none, ...sections]} ${mcpSection(view, shown)} ${more}`;
+  const body = html`${[...none, ...sections]} ${mcpSection(view, shown)} ${more}`;
   return { title: say("runners"), body };
 }
 
-interface Wanted {
-  note?: Word;
-  /** The runner that the line is shown for. */
-  further?: { name: string; file: string };
+/** The runner that the line is shown for. */
+interface Further {
+  name: string;
+  file: string;
 }
 
-const noRunner = { name: "", file: "" };
 const parseName = parserOf(RunnerName);
 /** As a shell takes it unquoted. */
 const plainFile = /^[A-Za-z0-9_./@-]{1,200}$/;
@@ -87,7 +85,7 @@ function isOperator({ visitor }: View): boolean {
 }
 
 /** The line that starts one more runner. Its keys are not known here: the command prints them. */
-function furtherSection(view: View, { name, file }: { name: string; file: string }): Html {
+function furtherSection(view: View, { name, file }: Further): Html {
   const { say } = view;
   const isWrong =
     (name !== "" && !parseName(name).ok) || (file !== "" && (name === "" || !plainFile.test(file)));

@@ -37,7 +37,7 @@ export function registerSchedules(server: FastifyInstance, services: Services): 
       const words = { done: doneWords[act], nothing: "scheduleGone" } as const;
       const { word, isDone } = await order(services, view, { do: act, schedule }, words);
       if (isDone) countAction(services, act, request.url);
-      return await listPage(services, { ...view, url: "/schedules" }, word);
+      return { to: "/schedules", note: word };
     }),
   );
 }
@@ -58,7 +58,7 @@ const maxListed = 200;
 /** Lines of the log in the list; the page of one has all. */
 const linesListed = 3;
 
-async function listPage(services: Services, view: View, note?: Word): Promise<Page> {
+async function listPage(services: Services, view: View): Promise<Page> {
   const { say } = view;
   const { count, schedules } = await services.schedules.newest(maxListed);
   const logs = await Promise.all(
@@ -76,7 +76,7 @@ async function listPage(services: Services, view: View, note?: Word): Promise<Pa
           rows: schedules.map((one, at) => row(view, one, logs[at] ?? [])),
         })
   }`;
-  return { title: say("schedules"), body, ...(note === undefined ? {} : { note }) };
+  return { title: say("schedules"), body };
 }
 
 function row(view: View, one: StoredSchedule, log: readonly ScheduleLogEntry[]) {

@@ -9,8 +9,9 @@ import {
   countAction,
   confirmPage,
   type Question,
-  noted,
+  lookAtContent,
   order,
+  toContent,
   answerPage,
   chatOfSession,
   sessionPath,
@@ -48,7 +49,11 @@ export function registerSession(server: FastifyInstance, services: Services): vo
   server.get<OfSession>("/sessions/:key", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const found = await sessionOf(services, request.params.key);
-      return found && sessionPage(viewOf(view, found.key), { ...found, isContentShown: false });
+      if (found === undefined) return undefined;
+      const record = { kind: "content_shown", session: found.key } as const;
+      const { isShown, problem } = await lookAtContent(services, view, request, record);
+      if (problem !== undefined) return problemPage(view, problem);
+      return sessionPage(view, { ...found, isContentShown: isShown });
     }),
   );
   server.get<OfSession>("/sessions/:key/reset", async (request, reply) =>
@@ -57,25 +62,13 @@ export function registerSession(server: FastifyInstance, services: Services): vo
   server.get<OfSession>("/sessions/:key/drop", async (request, reply) =>
     ask("drop", [request, reply]),
   );
-  server.post<OfSession>("/sessions/:key/content", async (request, reply) =>
-    answerPage(services, request, reply, async (view) => {
-      const found = await sessionOf(services, request.params.key);
-      if (found === undefined) return undefined;
-      // Noted before it is seen: whatever fails now, each look has a record.
-      const problem = await noted(services, view, { kind: "content_shown", session: found.key });
-      if (problem !== undefined) return problemPage(view, problem);
-      countAction(services, "content_shown", request.url);
-      return sessionPage(viewOf(view, found.key), { ...found, isContentShown: true }, "shown");
-    }),
-  );
+  server.post("/sessions/:key/content", toContent);
   for (const [name, act] of Object.entries(ordersOf(services))) {
     server.post<OfSession>(`/sessions/:key/${name}`, async (request, reply) =>
       answerPage(services, request, reply, async (view) => {
         const found = await sessionOf(services, request.params.key);
         if (found === undefined) return undefined;
-        const note = await act(found, view);
-        const now = (await sessionOf(services, found.key)) ?? found;
-        return sessionPage(viewOf(view, found.key), { ...now, isContentShown: false }, note);
+        return { to: sessionPath(found.key), note: await act(found, view) };
       }),
     );
   }
@@ -91,10 +84,6 @@ const questions: Readonly<Record<"reset" | "drop", Pick<Question, "texts" | "lab
   reset: { texts: ["resetEnds", "resetBegins", "resetEffects"], label: "reset" },
   drop: { texts: ["dropTakes", "dropForever"], label: "dropWaiting" },
 };
-
-function viewOf(view: View, key: string): View {
-  return { ...view, url: sessionPath(key) };
-}
 
 type Act = (found: ReadSession, view: View) => Promise<Word>;
 
@@ -205,7 +194,7 @@ function unreadable(key: SessionKey): ReadSession {
 }
 
 /** One conversation: how it stands, and what was said in it without the words. */
-function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
+function sessionPage(view: View, shown: ShownSession): Page {
   const { say, visitor } = view;
   const { key, summary, messages, waiting, approvals, unsent } = shown;
   const hasInbox = summary?.head !== undefined || waiting.length > 0;
@@ -218,7 +207,11 @@ function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
     ${summary !== undefined && html`${asideOf(view, summary, approvals)} ${callsOf(view, summary)}`}
     ${approvals.length > 0 && approvalsOf(view, approvals)}
     ${unsent.length > 0 && unsentOf(view, shown)} ${messages.length > 0 && historyOf(view, shown)}`;
-  return { title: `${say("session")} ${key}`, body, ...(note === undefined ? {} : { note }) };
+  return {
+    title: `${say("session")} ${key}`,
+    body,
+    ...(shown.isContentShown && { note: "shown" as const }),
+  };
 }
 
 function unreadableNote({ say }: View, { summary }: ShownSession): Html | false {

@@ -549,6 +549,11 @@ const words = {
 /** Names a text of the console. */
 export type Word = keyof typeof words;
 
+/** The text of that name; undefined where there is none. */
+export function wordNamed(name: string): Word | undefined {
+  return Object.hasOwn(words, name) ? (name as Word) : undefined; // its own key
+}
+
 /** Says it in the language of a page. */
 export type Speak = (word: Word) => string;
 
