@@ -1,9 +1,10 @@
-import type { ApiRoute, ApiCallContext } from "./api-route.ts";
+import { type ApiRoute, type ApiCallContext, personTalkScopes } from "./api-route.ts";
 import { FileAnswer } from "./faults.ts";
 import { mediaTypeOf, type MediaKind, type StoredMedia, type SimFile } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
 import { type JsonObject, PlatformError, success } from "./open-api.ts";
 import { type Platform, pathMessage } from "./platform.ts";
+import { messageOfPerson } from "./work/talk.ts";
 
 const imageLimitBytes = 10 * 1024 * 1024;
 const longestSide = { message: 12_000, avatar: 4096, gif: 2000 };
@@ -103,6 +104,7 @@ export function resourceRoutes(platform: Platform): ApiRoute[] {
     {
       method: "GET",
       path: "/open-apis/im/v1/messages/:message_id/resources/:file_key",
+      ...personTalkScopes.history,
       handle: (call) => download(platform, call),
     },
   ];
@@ -128,6 +130,11 @@ function download(platform: Platform, call: ApiCallContext): FileAnswer {
 
 /** The message, when files of its kind and chat may be downloaded. */
 function resourceMessage(platform: Platform, call: ApiCallContext): SimMessage {
+  if (call.person !== undefined) {
+    const message = messageOfPerson(platform, call, call.person.openId);
+    if (closedTypes.has(message.messageType)) throw unsupported();
+    return message;
+  }
   const held = platform.messages.get(call.params.message_id ?? "");
   if (held?.upperMessageId !== undefined) throw unsupported();
   if (held?.hidden === true) {

@@ -1,6 +1,6 @@
 import { systemClock } from "@larkline/protocol/clock";
 import { describe, expect, it } from "vitest";
-import { toolWorld } from "./world.fixture.ts";
+import { tokenOf, toolWorld } from "./world.fixture.ts";
 
 /** Waits are over at once. */
 const clock = {
@@ -8,6 +8,8 @@ const clock = {
   after: (ms: number, run: () => void) => systemClock.after(Math.min(ms, 2), run),
 };
 const png = Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1");
+const appId = "cli_0123456789abcdef";
+const zone = "Asia/Shanghai";
 const idIn = (text: string): string => /blob_[\w-]{43}/.exec(text)?.[0] ?? "";
 
 describe("an export", () => {
@@ -106,6 +108,94 @@ describe("a download", () => {
     });
     const downloads = platform.apiCalls.filter(({ path }) => path.endsWith("/download"));
     expect(downloads).toHaveLength(1);
+  });
+});
+
+describe("a file of a message", () => {
+  const pdf = Buffer.from("%PDF-1.7\nplan\xff", "latin1");
+
+  async function chatWorld() {
+    const world = await toolWorld();
+    const { chatId } = world.platform.addChat({
+      type: "group",
+      name: "Team",
+      members: [world.ann],
+    });
+    const send = async (message: object): Promise<string> =>
+      (await world.platform.sendMessage({ chatId, from: world.ann, appId, ...message })).messageId;
+    const { documentId, blocks } = world.platform.work.docs.addDocument({
+      owner: world.ann,
+      title: "Plan",
+      markdown: "one\n\ntwo",
+    });
+    const after_block = blocks.get(documentId)?.children?.[0];
+    return { ...world, chatId, send, document: documentId, after_block };
+  }
+
+  it("is found in the chat of the conversation, and fetched as the person may read it", async () => {
+    const { textOf, call, send, files, chatId, bob } = await chatWorld();
+    const file = await send({ file: { bytes: pdf, name: "plan.pdf" } });
+    const picture = await send({ image: { bytes: png } });
+    const history = await textOf("read_messages", { chat: "here", time_zone: zone }, { chatId });
+    expect(history).toContain(`(${file}): [file: plan.pdf]`);
+    expect(history).toContain(`(${picture}): [image]`);
+    const kept = await textOf("download_file", { file });
+    expect(Buffer.from(files.get(idIn(kept))?.bytes ?? [])).toEqual(pdf);
+    expect(files.get(idIn(kept))?.facts.name).toBe("plan.pdf");
+    expect(await textOf("download_file", { file: picture })).toContain("![picture.png](blob:");
+    const text = await send({ text: "no file" });
+    expect(await call("download_file", { file: text })).toMatchObject({
+      ok: false,
+      error: "The message has no such file.",
+    });
+    expect(await call("download_file", { file }, { person: bob })).toMatchObject({
+      ok: false,
+      error: "The person is not in the chat of this message. (code 230002)",
+    });
+  });
+
+  it("comes into a document as a picture or as an attachment, in three steps each", async () => {
+    const { platform, textOf, call, send, document, after_block } = await chatWorld();
+    const { docs } = platform.work;
+    const file = await send({ file: { bytes: pdf, name: "plan.pdf" } });
+    const post = await send({
+      post: {
+        content: [
+          [
+            { tag: "img", image: { bytes: png } },
+            { tag: "img", image: { bytes: png } },
+          ],
+        ],
+      },
+    });
+    await textOf("attach_file", { document, file });
+    const several = await call("add_picture", { document, picture: post });
+    expect(JSON.stringify(several)).toContain("has several files: name one of");
+    const picture = /name one of (om_\S+?),/.exec(JSON.stringify(several))?.[1];
+    await textOf("add_picture", { document, picture, after_block });
+    const [first, second] = docs.pictures.keys();
+    expect(docs.markdown(document)).toBe(
+      `one\n\n![picture.png](${second})\n\ntwo\n\n[plan.pdf](${first})`,
+    );
+    expect(docs.pictures.get(first ?? "")?.base64).toBe(pdf.toString("base64"));
+  });
+
+  it("asks for what reading it takes, and not for the right to send", async () => {
+    const { platform, call, send } = await chatWorld();
+    const file = await send({ file: { bytes: pdf, name: "plan.pdf" } });
+    const { openId } = platform.addUser({ name: "Cat" });
+    const person = await tokenOf(platform, openId, ["drive:file:download"]);
+    expect(await call("download_file", { file }, { person })).toMatchObject({
+      ok: false,
+      grant: {
+        kind: "scopes",
+        scopes: [
+          "im:message:readonly",
+          "im:message.group_msg:get_as_user",
+          "im:message.p2p_msg:get_as_user",
+        ],
+      },
+    });
   });
 });
 

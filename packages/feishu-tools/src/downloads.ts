@@ -1,13 +1,20 @@
-import type { HandlerTool, ToolContext } from "@larkline/tool-kit";
+import { GrantRefusedError, type HandlerTool, type ToolContext } from "@larkline/tool-kit";
 import { pause } from "@larkline/protocol/clock";
 import { imageTypeOf } from "@larkline/protocol/stored-image";
 import { Type } from "typebox";
 import { documentAt, wikiNodeAt } from "./documents/reading.ts";
 import { driveRemedies, metaScope, nameOf } from "./drive.ts";
-import { checkedId, type Platform, quoted, type Settings, targetOf } from "./platform.ts";
+import {
+  checkedId,
+  type Platform,
+  quoted,
+  type Remedies,
+  type Settings,
+  targetOf,
+} from "./platform.ts";
 import { workTool } from "./work-tool.ts";
 
-// Files that leave the platform: documents as PDF or Office files, and what lies in the drive. They are kept for the
+// Files that leave the platform: documents as PDF or Office files, and what lies in the drive and in chats. They are kept for the
 // conversation, and sent to its chat when the person wants them.
 
 const remedies = {
@@ -175,31 +182,42 @@ async function endedExport(
 /** Text that a model reads itself, in bytes. */
 const maxTextBytes = 100_000;
 
+/** What the codes mean where a file of the drive or of a message is fetched. */
+export const fileRemedies: Remedies = {
+  ...driveRemedies,
+  230002: "The person is not in the chat of this message.",
+  230050: "The person may not see this message.",
+  230110: "There is no such message, or it was deleted.",
+  234003: "The message has no such file.",
+  234037: "The file is too large.",
+  234038: "The group lets nobody take files out.",
+  234040: "The person may not see this message.",
+  234043: "Files of this kind of message cannot be taken out.",
+};
+
+/** How tools are given a file. */
+export const FileName = Type.String({
+  minLength: 1,
+  maxLength: 500,
+  description:
+    "Link to the file in the drive, or its token, as list_drive_files gives it; of a file in a chat the id of its message (om_…), as read_messages gives it.",
+});
+
 function downloadTool(settings: Settings): HandlerTool {
-  return workTool(settings, driveRemedies, {
+  return workTool(settings, fileRemedies, {
     timeoutMs: 120_000,
     savesFiles: "any",
     name: "download_file",
     description:
-      "Fetches a file of the drive, such as a picture, a PDF or a CSV: texts are in the answer, other files are kept for this conversation. Documents and spreadsheets are read or exported with other tools.",
+      "Fetches a file of the drive or of a message in a chat, such as a picture, a PDF or a CSV: texts are in the answer, other files are kept for this conversation. Documents and spreadsheets are read or exported with other tools.",
     title: { zh: "下载文件", en: "Download a file" },
     summary: { zh: "下载文件 {file}", en: "Download the file {file}" },
-    input: {
-      file: Type.String({
-        minLength: 1,
-        maxLength: 500,
-        description: "Link to the file, or its token, as list_drive_files gives them.",
-      }),
-    },
+    input: { file: FileName },
     effect: "pure",
     scopes: ["drive:file:download", metaScope],
     reach: "reads",
     run: async ({ file }, platform, context) => {
-      const { kind, id } = targetOf(file);
-      if (kind !== "file" && kind !== "unknown") {
-        throw new Error(`This is a link to ${kind}: read it, or make a file with export_document.`);
-      }
-      const { name, bytes } = await driveFile(platform, id);
+      const { name, bytes } = await fileAt(platform, file);
       const text = bytes.byteLength <= maxTextBytes ? textOf(bytes) : undefined;
       if (text !== undefined) return quoted(name, text);
       const type = imageTypeOf(bytes) ?? "application/octet-stream";
@@ -208,15 +226,85 @@ function downloadTool(settings: Settings): HandlerTool {
   });
 }
 
-/** A file of the drive, as the person may read it. */
-export async function driveFile(
+/** A file of the drive or of a message, as the person may read it. */
+export async function fileAt(
   platform: Platform,
-  token: string,
+  named: string,
 ): Promise<{ name: string; bytes: Buffer }> {
+  const [, message, key] =
+    /^(om_[A-Za-z0-9_-]{1,80})(?:\/([A-Za-z0-9_-]{1,200}))?$/.exec(named) ?? [];
+  if (message !== undefined) return await messageFile(platform, message, key);
+  const { kind, id: token } = targetOf(named);
+  if (kind !== "file" && kind !== "unknown") {
+    throw new Error(`This is a link to ${kind}: read it, or make a file with export_document.`);
+  }
   const name = await nameOf(platform, { token, type: "file" });
   if (name === undefined) throw new Error("The person can see no such file.");
   const path = `/open-apis/drive/v1/files/${token}/download`;
   return { name, bytes: await platform.download(path, {}, downloadPace) };
+}
+
+/** What a person must have granted for files of messages. Asked for where such a file is wanted. */
+const messageScopes = [
+  "im:message:readonly",
+  "im:message.group_msg:get_as_user",
+  "im:message.p2p_msg:get_as_user",
+];
+const messagePace = { of: "files of messages", everyMs: 20 };
+
+/** The file of a message; `key` says which one, where a message has several. */
+async function messageFile(
+  platform: Platform,
+  messageId: string,
+  key: string | undefined,
+): Promise<{ name: string; bytes: Buffer }> {
+  try {
+    const { items = [] } = await platform.read((client, as) =>
+      client.im.v1.message.get({ path: { message_id: messageId } }, as),
+    );
+    const files = filesIn(contentOf(items[0]?.body?.content));
+    const [first, ...others] = files.filter((one) => key === undefined || one.key === key);
+    if (first === undefined) throw new Error("The message has no such file.");
+    if (others.length > 0) {
+      const names = files.map((one) => `${messageId}/${one.key}`).join(", ");
+      throw new Error(`The message has several files: name one of ${names}.`);
+    }
+    const path = `/open-apis/im/v1/messages/${messageId}/resources/${checkedId(first.key, "a file")}`;
+    const bytes = await platform.download(path, { type: first.type }, messagePace);
+    const extension = /^image\/(\w+)$/.exec(imageTypeOf(bytes) ?? "")?.[1];
+    return { name: first.name ?? `picture.${extension ?? "bin"}`, bytes };
+  } catch (error) {
+    // The platform names every permission that would do, also the right to send.
+    if (error instanceof GrantRefusedError && error.refusal.kind === "scopes") {
+      throw new GrantRefusedError({ kind: "scopes", scopes: messageScopes });
+    }
+    throw error;
+  }
+}
+
+function contentOf(text = "{}"): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
+interface MessageFile {
+  type: "image" | "file";
+  key: string;
+  name: string | undefined;
+}
+
+/** The pictures and files of a message: a post is a tree of elements. A video's cover is none of them. */
+function filesIn(value: unknown, depth = 0): MessageFile[] {
+  if (typeof value !== "object" || value === null || depth > 8) return [];
+  const { file_key: file, image_key: image, file_name: name } = value as Record<string, unknown>; // an object, as checked
+  if (typeof file === "string") {
+    return [{ type: "file", key: file, name: typeof name === "string" ? name : undefined }];
+  }
+  if (typeof image === "string") return [{ type: "image", key: image, name: undefined }];
+  return Object.values(value).flatMap((one) => filesIn(one, depth + 1));
 }
 
 /** What the bytes say, where they are text. */
@@ -237,5 +325,5 @@ async function kept(
   return `${quoted("name of the file", name)}\n${Math.ceil(bytes.byteLength / 1_024)} KB: ${mark}`;
 }
 
-/** Makes files of documents, and fetches files of the drive. */
+/** Makes files of documents, and fetches files of the drive and of messages. */
 export const downloadTools = [exportTool, downloadTool];

@@ -3,8 +3,8 @@ import { approvalTools } from "./approvals.ts";
 import { baseTools } from "./base/base.ts";
 import { fieldTools } from "./base/fields.ts";
 import { calendarTools } from "./calendar/index.ts";
+import { attachmentTools } from "./documents/attachments.ts";
 import { commentTools } from "./documents/comments.ts";
-import { pictureTools } from "./documents/pictures.ts";
 import { readingTools } from "./documents/reading.ts";
 import { writingTools } from "./documents/writing.ts";
 import { downloadTools } from "./downloads.ts";
@@ -27,7 +27,7 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
     ...readingTools,
     ...writingTools,
     ...commentTools,
-    ...pictureTools,
+    ...attachmentTools,
     ...baseTools,
     ...fieldTools,
     ...calendarTools,

@@ -106,12 +106,16 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
     copy_file: [{ token: file, type: "file", name: "x" }],
     move_file: [{ token: file, type: "file", name: "x", folder }],
     delete_drive_file: [{ token: file, type: "file", name: "x" }],
-    download_file: [{ file }, { file: `https://feishu.cn/file/${file}` }],
+    download_file: [{ file }, { file: messageId }, { file: `https://feishu.cn/file/${file}` }],
     export_document: [
       { document: plan, format: "pdf" },
       { document: `https://feishu.cn/sheets/${sheet.token}`, format: "xlsx" },
     ],
     add_picture: [{ document: plan, picture: file }],
+    attach_file: [
+      { document: plan, file },
+      { document: plan, file: messageId },
+    ],
     list_access: [{ file, type: "file" }],
     share_file: [{ ...ofFile, permission: "edit" }],
     unshare_file: [ofFile],
@@ -174,7 +178,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(66);
+  expect(asked).toBe(69);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

@@ -63,7 +63,7 @@ interface Message {
   mentions?: { key: string; name: string }[] | undefined;
 }
 
-/** What a person reads: the text of texts and posts, otherwise the kind. */
+/** What a person reads: the text of texts and posts, otherwise the kind, and the name of a file. */
 function textIn({ msg_type: type = "", body, mentions = [] }: Message): string {
   let content: unknown;
   try {
@@ -73,7 +73,13 @@ function textIn({ msg_type: type = "", body, mentions = [] }: Message): string {
   }
   const text = type === "text" || type === "post" ? wordsIn(content).join("") : "";
   const named = mentions.reduce((all, { key, name }) => all.replaceAll(key, `@${name}`), text);
-  if (named === "") return `[${type}]`;
+  if (named === "") {
+    const name =
+      typeof content === "object" && content !== null && "file_name" in content
+        ? `: ${String(content.file_name).slice(0, 200)}`
+        : "";
+    return `[${type}${name}]`;
+  }
   return named.length > maxTextCharacters ? `${named.slice(0, maxTextCharacters)}…` : named;
 }
 
@@ -182,13 +188,14 @@ function historyTool(settings: Settings): HandlerTool {
   return workTool(settings, messageRemedies, {
     name: "read_messages",
     description:
-      "Reads the messages of a chat or a thread that the person is in, the newest ones of a time. At most 30; ask for an earlier time to read on.",
+      "Reads the messages of a chat or a thread that the person is in, the newest ones of a time, with their ids, which tools for files and pictures take. At most 30; ask for an earlier time to read on.",
     title: { zh: "读消息", en: "Read messages" },
     summary: { zh: "读取会话 {chat} 的消息", en: "Read the messages of {chat}" },
     input: {
       chat: Type.String({
-        pattern: "^(oc|omt)_[A-Za-z0-9_-]{1,80}$",
-        description: "Id of a chat (oc_) or a thread (omt_).",
+        pattern: "^(here|(oc|omt)_[A-Za-z0-9_-]{1,80})$",
+        description:
+          "Id of a chat (oc_) or a thread (omt_), or `here`: the chat of this conversation.",
       }),
       time_zone: TimeZone,
       from: Type.Optional(Moment("Not before this time; not for threads.")),
@@ -197,7 +204,8 @@ function historyTool(settings: Settings): HandlerTool {
     effect: "pure",
     scopes: [...readScopes, nameScope],
     reach: "reads",
-    run: async ({ chat, time_zone: zone, from, to }, platform) => {
+    run: async ({ chat: named, time_zone: zone, from, to }, platform, { actor }) => {
+      const chat = named === "here" ? checkedId(actor.chatId, "a chat") : named;
       const isThread = chat.startsWith("omt_");
       if (isThread && (from !== undefined || to !== undefined)) {
         throw new Error("A thread has no from and to.");

@@ -260,6 +260,15 @@ const writes: Write[] = [
     }),
   },
   {
+    tool: "attach_file",
+    change: "document.file",
+    certain: true,
+    input: (world, name) => ({
+      document: documentOf(world, "Old").document,
+      file: world.platform.work.drive.addFile({ owner: world.ann, name, text: "x" }).token,
+    }),
+  },
+  {
     tool: "share_file",
     change: "drive.share",
     certain: true,

@@ -37,6 +37,8 @@ interface CallAs {
   signal?: AbortSignal;
   /** What a runner gives. */
   exclusive?: Exclusive;
+  /** The chat of the conversation. */
+  chatId?: string;
 }
 
 const appId = "cli_0123456789abcdef";
@@ -74,7 +76,7 @@ export async function toolWorld({
   const call: ToolWorld["call"] = async (
     name,
     input,
-    { person = ann, callId = `call-${++calls}`, signal, exclusive } = {},
+    { person = ann, callId = `call-${++calls}`, signal, exclusive, chatId } = {},
   ) => {
     const tool = tools.find((one) => one.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);
@@ -86,6 +88,7 @@ export async function toolWorld({
         callId,
         ...(signal && { signal }),
         ...(exclusive && { exclusive }),
+        ...(chatId && { actor: { app: appId, userId: person, chatId } }),
         identity: { as: "person", token, openId: person, apiOrigin: platform.url },
       },
     });

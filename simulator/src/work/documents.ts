@@ -31,7 +31,7 @@ export interface SimDocument {
   folder: string;
 }
 
-/** A picture that was uploaded for one block of one document. */
+/** A picture or file that was uploaded for one block of one document. */
 interface SimPicture {
   documentId: string;
   blockId: string;
@@ -438,9 +438,13 @@ export function documentRoutes(
             throw new PlatformError(1770001, "invalid children");
           }
           const index = typeof call.body.index === "number" ? call.body.index : -1;
-          const children = blocks.map(({ block_id }) => block_id);
+          const inViews = blocks.flatMap((block) =>
+            block.block_type === blockTypes.file ? [viewOf(block), block] : [block],
+          );
+          const inView = new Set(inViews.flatMap((block) => block.children ?? []));
+          const children = inViews.flatMap(({ block_id: id }) => (inView.has(id) ? [] : [id]));
           const parentId = call.params.block_id ?? "";
-          const ids = store.insert(document, { parentId, index, children, blocks });
+          const ids = store.insert(document, { parentId, index, children, blocks: inViews });
           return { children: children.map((id) => document.blocks.get(ids.get(id) ?? "")) };
         }),
     },
@@ -479,15 +483,17 @@ export function documentRoutes(
         change(call, "docx.patch", (document) => {
           const block = document.blocks.get(call.params.block_id ?? "");
           if (block === undefined) throw new PlatformError(1770002, "not found");
-          const { replace_image: image } = call.body;
-          const token = isJsonObject(image) ? String(image.token) : "";
+          const isFile = block.block_type === blockTypes.file;
+          const given = isFile ? call.body.replace_file : call.body.replace_image;
+          const token = isJsonObject(given) ? String(given.token) : "";
           const picture = store.pictures.get(token);
-          if (block.block_type !== blockTypes.image || picture?.blockId !== block.block_id) {
+          if (picture?.blockId !== block.block_id) {
             throw new PlatformError(1770013, "relation mismatch");
           }
-          block.image = { token, width: 1, height: 1 };
+          if (isFile) block.file = { token, name: picture.name };
+          else block.image = { token, width: 1, height: 1 };
           document.revision += 1;
-          world.record(call, "document.picture", picture.name);
+          world.record(call, isFile ? "document.file" : "document.picture", picture.name);
           return { block };
         }),
     },
@@ -500,12 +506,14 @@ export function documentRoutes(
         const field = (name: string): string => call.form?.get(name)?.bytes.toString() ?? "";
         const bytes = call.form?.get("file")?.bytes;
         const blockId = field("parent_node");
+        const type = uploadTypes[field("parent_type")];
         const document = [...store.documents.values()].find(
-          ({ blocks }) => blocks.get(blockId)?.block_type === blockTypes.image,
+          ({ blocks }) => blocks.get(blockId)?.block_type === type,
         );
         if (
-          field("parent_type") !== "docx_image" ||
+          type === undefined ||
           document === undefined ||
+          !field("extra").includes(JSON.stringify(document.documentId)) ||
           bytes === undefined ||
           Number(field("size")) !== bytes.byteLength
         ) {
@@ -565,6 +573,23 @@ export function documentRoutes(
     ...commentRoutes(world, store.documents),
     ...wikiRoutes(world, store),
   ];
+}
+
+/** Types of the blocks for which files are uploaded. */
+const uploadTypes: Readonly<Record<string, number>> = {
+  docx_image: blockTypes.image,
+  docx_file: blockTypes.file,
+};
+
+/** The block around a block of a file, which the platform makes itself. */
+function viewOf({ block_id }: SimBlock): SimBlock {
+  return {
+    block_id: newId("tmp"),
+    parent_id: "",
+    block_type: blockTypes.view,
+    children: [block_id],
+    view: { view_type: 1 },
+  };
 }
 
 function wikiRoutes(world: WorkWorld, store: SimDocuments): ApiRoute[] {

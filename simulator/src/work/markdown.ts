@@ -13,9 +13,11 @@ export const blockTypes = {
   quote: 15,
   todo: 17,
   divider: 22,
+  file: 23,
   image: 27,
   table: 31,
   table_cell: 32,
+  view: 33,
 } as const;
 
 export interface SimBlock extends JsonObject {
@@ -149,11 +151,11 @@ export function textOf(block: SimBlock): string {
     .join("");
 }
 
-/** The document as Markdown; pictures by the names of their files. */
+/** The document as Markdown; pictures and files by the names of their files. */
 export function markdownOf(
   rootId: string,
   blocks: ReadonlyMap<string, SimBlock>,
-  pictureName: (token: string) => string | undefined,
+  fileName: (token: string) => string | undefined,
 ): string {
   const childrenOf = (id: string): SimBlock[] =>
     (blocks.get(id)?.children ?? []).flatMap((child) => blocks.get(child) ?? []);
@@ -171,13 +173,15 @@ export function markdownOf(
     if (type === 15) return `> ${text}`;
     if (type === 17) return `- [${isDone(block) ? "x" : " "}] ${text}`;
     if (type === 22) return "---";
-    if (type === 27) return pictureLine(block);
+    if (type === 23) return fileLine(block.file);
+    if (type === 27) return `!${fileLine(block.image)}`;
+    if (type === 33) return childrenOf(block.block_id).map(lineOf).join("\n");
     if (type === 31) return tableLines(block);
     return text;
   };
-  const pictureLine = ({ image }: SimBlock): string => {
-    const token = isJsonObject(image) && typeof image.token === "string" ? image.token : "";
-    return token === "" ? "![empty]()" : `![${pictureName(token) ?? ""}](${token})`;
+  const fileLine = (data: unknown): string => {
+    const token = isJsonObject(data) && typeof data.token === "string" ? data.token : "";
+    return token === "" ? "[empty]()" : `[${fileName(token) ?? ""}](${token})`;
   };
   const tableLines = (block: SimBlock): string => {
     const table =
