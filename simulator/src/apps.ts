@@ -120,6 +120,7 @@ const catalogue: ConsoleEntry = {
   events: [
     "application.bot.menu_v6",
     "auth.user_access_token.revoked_v4",
+    "calendar.calendar.event.changed_v4",
     "contact.user.deleted_v3",
     "im.chat.access_event.bot_p2p_chat_entered_v1",
     "im.chat.disbanded_v1",
@@ -133,6 +134,7 @@ const catalogue: ConsoleEntry = {
     "im.message.reaction.deleted_v1",
     "im.message.recalled_v1",
     "im.message.receive_v1",
+    "mail.user_mailbox.event.message_received_v1",
     "minutes.minute.generated_v1",
     "p2p_chat_create",
     "vc.meeting.participant_meeting_ended_v1",

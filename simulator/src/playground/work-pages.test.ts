@@ -97,3 +97,15 @@ test("a meeting that a person holds is over at once, and its people see the minu
   const unknown = await server.inject({ method: "POST", url: "/page/meetings?as=ou_unknown" });
   expect(unknown.statusCode).toBe(404);
 });
+
+test("buttons let a person get a mail and an invitation", async () => {
+  const { server, page, ann } = await scene();
+  for (const name of ["mails", "calendar"]) {
+    const url = `/page/${name}?as=${ann}`;
+    expect((await server.inject({ method: "POST", url })).statusCode).toBe(303);
+  }
+  expect((await page(`/page/mails?as=${ann}`)).body).toContain("← eve@example.org 报价 · Offer 1");
+  expect((await page(`/page/calendar?as=${ann}`)).body).toContain("评审 · Review 1 (Bob) Ann ✓");
+  const documents = await server.inject({ method: "POST", url: `/page/documents?as=${ann}` });
+  expect(documents.statusCode).toBe(404);
+});

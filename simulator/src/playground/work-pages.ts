@@ -14,14 +14,37 @@ export function registerWorkPages(server: FastifyInstance, simulator: Shown): vo
       sendPage(reply, simulator, { ...page, path, as }),
     );
   }
-  server.post<{ Querystring: { as?: string } }>(
-    "/page/meetings",
-    async ({ query: { as = "" } }, reply) => {
+  for (const [name, { act }] of Object.entries(pages)) {
+    if (act === undefined) continue;
+    const path = `/page/${name}`;
+    server.post<{ Querystring: { as?: string } }>(path, async ({ query: { as = "" } }, reply) => {
       if (!simulator.users.has(as)) return await reply.code(404).send("?");
-      await holdMeeting(simulator, as);
-      return await reply.redirect(`/page/meetings?as=${encodeURIComponent(as)}`, 303);
-    },
-  );
+      await act.does(simulator, as);
+      return await reply.redirect(`${path}?as=${encodeURIComponent(as)}`, 303);
+    });
+  }
+}
+
+/** Invitations are for one hour after the other from here on. */
+const firstSlot = Date.parse("2027-01-04T10:00+08:00");
+
+/** Another person invites this one. */
+function invited({ users, work }: Shown, openId: string): void {
+  const organizer = [...users.keys()].find((id) => id !== openId) ?? openId;
+  const { calendar } = work;
+  const start = firstSlot + calendar.events.size * 3_600_000;
+  const summary = `评审 · Review ${calendar.events.size + 1}`;
+  calendar.addEvent({ organizer, summary, start, end: start + 3_600_000, people: [openId] });
+}
+
+function mailed({ work: { mail } }: Shown, to: string): void {
+  const number = mail.mails.size + 1;
+  mail.addMail({
+    to,
+    from: "eve@example.org",
+    subject: `报价 · Offer ${number}`,
+    text: "请在周五前回复。 · Please answer by Friday.",
+  });
 }
 
 /** A meeting of all people has just ended, and its minutes are ready. */
@@ -38,18 +61,29 @@ async function holdMeeting({ users, work }: Shown, organizer: string): Promise<v
 }
 
 const pages: Readonly<Record<string, Pick<PageFacts, "title" | "list" | "act">>> = {
-  calendar: { title: "日历 · Calendar", list: eventsOf },
+  calendar: {
+    title: "日历 · Calendar",
+    list: eventsOf,
+    act: { text: "收到邀请 · Get an invitation", does: invited },
+  },
   tasks: { title: "任务 · Tasks", list: tasksOf },
   documents: { title: "文档 · Documents", list: documentsOf },
   tables: { title: "多维表格 · Bases", list: tablesOf },
   sheets: { title: "电子表格 · Spreadsheets", list: sheetsOf },
   files: { title: "云空间 · Drive", list: filesOf },
-  mails: { title: "邮件 · Mails", list: mailsOf },
+  mails: {
+    title: "邮件 · Mails",
+    list: mailsOf,
+    act: { text: "收到邮件 · Get a mail", does: mailed },
+  },
   approvals: { title: "审批 · Approvals", list: approvalsOf },
   meetings: {
     title: "会议 · Meetings",
     list: meetingsOf,
-    act: "开一个会并结束，生成妙记 · Hold a meeting that ends now, with minutes",
+    act: {
+      text: "开一个会并结束，生成妙记 · Hold a meeting that ends now, with minutes",
+      does: holdMeeting,
+    },
   },
 };
 
@@ -59,8 +93,8 @@ interface PageFacts {
   /** Open id of the person whose view it is; default the first. */
   as: string | undefined;
   list: (simulator: Shown, openId: string) => string[];
-  /** What the button of the page does. */
-  act?: string;
+  /** What the button of the page says and does. */
+  act?: { text: string; does: (simulator: Shown, openId: string) => void | Promise<void> };
 }
 
 function sendPage(
@@ -87,7 +121,7 @@ function sendPage(
   const button =
     act === undefined
       ? ""
-      : `<form method="post" action="${address}"><button>${act}</button></form>`;
+      : `<form method="post" action="${address}"><button>${act.text}</button></form>`;
   return reply
     .type("text/html; charset=utf-8")
     .send(

@@ -1,4 +1,5 @@
 import type { Platform } from "../platform.ts";
+import type { SimSubscriptions } from "./subscriptions.ts";
 import { type WorkWorld, actorOf } from "./world.ts";
 import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
@@ -58,7 +59,10 @@ export interface CalendarControls {
   readonly events: ReadonlyMap<string, SimEvent>;
   readonly rooms: ReadonlyMap<string, SimRoom>;
   addRoom(room: Omit<SimRoom, "roomId"> & { roomId?: string }): SimRoom;
-  /** An event of a person, as if made in the client. `start` and `end` are epoch ms. */
+  /**
+   * An event of a person, as if made in the client; apps whom its people have subscribed get the event. `start` and `end`
+   * are epoch ms.
+   */
   addEvent(event: {
     organizer: string;
     summary: string;
@@ -98,8 +102,11 @@ export class SimCalendar implements CalendarControls {
   readonly #hidden = new Set<string>();
   #roomDelayMs = 1_000;
 
-  constructor(world: WorkWorld) {
+  readonly #subscriptions: SimSubscriptions;
+
+  constructor(world: WorkWorld, subscriptions: SimSubscriptions) {
     this.#world = world;
+    this.#subscriptions = subscriptions;
   }
 
   addRoom({
@@ -125,6 +132,7 @@ export class SimCalendar implements CalendarControls {
       end: Math.floor(given.end / 1_000),
     });
     for (const id of given.people ?? []) event.attendees.push(attendeeOf("user", id, "accept"));
+    this.#announce("created", event);
     return event;
   }
 
@@ -362,6 +370,7 @@ export class SimCalendar implements CalendarControls {
           ...timesOf(call.body),
         });
         this.#world.record(call, "event.create", summary);
+        this.#announce("created", event);
         return success({ event: this.#eventView(platform, event, actorOf(call)) });
       },
     );
@@ -524,7 +533,22 @@ export class SimCalendar implements CalendarControls {
     };
   }
 
-  #tell(kind: "changed" | "cancelled", { eventId, attendees }: SimEvent): void {
+  /** One event for each of its people: it names a calendar. */
+  #announce(change: string, { eventId, organizer, attendees }: SimEvent): void {
+    const people = attendees.flatMap(({ kind, id }) => (kind === "user" ? [id] : []));
+    for (const id of new Set([organizer, ...people])) {
+      const event = {
+        calendar_id: this.calendarOf(id),
+        calendar_event_id: eventId,
+        change_type: change,
+      };
+      void this.#subscriptions.announce("calendar.calendar.event.changed_v4", [id], event);
+    }
+  }
+
+  #tell(kind: "changed" | "cancelled", event: SimEvent): void {
+    const { eventId, attendees } = event;
+    this.#announce(kind, event);
     for (const { kind: type, id } of attendees) {
       if (type === "user") this.notices.push({ kind, eventId, to: id });
     }

@@ -47,15 +47,15 @@ export function createWork(clock: Clock): Work {
   const world = new WorkWorld(clock);
   const docs = new SimDocuments(world);
   const tables = new SimBases(world);
-  const calendar = new SimCalendar(world);
-  const tasks = new SimTasks(world);
   const subscriptions = new SimSubscriptions();
+  const calendar = new SimCalendar(world, subscriptions);
+  const tasks = new SimTasks(world);
   const meetings = new SimMeetings(world, subscriptions);
   const sheets = new SimSheets(world);
   const drive = new SimDrive(world, { docs, sheets, tables });
   const exports = new SimExports(world, { docs, sheets, tables });
   const approvals = new SimApprovals(world);
-  const mail = new SimMails(world);
+  const mail = new SimMails(world, subscriptions);
   const stores: Readonly<Record<string, Map<string, unknown>>> = {
     rights: world.rights,
     keys: world.keys,

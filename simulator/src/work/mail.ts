@@ -1,4 +1,5 @@
 import type { Platform } from "../platform.ts";
+import type { SimSubscriptions } from "./subscriptions.ts";
 import type { WorkWorld } from "./world.ts";
 import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
@@ -43,7 +44,7 @@ export interface MailControls {
   readonly mails: ReadonlyMap<string, SimMail>;
   readonly drafts: ReadonlyMap<string, SimDraft>;
   addressOf(openId: string): string;
-  /** A mail that has arrived. */
+  /** A mail that has arrived; apps whom its owner has subscribed get the event. */
   addMail(mail: { to: string; from: string; subject: string; text: string }): SimMail;
   /** A draft that the person has begun in the client. */
   addDraft(draft: {
@@ -67,8 +68,11 @@ export class SimMails implements MailControls {
   readonly #world: WorkWorld;
   readonly #locks = new Map<string, number>();
 
-  constructor(world: WorkWorld) {
+  readonly #subscriptions: SimSubscriptions;
+
+  constructor(world: WorkWorld, subscriptions: SimSubscriptions) {
     this.#world = world;
+    this.#subscriptions = subscriptions;
   }
 
   addressOf(openId: string): string {
@@ -226,6 +230,15 @@ export class SimMails implements MailControls {
       ...mail,
     };
     this.mails.set(kept.id, kept);
+    if (kept.folder === "INBOX") {
+      const event = {
+        mail_address: this.addressOf(kept.owner),
+        message_id: kept.id,
+        mailbox_type: 1,
+      };
+      const type = "mail.user_mailbox.event.message_received_v1";
+      void this.#subscriptions.announce(type, [kept.owner], event);
+    }
     return kept;
   }
 }
