@@ -1,6 +1,6 @@
 import { GrantsApi } from "@larkline/feishu";
 import { systemClock } from "@larkline/protocol/clock";
-import { scheduleEvents, type Schedule } from "@larkline/protocol/schedule";
+import { scheduleEventNames, scheduleEvents, type Schedule } from "@larkline/protocol/schedule";
 import { startFeishuSimulator } from "@larkline/simulator";
 import { GrantStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
@@ -181,4 +181,22 @@ test("is made with a fresh token where the platform refuses the one that is ther
   simulator.grants.expireAccess(owner.openId);
   await sweep();
   expect([subscribed(), calls()]).toEqual([[type], 2]);
+});
+
+test("is made and ended for each kind of event where the platform has it", async () => {
+  const { schedules, schedule, simulator, owner, sweep, consent } = await scene();
+  await consent(Object.values(scheduleEvents).flatMap((event) => event.scopes));
+  const made = scheduleEventNames.map((on, number) => ({
+    ...schedule,
+    id: `${number}`.repeat(16),
+    timing: { kind: "event", on } as const,
+  }));
+  for (const one of made) await schedules.add(one, { dueMs: 1, alarmMs: undefined });
+  await sweep();
+  const { subscriptions } = simulator.work;
+  const types = Object.values(scheduleEvents).map((event) => event.type);
+  expect(subscriptions.subscribed(app.appId, owner.openId).toSorted()).toEqual(types.toSorted());
+  for (const one of made) await schedules.remove(one);
+  await sweep();
+  expect(subscriptions.subscribed(app.appId, owner.openId)).toEqual([]);
 });

@@ -15,6 +15,14 @@ export const scheduleEvents = {
     type: "minutes.minute.generated_v1",
     scopes: ["minutes:minutes.basic:read"],
   },
+  mail: {
+    type: "mail.user_mailbox.event.message_received_v1",
+    scopes: ["mail:event"],
+  },
+  calendar: {
+    type: "calendar.calendar.event.changed_v4",
+    scopes: ["calendar:calendar:read", "calendar:calendar.event:read"],
+  },
 } as const satisfies Record<string, { type: string; scopes: readonly string[] }>;
 export type ScheduleEvent = keyof typeof scheduleEvents;
 export const scheduleEventNames = Object.keys(scheduleEvents) as ScheduleEvent[]; // its own keys

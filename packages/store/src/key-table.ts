@@ -783,7 +783,7 @@ export const keyTable = {
       key: "{<ns>}:schedule:<id>",
       type: "hash",
       content:
-        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`, `missed` and `missedRun`, and the subscription that it `waits` for",
+        "a schedule: `schedule` as JSON, `state`, `why` it is paused, `dueMs`, `claimedMs`, `generation`, `failures`, `endedMs`, `missed` and `missedRun`, and the subscription that it `waits` for",
       retention: "until it is removed; 30 days after it is done",
       rights: {
         ingress: "del exists hdel hget hgetall hmget hset",

@@ -21,6 +21,8 @@ export interface StoredSchedule {
   generation: number;
   /** Runs that have failed one after the other. */
   failures: number;
+  /** When its last run ended, epoch ms. */
+  endedMs?: number;
 }
 
 /** A schedule that is due, for one worker. */
@@ -87,7 +89,7 @@ export class ScheduleStore {
     const row = await this.#redis.hgetall(this.#keys.scheduleOf(id));
     const parsed = parseSchedule(row["schedule"] ?? "");
     if (!parsed.ok) return undefined;
-    const { state, why = "", dueMs, generation, failures } = row;
+    const { state, why = "", dueMs, generation, failures, endedMs } = row;
     return {
       schedule: parsed.value,
       state: state === "active" || state === "paused" ? state : "done",
@@ -95,6 +97,7 @@ export class ScheduleStore {
       dueMs: Number(dueMs),
       generation: Number(generation),
       failures: Number(failures),
+      ...(endedMs === undefined ? {} : { endedMs: Number(endedMs) }),
     };
   }
 

@@ -408,7 +408,7 @@ export type ConfigInput = {
     /** What happens to a person starts the schedules with which they wait for it. */
     personal?: {
       /** What schedules may wait for. */
-      events: ("meeting-ended" | "minutes-ready")[];
+      events: ("meeting-ended" | "minutes-ready" | "mail" | "calendar")[];
       /** Runs of a person an hour that events start. Default 20. */
       perHour?: number;
     };

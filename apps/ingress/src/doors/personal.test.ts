@@ -1,5 +1,5 @@
 import { localTime } from "@larkline/agent/schedules";
-import type { Schedule, ScheduleEvent } from "@larkline/protocol/schedule";
+import { scheduleEventNames, scheduleEvents, type Schedule } from "@larkline/protocol/schedule";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "../feishu.fixture.ts";
 
@@ -20,7 +20,7 @@ function zoneOf(hour: number): string {
 const noon = zoneOf(12);
 
 async function world(options: WorldOptions = {}, perHour = 20): Promise<FeishuWorld> {
-  const events: ScheduleEvent[] = ["meeting-ended", "minutes-ready"];
+  const events = scheduleEventNames;
   const personal = { events, perHour };
   const started = await startWorld({ settings: { doors: { personal } }, ...options });
   worlds.push(started);
@@ -118,6 +118,59 @@ describe("an event of a person", () => {
     const unheard = await add(shut);
     expect(await send(shut, ended(shut))).toBe("acknowledged");
     expect(await shut.waiting(unheard.session)).toBe(0);
+  });
+
+  it("names people in a form of its own for each kind, and gives the facts of that kind", async () => {
+    const here = await world();
+    const people = [{ open_id: here.ann }];
+    const cases = {
+      "meeting-ended": [ended(here), "meeting_id: 7001"],
+      "minutes-ready": [
+        {
+          minute_token: "obcn1",
+          minute_source: { source_type: "meeting", source_entity_id: "7001" },
+          subscriber_ids: people,
+        },
+        "event: minutes are ready\nminute_token: obcn1\nmeeting_id: 7001",
+      ],
+      mail: [
+        {
+          mail_address: "ann@example.com",
+          message_id: "bWFpbA==",
+          subscriber: { user_ids: people },
+        },
+        "event: a mail has come\nmailbox: ann@example.com\nmessage_id: bWFpbA==",
+      ],
+      calendar: [
+        { calendar_id: "feishu.cn_1@group.calendar.feishu.cn", user_id_list: people },
+        "event: the calendar has changed\ncalendar_id: feishu.cn_1@group.calendar.feishu.cn\n",
+      ],
+    } as const;
+    for (const [number, on] of scheduleEventNames.entries()) {
+      const [event, facts] = cases[on];
+      const { session } = await add(here, number + 1, { timing: { kind: "event", on } });
+      await send(here, event, `e-${on}`, scheduleEvents[on].type);
+      const parts = (await here.head(session))?.parts ?? [];
+      expect([on, JSON.stringify(parts)]).toEqual([
+        on,
+        expect.stringContaining(JSON.stringify(facts).slice(1, -1)),
+      ]);
+    }
+  });
+
+  it("of the calendar starts nothing while a run is at work, or has just ended: it may be the run's own", async () => {
+    const here = await world();
+    const { schedule, session } = await add(here, 1, { timing: { kind: "event", on: "calendar" } });
+    const { type } = scheduleEvents.calendar;
+    const changed = { calendar_id: "c1", user_id_list: [{ open_id: here.ann }] };
+    await send(here, changed, "e1", type);
+    const turn = await here.begin(session);
+    await send(here, changed, "e2", type);
+    await here.finish(turn);
+    await here.ingress.schedules.ended(schedule.id, "run", false);
+    await send(here, changed, "e3", type);
+    expect(await here.waiting(session)).toBe(0);
+    expect(await logOf(here, schedule)).toEqual(["busy", "busy", "started"]);
   });
 
   it("is written down as skipped where it is too old", async () => {

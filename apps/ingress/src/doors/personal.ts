@@ -30,6 +30,8 @@ const People = Type.Optional(
     maxItems: 1_000,
   }),
 );
+/** Ids of mails and calendars have other letters, too. */
+const OtherId = Type.String({ minLength: 1, maxLength: 300 });
 const Text = Type.Optional(Type.Union([Type.String({ maxLength: 1_000 }), Type.Null()]));
 
 const parseMeeting = parserOf(
@@ -52,6 +54,22 @@ const parseMinutes = parserOf(
       Type.Union([Type.Object({ source_type: Text, source_entity_id: Text }), Type.Null()]),
     ),
     subscriber_ids: People,
+  }),
+);
+
+const parseMail = parserOf(
+  Type.Object({
+    mail_address: Text,
+    message_id: OtherId,
+    subscriber: Type.Optional(Type.Object({ user_ids: People })),
+  }),
+);
+const parseCalendar = parserOf(
+  Type.Object({
+    calendar_id: OtherId,
+    calendar_event_id: Text,
+    change_type: Text,
+    user_id_list: People,
   }),
 );
 
@@ -95,6 +113,25 @@ const readers: Readonly<Record<ScheduleEvent, (event: unknown) => Happened | und
     };
     return { subscribers, facts };
   },
+  mail: (event) => {
+    const parsed = parseMail(event);
+    if (!parsed.ok) return undefined;
+    const { mail_address: mailbox, message_id: id, subscriber } = parsed.value;
+    const facts = { event: "a mail has come", mailbox, message_id: id };
+    return { subscribers: subscriber?.user_ids, facts };
+  },
+  calendar: (event) => {
+    const parsed = parseCalendar(event);
+    if (!parsed.ok) return undefined;
+    const { calendar_id: id, calendar_event_id: eventId, change_type: change } = parsed.value;
+    const facts = {
+      event: "the calendar has changed",
+      calendar_id: id,
+      calendar_event_id: eventId,
+      change,
+    };
+    return { subscribers: parsed.value.user_id_list, facts };
+  },
 };
 
 /** Seconds since 1970, as the platform writes times, in ISO 8601. */
@@ -119,6 +156,8 @@ const atOnce = 50;
 const hourMs = 3_600_000;
 /** Runs of one schedule that may wait for the one before. */
 const maxWaiting = 10;
+/** A change of the calendar so soon after a run may be the run's own, ms. */
+const ownChangeMs = 60_000;
 /** Quiet hours that end sooner hold nothing back: a worker may be about to run what they have held. */
 const leastHeldMs = 60_000;
 /** What became of an event is known so long, ms: longer than events are redelivered ("Event subscription overview": 7 hours). */
@@ -193,15 +232,31 @@ async function startOne(services: Services, bot: Bot, start: Start): Promise<voi
   if (state !== undefined) await note(services, start, { known, state });
 }
 
+/**
+ * Whether a run of the schedule is at work, or was until just now: what happens to the calendar then may be its own doing,
+ * which must not start the next one.
+ */
+async function mayBeOwn(
+  { clock, schedules, store }: Services,
+  { id, app, timing }: Schedule,
+): Promise<boolean> {
+  if (timing.kind !== "event" || timing.on !== "calendar") return false;
+  const { state } = await store.summary(sessionKeyOf(app, scheduleSessionId(id)));
+  const { endedMs = 0 } = (await schedules.read(id)) ?? {};
+  return state !== "idle" || clock.now() - endedMs < ownChangeMs;
+}
+
 /** What is to become of an event that is new here. Undefined: nothing, and no line says so. */
 async function fate(
-  { clock, governor, schedules, settings }: Services,
+  services: Services,
   bot: Bot,
   { schedule, cause, envelope }: Start,
 ): Promise<ScheduleLogEntry["state"] | undefined> {
+  const { clock, governor, schedules, settings } = services;
   const { createdAtMs } = envelope;
   const nowMs = clock.now();
   if (createdAtMs > 0 && nowMs - createdAtMs > settings.limits.messageAgeMs) return "skipped";
+  if (await mayBeOwn(services, schedule)) return "busy";
   const perHour = settings.doors.personal?.perHour ?? 1;
   const runs = `events of ${schedule.owner.id}`;
   if ((await governor.takeRequest(bot.app, runs, perHour, hourMs)) > 0) {

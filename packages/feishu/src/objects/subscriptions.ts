@@ -2,17 +2,36 @@ import { scheduleEvents, type ScheduleEvent } from "@larkline/protocol/schedule"
 import { callWithToken, type TokenBearer } from "../transport/token-call.ts";
 
 // Events that the platform sends about a person after that person has subscribed the app to them ("Subscribe to meeting
-// events", "Subscribe to minutes events"). The calls have no key; subscribing twice is the same as once.
+// events", "Subscribe to minutes events", "Subscribe to events" of mails, "Subscribe to event changes" of calendars). The
+// calls have no key; subscribing twice is the same as once.
 
-/** Where a person subscribes, and what the body says. */
-const subscriptions: Readonly<Record<ScheduleEvent, { path: string; body: object }>> = {
-  "meeting-ended": {
-    path: "/open-apis/vc/v1/meetings",
-    body: { event_type: scheduleEvents["meeting-ended"].type },
+type Call = Parameters<typeof callWithToken>[1];
+
+/** One call with the token of the person; `undo` ends what it has begun. */
+interface Subscribing {
+  person: TokenBearer;
+  undo: boolean;
+  signal: AbortSignal | undefined;
+}
+
+const subscribing: Readonly<Record<ScheduleEvent, (how: Subscribing) => Promise<void>>> = {
+  "meeting-ended": async (how) => {
+    const data = { event_type: scheduleEvents["meeting-ended"].type };
+    await post(how, `/open-apis/vc/v1/meetings/${words(how)}`, data);
   },
-  "minutes-ready": {
-    path: "/open-apis/minutes/v1/minutes",
-    body: { event_type: scheduleEvents["minutes-ready"].type },
+  "minutes-ready": async (how) => {
+    const data = { event_type: scheduleEvents["minutes-ready"].type };
+    await post(how, `/open-apis/minutes/v1/minutes/${words(how)}`, data);
+  },
+  mail: async (how) => {
+    const verb = how.undo ? "unsubscribe" : "subscribe";
+    // The one kind that there is.
+    await post(how, `/open-apis/mail/v1/user_mailboxes/me/event/${verb}`, { event_type: 1 });
+  },
+  calendar: async (how) => {
+    const id = await primaryCalendar(how);
+    const url = `/open-apis/calendar/v4/calendars/${encodeURIComponent(id)}/events/${words(how)}`;
+    await post(how, url, {});
   },
 };
 
@@ -22,7 +41,7 @@ export async function subscribePerson(
   person: TokenBearer,
   signal?: AbortSignal,
 ): Promise<void> {
-  await post(`${subscriptions[on].path}/subscription`, on, { person, signal });
+  await subscribing[on]({ person, undo: false, signal });
 }
 
 /** The app gets them no more. Rejects with a TokenCallError. */
@@ -31,18 +50,25 @@ export async function unsubscribePerson(
   person: TokenBearer,
   signal?: AbortSignal,
 ): Promise<void> {
-  await post(`${subscriptions[on].path}/unsubscription`, on, { person, signal });
+  await subscribing[on]({ person, undo: true, signal });
 }
 
-async function post(
-  url: string,
-  on: ScheduleEvent,
-  { person, signal }: { person: TokenBearer; signal: AbortSignal | undefined },
-): Promise<void> {
-  const data = subscriptions[on].body;
-  await callWithToken(
+function words({ undo }: Subscribing): string {
+  return undo ? "unsubscription" : "subscription";
+}
+
+async function post({ person, signal }: Subscribing, url: string, data: object): Promise<void> {
+  const run: Call = async (client, options) =>
+    await client.request({ method: "POST", url, data }, options);
+  await callWithToken(person, run, signal);
+}
+
+/** A person has one. */
+async function primaryCalendar({ person, signal }: Subscribing): Promise<string> {
+  const { calendars } = await callWithToken(
     person,
-    async (client, options) => await client.request({ method: "POST", url, data }, options),
+    async (client, options) => await client.calendar.v4.calendar.primary({}, options),
     signal,
   );
+  return calendars?.[0]?.calendar?.calendar_id ?? "primary";
 }

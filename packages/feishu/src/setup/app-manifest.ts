@@ -250,6 +250,22 @@ export const appManifest: AppManifest = {
       },
     },
     {
+      name: "mail.user_mailbox.event.message_received_v1",
+      level: "optional",
+      purpose: {
+        zh: "收到邮件：运行等待它的定时任务（doors.personal）",
+        en: "A person has got a mail: runs schedules that wait for it (doors.personal)",
+      },
+    },
+    {
+      name: "calendar.calendar.event.changed_v4",
+      level: "optional",
+      purpose: {
+        zh: "日历有变化：运行等待它的定时任务（doors.personal）",
+        en: "The calendar of a person has changed: runs schedules that wait for it (doors.personal)",
+      },
+    },
+    {
       name: "im.chat.member.bot.deleted_v1",
       level: "optional",
       purpose: {

@@ -6,7 +6,10 @@
 --   failed  1 | 0
 --   run     names it
 
+-- include now
+
 if redis.call('EXISTS', row) == 0 then return 0 end
+redis.call('HSET', row, 'endedMs', now())
 if redis.call('HGET', row, 'missedRun') ~= run then redis.call('HDEL', row, 'missed', 'missedRun') end
 if failed == '1' then return redis.call('HINCRBY', row, 'failures', 1) end
 redis.call('HSET', row, 'failures', 0)

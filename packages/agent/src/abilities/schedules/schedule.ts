@@ -559,6 +559,8 @@ const eventTexts: Readonly<Record<ScheduleEvent, Record<ReplyLanguage, string>>>
     zh: "每次你的妙记生成后",
     en: "each time that minutes of a meeting of yours are ready",
   },
+  mail: { zh: "每次你收到邮件时", en: "each time that you get a mail" },
+  calendar: { zh: "每次你的日历有变化时", en: "each time that your calendar changes" },
 };
 
 /** What `/schedules` is asked to do. */

@@ -75,7 +75,7 @@ export const wishFields = {
 export const eventField = Type.Optional(
   Type.Enum(scheduleEventNames, {
     description:
-      "Whenever this happens to the person, in place of a time: a meeting of theirs has ended, its minutes are ready. `change` with the same value asks for a permission that is missing.",
+      "Whenever this happens to the person, in place of a time: a meeting of theirs has ended, its minutes are ready, a mail has come, their calendar has changed. `change` with the same value asks for a permission that is missing.",
   }),
 );
 const Wish = Type.Object({ ...wishFields, on: eventField });
