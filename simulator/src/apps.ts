@@ -119,6 +119,8 @@ const catalogue: ConsoleEntry = {
   ]),
   events: [
     "application.bot.menu_v6",
+    "approval_instance",
+    "approval_task",
     "auth.user_access_token.revoked_v4",
     "calendar.calendar.event.changed_v4",
     "contact.user.deleted_v3",

@@ -16,6 +16,8 @@ export interface OutgoingEvent {
   eventId: string;
   eventType: string;
   messageId?: string;
+  /** Of ordered events: those of one order are handed over one after another, and one that is not acknowledged holds up the rest. */
+  order?: string;
   /** The envelope as JSON text. */
   payload: string;
 }
@@ -129,6 +131,22 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
     return report(event, "exhausted", made);
   };
 
+  const orders = new Map<string, Promise<DeliveryReport>>();
+  /** After all earlier events of the same order were acknowledged, or given up ("Approval events"). */
+  const deliverInOrder = async (event: OutgoingEvent): Promise<DeliveryReport> => {
+    if (event.order === undefined) return await deliver(event);
+    const name = `${event.app.appId} ${event.order}`;
+    const before = orders.get(name);
+    const mine = (async () => {
+      await before;
+      return await deliver(event);
+    })();
+    orders.set(name, mine);
+    const made = await mine;
+    if (orders.get(name) === mine) orders.delete(name);
+    return made;
+  };
+
   const deliverOnce = async (event: OutgoingEvent): Promise<DeliveryReport> => {
     if (closing.signal.aborted) return report(event, "abandoned", []);
     const result = await push(event, false);
@@ -136,7 +154,7 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
   };
 
   return {
-    deliver,
+    deliver: deliverInOrder,
     deliverOnce,
     setNoise(next) {
       noise = next;

@@ -1,10 +1,11 @@
+import { legacyEnvelope } from "../delivery.ts";
 import type { Platform } from "../platform.ts";
 import { systemRandom } from "@larkline/protocol/clock";
 import { type WorkWorld, actorOf } from "./world.ts";
 import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import { type JsonObject, PlatformError, pageOf, success, stringField } from "../open-api.ts";
 
-// Approvals ("Approval overview"): the calls that take the token of a person.
+// Approvals ("Approval overview"): the calls that take the token of a person, and the events for apps that subscribe to a form.
 
 interface SimApprovalTask {
   taskId: string;
@@ -32,7 +33,11 @@ export interface ApprovalControls {
     name: string;
     form: readonly { name: string; value: string }[];
     approvers: readonly string[];
+    /** Of the form; default: one of its own. */
+    definitionCode?: string;
   }): SimApproval;
+  /** A form that people can fill in, to which an app can subscribe. Returns its code. */
+  addDefinition(): string;
 }
 
 const reading = ["approval:task:read", "approval:instance:read"];
@@ -40,6 +45,9 @@ const reading = ["approval:task:read", "approval:instance:read"];
 export class SimApprovals implements ApprovalControls {
   readonly approvals = new Map<string, SimApproval>();
   readonly #world: WorkWorld;
+  /** Apps that get the events of a form, by its code. */
+  readonly #subscribers = new Map<string, Set<string>>();
+  #platform: Platform | undefined;
 
   constructor(world: WorkWorld) {
     this.#world = world;
@@ -50,10 +58,11 @@ export class SimApprovals implements ApprovalControls {
     name,
     form,
     approvers,
+    definitionCode = this.addDefinition(),
   }: Parameters<ApprovalControls["addApproval"]>[0]): SimApproval {
     const approval: SimApproval = {
       instanceCode: systemRandom.uuid().toUpperCase(),
-      definitionCode: systemRandom.uuid().toUpperCase(),
+      definitionCode,
       name,
       initiator,
       form: [...form],
@@ -66,12 +75,78 @@ export class SimApprovals implements ApprovalControls {
       createdAt: this.#world.clock.now(),
     };
     this.approvals.set(approval.instanceCode, approval);
+    this.#publish(approval, {});
+    for (const task of approval.tasks) this.#publish(approval, { task });
     return approval;
   }
 
+  addDefinition(): string {
+    const code = systemRandom.uuid().toUpperCase();
+    this.#subscribers.set(code, new Set());
+    return code;
+  }
+
+  /** The event that the state of an approval, or of one of its tasks, has changed; ordered for each approval. */
+  #publish(
+    approval: SimApproval,
+    { task, by = "" }: { task?: SimApprovalTask; by?: string },
+  ): void {
+    const platform = this.#platform;
+    const { definitionCode, instanceCode } = approval;
+    const now = this.#world.clock.now();
+    for (const appId of this.#subscribers.get(definitionCode) ?? []) {
+      const app = platform?.apps.get(appId);
+      if (platform === undefined || app === undefined) continue;
+      const user = platform.directory.users.get(by);
+      const shared = { approval_code: definitionCode, instance_code: instanceCode };
+      const event: JsonObject =
+        task === undefined
+          ? { ...shared, status: statusOf(approval), instance_operate_time: String(now) }
+          : {
+              ...shared,
+              task_id: task.taskId,
+              status: task.status,
+              open_id: by,
+              user_id: user?.userId ?? "",
+              def_key: "APPROVAL_1",
+              custom_key: "",
+            };
+      const made = legacyEnvelope(app, {
+        eventType: task === undefined ? "approval_instance" : "approval_task",
+        event: { ...event, operate_time: String(now) },
+        createdAt: now,
+      });
+      void platform.publish({ ...made, order: `approval ${instanceCode}` });
+    }
+  }
+
+  /** `isOn`: whether the app gets the events of the form from now on. */
+  #subscribe(call: ApiCallContext, isOn: boolean): JsonObject {
+    const apps = this.#subscribers.get(call.params.approval_code ?? "");
+    if (apps === undefined) throw new PlatformError(1390002, "approval code not found");
+    const { appId } = call.app;
+    if (apps.has(appId) === isOn) throw new PlatformError(1390007, "subscription existed");
+    if (isOn) apps.add(appId);
+    else apps.delete(appId);
+    return success({});
+  }
+
   routes(platform: Platform): ApiRoute[] {
+    this.#platform = platform;
     const path = "/open-apis/approval/v4";
     return [
+      {
+        method: "POST",
+        path: `${path}/approvals/:approval_code/subscribe`,
+        limits: { perMinute: 100 },
+        handle: (call) => this.#subscribe(call, true),
+      },
+      {
+        method: "POST",
+        path: `${path}/approvals/:approval_code/unsubscribe`,
+        limits: { perMinute: 100 },
+        handle: (call) => this.#subscribe(call, false),
+      },
       {
         method: "GET",
         path: `${path}/tasks/query`,
@@ -178,6 +253,8 @@ export class SimApprovals implements ApprovalControls {
       approval.comments.push({ by: actorOf(call), text: comment });
     }
     this.#world.record(call, "approval.decide", `${approval.name} ${status}`);
+    this.#publish(approval, { task, by: actorOf(call) });
+    if (statusOf(approval) !== "PENDING") this.#publish(approval, {});
     return success({});
   }
 }

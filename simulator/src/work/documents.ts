@@ -82,6 +82,8 @@ export interface DocumentControls {
 const keyWindowMs = 10 * 60_000;
 const maxBlocksOfCall = 1_000;
 const perDocument = 3;
+/** Earlier ones cannot be read any more. */
+const maxRevisions = 50;
 
 const denied = 1770032;
 
@@ -90,6 +92,8 @@ export class SimDocuments implements DocumentControls {
   readonly nodes = new Map<string, SimWikiNode>();
   readonly spaces = new Map<string, SimWikiSpace & { members: ReadonlySet<string> }>();
   readonly pictures = new Map<string, SimPicture>();
+  /** What documents were before their latest changes: their blocks in order, by revision. */
+  readonly #revisions = new WeakMap<SimDocument, Map<number, SimBlock[]>>();
   readonly #world: WorkWorld;
   #locks = 0;
 
@@ -175,6 +179,19 @@ export class SimDocuments implements DocumentControls {
 
   lockTree(times: number): void {
     this.#locks = times;
+  }
+
+  /** Keeps what the document is now, before a change. */
+  keepRevision(document: SimDocument): void {
+    const kept = this.#revisions.get(document) ?? new Map<number, SimBlock[]>();
+    kept.set(document.revision, structuredClone(inOrder(document)));
+    for (const old of [...kept.keys()].slice(0, -maxRevisions)) kept.delete(old);
+    this.#revisions.set(document, kept);
+  }
+
+  /** The blocks that the document had in an earlier revision; undefined: it is not kept. */
+  blocksAt(document: SimDocument, revision: number): SimBlock[] | undefined {
+    return this.#revisions.get(document)?.get(revision);
   }
 
   /** Throws the code while the tree is locked. */
@@ -276,6 +293,7 @@ export function documentRoutes(
       if (wanted !== -1 && wanted !== document.revision) {
         throw new PlatformError(1770021, "too old document");
       }
+      store.keepRevision(document);
       const data = apply(document);
       document.updatedAt = world.clock.now();
       return success({ ...data, document_revision_id: document.revision, client_token: key });
@@ -359,7 +377,15 @@ export function documentRoutes(
       limits: { perSecond: 5 },
       handle: (call) => {
         const document = knownDocument(call, "view");
-        return success({ ...pageOf(inOrder(document), call.query, 500) });
+        const wanted = Number(call.query.get("document_revision_id") ?? -1);
+        if (wanted === -1 || wanted === document.revision) {
+          return success({ ...pageOf(inOrder(document), call.query, 500) });
+        }
+        // What a document was before is for those who may edit it.
+        knownDocument(call, "edit");
+        const blocks = store.blocksAt(document, wanted);
+        if (blocks === undefined) throw new PlatformError(1770001, "invalid revision");
+        return success({ ...pageOf(blocks, call.query, 500) });
       },
     },
     {
