@@ -333,7 +333,7 @@ async function storiesOf(
           text,
           finished,
         }));
-        const unsent = (await store.leaseOutbox(session))?.record;
+        const unsent = (await store.outbox.lease(session))?.record;
         const cell = (await redis.keys(`*:h:${session}`))[0] ?? "";
         const history = await redis.lrange(cell, -6, -1);
         const seen = await redis.mget(

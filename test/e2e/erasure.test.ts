@@ -274,7 +274,7 @@ it(
       times: 10_000,
       action: { kind: "respond", status: 503 },
     });
-    await store.pushOutbox(
+    await store.outbox.push(
       {
         v: 1,
         id: "unsent",

@@ -136,8 +136,10 @@ describe("what the previous version has stored", () => {
     const session = sessionOf("parked");
     const [key = ""] = await connection.keys("*:parked:*");
     const messageId = key.slice(key.lastIndexOf(":") + 1);
-    expect(await store.parked(session, messageId)).toMatchObject({ id: messageId });
-    expect(await store.release(session, messageId, "append")).toMatchObject({ result: "accepted" });
+    expect(await store.outbox.parked(session, messageId)).toMatchObject({ id: messageId });
+    expect(await store.outbox.release(session, messageId, "append")).toMatchObject({
+      result: "accepted",
+    });
     await untilSaid("parked", "[parked]");
   });
 

@@ -313,7 +313,7 @@ async function sweepOutboxes(services: Services): Promise<void> {
   const due = await store.dueOutboxes(clock.now(), portion);
   await Promise.all(
     due.map(async (session) => {
-      const lease = await store.leaseOutbox(session);
+      const lease = await store.outbox.lease(session);
       if (lease !== undefined) void outboxSender.deliver(lease);
     }),
   );

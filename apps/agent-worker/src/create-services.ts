@@ -172,7 +172,7 @@ export function createServices({
       },
     }),
     outboxSender: new OutboxSender({
-      store,
+      outbox: store.outbox,
       letters,
       ledger,
       handover,

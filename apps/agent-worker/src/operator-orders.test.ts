@@ -59,7 +59,7 @@ it("an order is done by one worker, once, and its result returned", async () => 
     const done = await orders.handIn(reset, 60_000);
     expect(done).toEqual({ state: "done", result: { result: "done", turnId: `${session}-1` } });
     expect(stopped).toEqual([`${session}-1`]);
-    const lease = await store.leaseOutbox(session);
+    const lease = await store.outbox.lease(session);
     expect(lease?.record).toMatchObject({ id: `${session}-1`, target: { messageId: "om_1" } });
     expect(resetReply(`${session}-1`, message, { onCard: true, nowMs: 1 })).toMatchObject({
       view: { state: "stopped" },
@@ -204,7 +204,7 @@ const replyRecord: OutboxRecord = {
 async function withAbandonedReply() {
   const world = newWorld();
   const services = servicesOf(world);
-  const { lease } = await world.store.pushOutbox(replyRecord, "om_1");
+  const { lease } = await world.store.outbox.push(replyRecord, "om_1");
   if (lease === undefined) throw new Error("the outbox is taken");
   await services.deadLetters.moveToDeadLetters(lease, "forbidden");
   return { world, services };
@@ -216,7 +216,7 @@ it("a reply that was given up is sent again once, however often that is ordered"
   const results = await Promise.all([1, 2, 3].map(async () => await applyOrder(services, order)));
   expect(results.filter(({ result }) => result === "done")).toHaveLength(1);
   expect((await world.store.summary(session)).unsent).toBe(1);
-  expect((await world.store.leaseOutbox(session))?.record).toMatchObject({
+  expect((await world.store.outbox.lease(session))?.record).toMatchObject({
     id: turnId,
     uuid: "u-1",
     attempts: 0,

@@ -31,6 +31,6 @@ export async function noticePerson(
     attempts: 0,
     uncertainSinceMs: 0,
   };
-  const { lease } = await store.pushOutbox(record, key);
+  const { lease } = await store.outbox.push(record, key);
   if (lease !== undefined) void outboxSender.deliver(lease);
 }

@@ -568,13 +568,13 @@ export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[
   await advance(60_000);
   while ((await store.summary(session)).unsent > 0) {
     // A sender that died may hold the lease for a moment.
-    const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), {
+    const lease = await vi.waitUntil(async () => await store.outbox.lease(session), {
       timeout: 60_000,
       interval: 5,
     });
     for (let next: OutboxLease | undefined = lease; next !== undefined;) {
       records.push(next.record);
-      next = await store.ackOutbox(session, next.token);
+      next = await store.outbox.ack(session, next.token);
     }
   }
   return records;

@@ -89,7 +89,7 @@ async function scene() {
     const liveReplies = new LiveReplies({ apis, ledger, clock: storeClock });
     return { backend, agent: { reply: "card", card: show }, services: { liveReplies } };
   };
-  const sender = new OutboxSender({ store, ledger, apis, clock: storeClock });
+  const sender = new OutboxSender({ outbox: store.outbox, ledger, apis, clock: storeClock });
   return { world, worker, chatId, messageId, cards, ledger, sender };
 }
 
@@ -144,7 +144,7 @@ describe("the card of a reply whose turn waits for people", () => {
       patience,
     );
     await stores.advance(minuteMs); // the lease of the run's own sender, which does nothing in this world
-    const lease = await world.store.leaseOutbox(session);
+    const lease = await world.store.outbox.lease(session);
     expect(lease?.record.id).toBe(record?.id);
     if (lease !== undefined) await sender.deliver(lease);
     const answered = await shownBy(chatId, "c1-0");

@@ -142,12 +142,12 @@ async function park(message: InboundMessage): Promise<() => Promise<InboundMessa
   const { session, id } = message;
   const target = { app, chatId: "oc_x", messageId: id, inThread: false };
   const facts = { createdAtMs: Date.now(), attempts: 0, uncertainSinceMs: 0 };
-  await stores.store.pushOutbox(
+  await stores.store.outbox.push(
     { v: 1, id: `q-${id}`, uuid: `q-${id}`, session, target, text: "Shall I?", ...facts },
     id,
     { parked: message },
   );
-  return async () => await stores.store.parked(session, id);
+  return async () => await stores.store.outbox.parked(session, id);
 }
 
 /** As older versions have left a session: Redis does not know who has written in it. */
@@ -847,7 +847,7 @@ describe("the data of one person", () => {
       groups: 0,
     });
     expect(await stores.store.history(thread)).toHaveLength(2);
-    expect(await stores.store.parked(parked.session, parked.id)).toMatchObject({
+    expect(await stores.store.outbox.parked(parked.session, parked.id)).toMatchObject({
       sender: { id: "ou_ben" },
     });
   });

@@ -75,7 +75,7 @@ const replyRecord: OutboxRecord = {
 };
 
 async function abandonReply(): Promise<string> {
-  const { lease } = await world.store.pushOutbox(replyRecord, "om_1");
+  const { lease } = await world.store.outbox.push(replyRecord, "om_1");
   if (lease === undefined) throw new Error("the outbox is taken");
   await letters().moveToDeadLetters(lease, "im.message.reply forbidden 230002");
   return `/dead-letters/${at}/${encodeURIComponent(`reply:${turnId}`)}`;
@@ -128,7 +128,7 @@ it("shows who waits in a session, what it asks and what it has not sent, without
   await claimOne();
   await world.store.append(messageOf("om_2"));
   await world.approvals.add(questionOf("1".repeat(32)));
-  await world.store.pushOutbox(replyRecord, "om_9");
+  await world.store.outbox.push(replyRecord, "om_9");
   const page = await textOf(viewer.get(`/sessions/${at}`));
   expect(page).toMatch(/Inbox.*1 ou_ann.*text, 23 characters, hidden.*2 ou_ann/);
   expect(page).toMatch(/Open approvals.*deploy Ann/);

@@ -17,13 +17,7 @@ import { LRUCache } from "lru-cache";
 import type { InboundMessage } from "@larkline/protocol";
 import { pause, withDeadline } from "@larkline/protocol/clock";
 import { traceparentOf } from "@larkline/protocol/trace";
-import type {
-  DeadLetters,
-  OutboxLease,
-  OutboxRecord,
-  OutboxTarget,
-  SessionStore,
-} from "@larkline/store";
+import type { DeadLetters, OutboxLease, OutboxRecord, OutboxTarget, Outbox } from "@larkline/store";
 import type { AppFeed } from "@larkline/store/operations";
 import type { AloneNotice, Channel, Services } from "./services.ts";
 
@@ -309,7 +303,7 @@ export async function sendNotice(
   { messageId, parked }: { messageId?: string; parked?: InboundMessage } = {},
 ): Promise<boolean> {
   const record = recordOf(notice, services.clock.now());
-  const { stored, lease } = await services.store.pushOutbox(record, messageId ?? record.id, {
+  const { stored, lease } = await services.store.outbox.push(record, messageId ?? record.id, {
     parked,
   });
   if (lease !== undefined) bot.outbox.deliver(lease);
@@ -340,8 +334,6 @@ function recordOf(
   };
 }
 
-type OutboxParts = Pick<SessionStore, "ackOutbox" | "leaseOutbox" | "retryOutbox">;
-
 /**
  * Sends what this process has put into outboxes itself, in the background. Replies that are shown on cards are left to
  * the workers, which can upload the images that answers name: where such a reply comes next, the outbox is given back,
@@ -353,12 +345,12 @@ class NoticeOutbox {
 
   constructor(services: Services, api: FeishuApi, logger: Logger) {
     this.#services = services;
-    const { store: all, deadLetters, cards: ledger, telemetry, clock, random } = services;
-    const store: OutboxParts = {
-      ackOutbox: async (session, token) =>
-        await this.#unlessReply(await all.ackOutbox(session, token)),
-      leaseOutbox: async (session) => await this.#unlessReply(await all.leaseOutbox(session)),
-      retryOutbox: async (lease, retryAtMs) => await all.retryOutbox(lease, retryAtMs),
+    const { store, deadLetters, cards: ledger, telemetry, clock, random } = services;
+    const outbox: Pick<Outbox, "ack" | "lease" | "retry"> = {
+      ack: async (session, token) =>
+        await this.#unlessReply(await store.outbox.ack(session, token)),
+      lease: async (session) => await this.#unlessReply(await store.outbox.lease(session)),
+      retry: async (lease, retryAtMs) => await store.outbox.retry(lease, retryAtMs),
     };
     const letters: Pick<DeadLetters, "moveToDeadLetters"> = {
       moveToDeadLetters: async (lease, reason) =>
@@ -366,12 +358,21 @@ class NoticeOutbox {
     };
     const watch = watchPlatform(telemetry, clock).deliveries;
     const apis = new Map([[api.appId, api]]);
-    this.#sender = new OutboxSender({ store, letters, ledger, apis, watch, logger, clock, random });
+    this.#sender = new OutboxSender({
+      outbox,
+      letters,
+      ledger,
+      apis,
+      watch,
+      logger,
+      clock,
+      random,
+    });
   }
 
   async #unlessReply(lease: OutboxLease | undefined): Promise<OutboxLease | undefined> {
     if (lease?.record.view === undefined) return lease;
-    await this.#services.store.retryOutbox(lease, this.#services.clock.now());
+    await this.#services.store.outbox.retry(lease, this.#services.clock.now());
     return undefined;
   }
 

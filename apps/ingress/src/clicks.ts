@@ -526,10 +526,10 @@ async function lateClicked(
   const parsed = parseLate(value);
   if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
   const { session, message, action } = parsed.value;
-  const parked = await services.store.parked(session, message);
+  const parked = await services.store.outbox.parked(session, message);
   if (parked === undefined) return toast("info", lateTexts.decided);
   if (parked.sender.id !== by) return toast("warning", lateTexts.notYours);
-  const released = await services.store.release(
+  const released = await services.store.outbox.release(
     session,
     message,
     action === "run" ? "append" : "drop",

@@ -276,7 +276,7 @@ async function messageRecalled(
   // session.
   await store.recall(bot.app, messageId);
   const session = await sessionOfMessage(services, bot, { chatId, messageId });
-  await store.release(session, messageId, "drop");
+  await store.outbox.release(session, messageId, "drop");
   const seq = await store.seqOf(session, bot.app, messageId);
   if (seq === undefined || seq === 0) return;
   await cancelTurn(services, bot, { session, turnId: turnIdOf(session, seq), reason: "recalled" });

@@ -46,10 +46,10 @@ it("sends its own notices and plain replies in order, and leaves a reply on card
   here.platform.faults.add({ match: { path: /reply$/ }, times: 1, action });
   await here.say("/help");
   // Meanwhile a worker commits: the outbox is ingress's to send.
-  expect(await store.pushOutbox(replyTo(here, "plain", "text"), "om_plain")).toEqual({
+  expect(await store.outbox.push(replyTo(here, "plain", "text"), "om_plain")).toEqual({
     stored: true,
   });
-  expect(await store.pushOutbox(replyTo(here, "typed", "card"), "om_typed")).toEqual({
+  expect(await store.outbox.push(replyTo(here, "typed", "card"), "om_typed")).toEqual({
     stored: true,
   });
   stored.resolve();
@@ -60,7 +60,7 @@ it("sends its own notices and plain replies in order, and leaves a reply on card
   // The next notice finds it at the head and leaves it there.
   await here.say("/status");
   await expect
-    .poll(async () => (await store.leaseOutbox(session))?.record)
+    .poll(async () => (await store.outbox.lease(session))?.record)
     .toMatchObject({ id: "typed", attempts: 0 });
   await here.ingress.close();
   expect(here.said(here.direct)).toHaveLength(2);

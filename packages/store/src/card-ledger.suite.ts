@@ -152,7 +152,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect(await cards.save(replyOf(session, 2), { outboxToken: token })).toBe(false);
       expect(await cards.save(replyOf(session, 1), { outboxToken: token })).toBe(true);
       await commitOf(store, claim, { seq: 2, outbox: outboxRecord(session, turnIdOf(session, 2)) });
-      const next = await store.ackOutbox(session, token);
+      const next = await store.outbox.ack(session, token);
       expect(next).toMatchObject({ record: { id: turnIdOf(session, 2) } });
       expect(await cards.save(replyOf(session, 1), { outboxToken: next?.token ?? "" })).toBe(false);
       expect(await cards.save(replyOf(session, 2), { outboxToken: next?.token ?? "" })).toBe(true);
@@ -162,12 +162,12 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       await open({});
       const first = await answered(await started());
       await harness.advance(harness.leaseMs + 1);
-      const second = await store.leaseOutbox(session);
+      const second = await store.outbox.lease(session);
       expect(await cards.save(replyOf(session, 1), { outboxToken: first.token })).toBe(false);
       expect(await cards.save(replyOf(session, 1), { outboxToken: second?.token ?? "" })).toBe(
         true,
       );
-      if (second) await store.retryOutbox(second, harness.now() + 60_000);
+      if (second) await store.outbox.retry(second, harness.now() + 60_000);
       expect(await cards.save(replyOf(session, 1), { outboxToken: second?.token ?? "" })).toBe(
         false,
       );
@@ -180,7 +180,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       await store.append(messageOf(session, "om_2"));
       const next = await mustClaim(store, session, 2);
       await cards.save(replyOf(session, 2), next);
-      expect(await store.ackOutbox(session, token)).toBeUndefined();
+      expect(await store.outbox.ack(session, token)).toBeUndefined();
       expect(await cards.load(session, turnIdOf(session, 1))).toBeUndefined();
       expect(await cards.load(session, turnIdOf(session, 2))).toEqual(replyOf(session, 2));
       expect(await cards.untouched(farFutureMs, 10)).toEqual([
@@ -195,9 +195,9 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       const claim = await started();
       await cards.save(replyOf(session, 1), claim);
       const lease = await answered(claim);
-      await store.ackOutbox(session, "wrong");
-      await store.retryOutbox(lease, harness.now());
-      expect(await store.ackOutbox(session, lease.token)).toBeUndefined();
+      await store.outbox.ack(session, "wrong");
+      await store.outbox.retry(lease, harness.now());
+      expect(await store.outbox.ack(session, lease.token)).toBeUndefined();
       expect(await cards.load(session, turnIdOf(session, 1))).toEqual(replyOf(session, 1));
     });
 
@@ -205,11 +205,11 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       const replyId = `${session}-"1"`;
       const { id: _, ...rest } = outboxRecord(session, replyId);
       for (const record of [outboxRecord(session, replyId), { ...rest, id: replyId }]) {
-        const token = (await store.pushOutbox(record, JSON.stringify(record))).lease?.token ?? "";
+        const token = (await store.outbox.push(record, JSON.stringify(record))).lease?.token ?? "";
         expect(await cards.save(replyOf(session, 1, { replyId }), { outboxToken: token })).toBe(
           true,
         );
-        await store.ackOutbox(session, token);
+        await store.outbox.ack(session, token);
         expect(await cards.load(session, replyId)).toBeUndefined();
       }
     });
@@ -281,7 +281,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect(await cards.mayAppear(session)).toBe(false);
       expect(await cards.mayAppear(other)).toBe(true);
       const { token = "" } = ("deliver" in committed ? committed.deliver : undefined) ?? {};
-      await store.ackOutbox(session, token);
+      await store.outbox.ack(session, token);
       expect(await cards.mayAppear(session)).toBe(true);
     });
 

@@ -115,7 +115,7 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
     it("nothing is given up under a lease that is lost", async () => {
       const { letters, store } = harness;
       const lease = await mustCommitReply("om_1");
-      await store.ackOutbox(session, lease.token);
+      await store.outbox.ack(session, lease.token);
       expect(await letters.moveToDeadLetters(lease, "too late")).toBeUndefined();
       expect(await letters.list(10)).toEqual([]);
     });
@@ -123,8 +123,8 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
     it("a reply is sent again once: under its id and keys, with its cards, its tries counted anew", async () => {
       const { letters, store, cards } = harness;
       const lease = await mustCommitReply("om_1");
-      await store.retryOutbox({ ...lease, record: { ...lease.record, attempts: 7 } }, 0);
-      const again = await store.leaseOutbox(session);
+      await store.outbox.retry({ ...lease, record: { ...lease.record, attempts: 7 } }, 0);
+      const again = await store.outbox.lease(session);
       if (again === undefined) throw new Error("nothing to send");
       await cards.save(cardsOf("om_1"), { outboxToken: again.token });
       await letters.moveToDeadLetters(again, "too old");
@@ -133,7 +133,7 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
       );
       expect(results.filter(Boolean)).toHaveLength(1);
       expect((await store.summary(session)).unsent).toBe(1);
-      const sent = await store.leaseOutbox(session);
+      const sent = await store.outbox.lease(session);
       expect(sent?.record).toEqual({
         ...lease.record,
         attempts: 0,

@@ -145,8 +145,8 @@ export class DeadLetters {
   }
 
   /**
-   * The head of a leased outbox is given up: it leaves the outbox as after an `ackOutbox`, and is kept as
-   * a letter with its cards in the same step. Returns what `ackOutbox` does. Does nothing under a lease that is lost.
+   * The head of a leased outbox is given up: it leaves the outbox as after an `Outbox.ack`, and is kept as
+   * a letter with its cards in the same step. Returns what `Outbox.ack` does. Does nothing under a lease that is lost.
    */
   async moveToDeadLetters(
     { token, record }: OutboxLease,

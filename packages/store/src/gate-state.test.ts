@@ -116,7 +116,7 @@ it("sessions of all cells are counted by their state, with the oldest message of
     text: '"createdAtMs":1,',
   } as const;
   const ages = { createdAtMs: nowMs - 7 * minuteMs, attempts: 0, uncertainSinceMs: 0 };
-  await store.pushOutbox({ ...unsent, ...ages }, "om_1");
+  await store.outbox.push({ ...unsent, ...ages }, "om_1");
   expect(await read()).toEqual({
     sessions: { queued: 20, running: 1, suspended: 1 },
     oldestMessageAtMs: { queued: nowMs - 19 * minuteMs, running: nowMs - 5 * minuteMs },

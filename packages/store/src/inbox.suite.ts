@@ -186,7 +186,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
 
       it("a message that was never appended has no number", async () => {
         await startedWith(1);
-        await store.pushOutbox(outboxRecord(session, "r1"), "om_refused");
+        await store.outbox.push(outboxRecord(session, "r1"), "om_refused");
         expect(await store.seqOf(session, "cli_app", "om_refused")).toBeUndefined();
         expect(await store.seqOf(session, "cli_app", "om_9")).toBeUndefined();
         expect(await store.seqOf(session, "cli_other", "om_1")).toBeUndefined();

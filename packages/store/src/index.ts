@@ -81,7 +81,7 @@ export {
   type PendingConsent,
 } from "./consent-store.ts";
 export { MemoryStore, type Memory, type OwnedMemory } from "./memory-store.ts";
-export { CardLedger, type CardFence } from "./outbox.ts";
+export { CardLedger, Outbox, type CardFence } from "./outbox.ts";
 export { DeadLetters, type DeadLetter, type DeadLetterFacts } from "./dead-letters.ts";
 export { blobIdOf, defaultBlobTtlMs, type BlobStore, RedisBlobStore } from "./blob-store.ts";
 export { BudgetStore, type Spending } from "./budget-store.ts";

@@ -35,7 +35,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     });
 
     async function push(id: string): Promise<OutboxLease | undefined> {
-      return (await store.pushOutbox(outboxRecord(session, id), id)).lease;
+      return (await store.outbox.push(outboxRecord(session, id), id)).lease;
     }
 
     it("a commit with a reply hands the outbox to the committer", async () => {
@@ -46,7 +46,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
         state: "idle",
         deliver: { record: outboxRecord(session, "r1") },
       });
-      expect(await store.leaseOutbox(session)).toBeUndefined();
+      expect(await store.outbox.lease(session)).toBeUndefined();
     });
 
     it("a commit hands over nothing while another process sends, and the reply waits its turn", async () => {
@@ -55,7 +55,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       const claim = await mustClaim(store, session, 1);
       const done = await commitOf(store, claim, { outbox: outboxRecord(session, "r2") });
       expect(done).toEqual({ state: "idle" });
-      const next = mustLease(await store.ackOutbox(session, first.token));
+      const next = mustLease(await store.outbox.ack(session, first.token));
       expect(next.record).toEqual(outboxRecord(session, "r2"));
     });
 
@@ -71,7 +71,10 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
         head: { seq: 2 },
         deliver: { record: { id: "r1" } },
       });
-      await store.ackOutbox(session, mustLease("deliver" in next ? next.deliver : undefined).token);
+      await store.outbox.ack(
+        session,
+        mustLease("deliver" in next ? next.deliver : undefined).token,
+      );
       const requeued = await commitOf(store, claim, {
         seq: 2,
         outbox: outboxRecord(session, "r2"),
@@ -85,7 +88,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
 
     it("a commit does not overtake a reply that waits for its retry", async () => {
       const { token, record } = mustLease(await push("r1"));
-      await store.retryOutbox({ token, record }, harness.now() + 60_000);
+      await store.outbox.retry({ token, record }, harness.now() + 60_000);
       await store.append(messageOf(session, "om_1"));
       const done = await commitOf(store, await mustClaim(store, session, 1), {
         outbox: outboxRecord(session, "r2"),
@@ -100,10 +103,10 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       const sent: string[] = [];
       while (lease) {
         sent.push(lease.record.id);
-        lease = await store.ackOutbox(session, lease.token);
+        lease = await store.outbox.ack(session, lease.token);
       }
       expect(sent).toEqual(["r1", "r2", "r3"]);
-      expect(await store.leaseOutbox(session)).toBeUndefined();
+      expect(await store.outbox.lease(session)).toBeUndefined();
       expect(await store.dueOutboxes(harness.now() + 3_600_000, 10)).toEqual([]);
       expect(mustLease(await push("r4")).record.id).toBe("r4");
     });
@@ -111,42 +114,42 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     it("adds a reply once however often it is pushed", async () => {
       const { token } = mustLease(await push("r1"));
       expect(await push("r1")).toBeUndefined();
-      expect(await store.ackOutbox(session, token)).toBeUndefined();
+      expect(await store.outbox.ack(session, token)).toBeUndefined();
       expect(await push("r1")).toBeUndefined();
-      expect(await store.leaseOutbox(session)).toBeUndefined();
+      expect(await store.outbox.lease(session)).toBeUndefined();
     });
 
     it("no process may send a reply that is held before its time, from the step that stores it", async () => {
       const notBeforeMs = harness.now() + 60_000;
       const hold = async (id: string) =>
-        await store.pushOutbox(outboxRecord(session, id), id, { notBeforeMs });
+        await store.outbox.push(outboxRecord(session, id), id, { notBeforeMs });
       expect(await hold("r1")).toEqual({ stored: true });
       expect(await hold("r2")).toEqual({ stored: true });
       expect(await store.dueOutboxes(notBeforeMs - 1, 10)).toEqual([]);
-      expect(await store.leaseOutbox(session)).toBeUndefined();
+      expect(await store.outbox.lease(session)).toBeUndefined();
       await harness.advance(60_001);
       expect(await store.dueOutboxes(harness.now(), 10)).toEqual([session]);
-      const first = mustLease(await store.leaseOutbox(session));
+      const first = mustLease(await store.outbox.lease(session));
       expect(first.record.id).toBe("r1");
-      expect(mustLease(await store.ackOutbox(session, first.token)).record.id).toBe("r2");
+      expect(mustLease(await store.outbox.ack(session, first.token)).record.id).toBe("r2");
     });
 
     it("a sender without the right token changes nothing", async () => {
       const { token, record } = mustLease(await push("r1"));
       await push("r2");
-      expect(await store.ackOutbox(session, "wrong")).toBeUndefined();
-      await store.retryOutbox({ token: "wrong", record: { ...record, attempts: 9 } }, 0);
-      expect(await store.leaseOutbox(session)).toBeUndefined();
-      expect(mustLease(await store.ackOutbox(session, token)).record.id).toBe("r2");
-      expect(await store.ackOutbox(session, `${token}-used`)).toBeUndefined();
+      expect(await store.outbox.ack(session, "wrong")).toBeUndefined();
+      await store.outbox.retry({ token: "wrong", record: { ...record, attempts: 9 } }, 0);
+      expect(await store.outbox.lease(session)).toBeUndefined();
+      expect(mustLease(await store.outbox.ack(session, token)).record.id).toBe("r2");
+      expect(await store.outbox.ack(session, `${token}-used`)).toBeUndefined();
     });
 
     it("an acknowledgement of an empty or unknown outbox changes nothing", async () => {
-      expect(await store.ackOutbox(other, "any")).toBeUndefined();
-      expect(await store.leaseOutbox(other)).toBeUndefined();
+      expect(await store.outbox.ack(other, "any")).toBeUndefined();
+      expect(await store.outbox.lease(other)).toBeUndefined();
       const { token } = mustLease(await push("r1"));
-      await store.ackOutbox(session, token);
-      expect(await store.ackOutbox(session, token)).toBeUndefined();
+      await store.outbox.ack(session, token);
+      expect(await store.outbox.ack(session, token)).toBeUndefined();
     });
 
     it("a reply that is retried keeps its place, its changes and its time", async () => {
@@ -154,29 +157,29 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       await push("r2");
       const retryAtMs = harness.now() + 60_000;
       const changed = { ...record, attempts: 1, uncertainSinceMs: 5 };
-      await store.retryOutbox({ token, record: changed }, retryAtMs);
-      expect(await store.leaseOutbox(session)).toBeUndefined();
+      await store.outbox.retry({ token, record: changed }, retryAtMs);
+      expect(await store.outbox.lease(session)).toBeUndefined();
       expect(await store.dueOutboxes(retryAtMs - 1, 10)).toEqual([]);
       expect(await store.dueOutboxes(retryAtMs, 10)).toEqual([session]);
-      expect(await store.ackOutbox(session, token)).toBeUndefined();
+      expect(await store.outbox.ack(session, token)).toBeUndefined();
     });
 
     it("a reply whose retry is due is leased as it was changed", async () => {
       const { token, record } = mustLease(await push("r1"));
       await push("r2");
-      await store.retryOutbox({ token, record: { ...record, attempts: 1 } }, harness.now() + 20);
+      await store.outbox.retry({ token, record: { ...record, attempts: 1 } }, harness.now() + 20);
       await harness.advance(25);
-      const again = mustLease(await store.leaseOutbox(session));
+      const again = mustLease(await store.outbox.lease(session));
       expect(again.record).toEqual({ ...record, attempts: 1 });
-      expect(mustLease(await store.ackOutbox(session, again.token)).record.id).toBe("r2");
+      expect(mustLease(await store.outbox.ack(session, again.token)).record.id).toBe("r2");
     });
 
     it("lists sessions whose head may be sent, not those that a process sends for", async () => {
       const nowMs = harness.now();
       const { token, record } = mustLease(await push("r1"));
-      mustLease((await store.pushOutbox(outboxRecord(other, "o1"), "o1")).lease);
+      mustLease((await store.outbox.push(outboxRecord(other, "o1"), "o1")).lease);
       expect(await store.dueOutboxes(nowMs + 5, 10)).toEqual([]);
-      await store.retryOutbox({ token, record }, nowMs);
+      await store.outbox.retry({ token, record }, nowMs);
       expect(await store.dueOutboxes(nowMs + 5, 10)).toEqual([session]);
     });
 
@@ -190,9 +193,9 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     it("lists no more sessions than asked for", async () => {
       for (const key of [session, other]) {
         const { token, record } = mustLease(
-          (await store.pushOutbox(outboxRecord(key, "r1"), "r1")).lease,
+          (await store.outbox.push(outboxRecord(key, "r1"), "r1")).lease,
         );
-        await store.retryOutbox({ token, record }, harness.now());
+        await store.outbox.retry({ token, record }, harness.now());
       }
       expect(await store.dueOutboxes(harness.now() + 5, 1)).toHaveLength(1);
       expect((await store.dueOutboxes(harness.now() + 5, 10)).sort()).toEqual(
@@ -206,11 +209,11 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       await push("r2");
       await harness.advance(harness.leaseMs + 1);
       expect(await store.dueOutboxes(harness.now(), 10)).toEqual([session]);
-      const second = mustLease(await store.leaseOutbox(session));
+      const second = mustLease(await store.outbox.lease(session));
       expect(second.record.id).toBe("r1");
       expect(second.token).not.toBe(first.token);
-      expect(await store.ackOutbox(session, first.token)).toBeUndefined();
-      expect(mustLease(await store.ackOutbox(session, second.token)).record.id).toBe("r2");
+      expect(await store.outbox.ack(session, first.token)).toBeUndefined();
+      expect(mustLease(await store.outbox.ack(session, second.token)).record.id).toBe("r2");
     });
 
     it("a commit takes over an outbox whose sender died", async () => {
@@ -228,17 +231,17 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       await open({});
       const { token } = mustLease(await push("r1"));
       await harness.advance(harness.leaseMs + 1);
-      expect(await store.ackOutbox(session, token)).toBeUndefined();
-      expect(await store.leaseOutbox(session)).toBeUndefined();
+      expect(await store.outbox.ack(session, token)).toBeUndefined();
+      expect(await store.outbox.lease(session)).toBeUndefined();
     });
 
     it("holds copies of records", async () => {
       const record = outboxRecord(session, "r1");
-      const { token, record: leased } = mustLease((await store.pushOutbox(record, "r1")).lease);
+      const { token, record: leased } = mustLease((await store.outbox.push(record, "r1")).lease);
       record.text = "changed";
       leased.text = "changed";
-      await store.retryOutbox({ token, record: outboxRecord(session, "r1") }, harness.now() - 1);
-      expect(mustLease(await store.leaseOutbox(session)).record).toEqual(
+      await store.outbox.retry({ token, record: outboxRecord(session, "r1") }, harness.now() - 1);
+      expect(mustLease(await store.outbox.lease(session)).record).toEqual(
         outboxRecord(session, "r1"),
       );
     });

@@ -18,7 +18,7 @@ const leaseOutbox = script("lease-outbox");
 const ackOutbox = script("ack-outbox");
 const retryOutbox = script("retry-outbox");
 
-interface RedisOutboxOptions {
+interface OutboxOptions {
   redis: RedisConnection;
   keys: Keyspace;
   clock: Clock;
@@ -30,13 +30,18 @@ interface RedisOutboxOptions {
 }
 
 /** The part of the store for outgoing replies, and for messages that are parked behind one. */
-export class RedisOutbox {
-  readonly #options: RedisOutboxOptions;
+export class Outbox {
+  readonly #options: OutboxOptions;
 
-  constructor(options: RedisOutboxOptions) {
+  constructor(options: OutboxOptions) {
     this.#options = options;
   }
 
+  /**
+   * Adds an answer to a message outside a turn (refusals). Does nothing when that message was
+   * appended or answered so before: its id is remembered together with those of `append`. With
+   * `parked` the message itself is kept for a day, for `release`.
+   */
   async push(
     record: OutboxRecord,
     messageId: string,
@@ -71,6 +76,7 @@ export class RedisOutbox {
     };
   }
 
+  /** A parked message, while it is one. */
   async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
     const text = await this.#options.redis.get(
       this.#options.keys.session(session).parkedOf(messageId),
@@ -78,6 +84,10 @@ export class RedisOutbox {
     return text === null ? undefined : inboundFrom(text);
   }
 
+  /**
+   * Ends the parking of a message, once: appends it as if it had just come, or drops it (`accepted`
+   * with number 0). Undefined when it is not parked (any more). In a full session it stays parked.
+   */
   async release(
     session: SessionKey,
     messageId: string,
@@ -104,6 +114,7 @@ export class RedisOutbox {
     return reply === undefined ? undefined : appendResultFrom(session, reply, clock.now());
   }
 
+  /** Takes the session's outbox if no process holds it. */
   async lease(session: SessionKey): Promise<OutboxLease | undefined> {
     const { redis, leaseMs, clock, random } = this.#options;
     const keys = this.#options.keys.session(session);
@@ -115,6 +126,7 @@ export class RedisOutbox {
     return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
+  /** The head was sent (or given up): removes it and its cards' record; returns the next one under the same lease. */
   async ack(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
     const { redis, leaseMs, clock } = this.#options;
     const keys = this.#options.keys.session(session);
@@ -124,6 +136,7 @@ export class RedisOutbox {
     return record === "" ? undefined : { token, record: outboxFrom(record), untilMs };
   }
 
+  /** The head could not be sent now: keeps it, as `record` says, until `retryAtMs`. */
   async retry(
     { token, record }: Pick<OutboxLease, "token" | "record">,
     retryAtMs: number,

@@ -34,13 +34,15 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
     });
 
     async function park(): Promise<PushResult> {
-      return await store.pushOutbox(outboxRecord(session, "question"), "om_1", { parked: message });
+      return await store.outbox.push(outboxRecord(session, "question"), "om_1", {
+        parked: message,
+      });
     }
 
     it("is kept as it is, for its session, without being run", async () => {
       expect(await park()).toMatchObject({ stored: true, lease: { record: { id: "question" } } });
-      expect(await store.parked(session, "om_1")).toEqual(message);
-      expect(await store.parked(other, "om_1")).toBeUndefined();
+      expect(await store.outbox.parked(session, "om_1")).toEqual(message);
+      expect(await store.outbox.parked(other, "om_1")).toBeUndefined();
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
     });
 
@@ -59,34 +61,34 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       expect(await store.append(message)).toEqual({ result: "duplicate", seq: 0, ahead: 0 });
       const changed = messageOf(session, "om_1");
       expect(
-        await store.pushOutbox(outboxRecord(session, "again"), "om_1", { parked: changed }),
+        await store.outbox.push(outboxRecord(session, "again"), "om_1", { parked: changed }),
       ).toEqual({
         stored: false,
       });
-      expect(await store.parked(session, "om_1")).toEqual(message);
+      expect(await store.outbox.parked(session, "om_1")).toEqual(message);
     });
 
     it("a message that was appended before is not parked", async () => {
       await store.append(message);
       expect(await park()).toEqual({ stored: false });
-      expect(await store.parked(session, "om_1")).toBeUndefined();
+      expect(await store.outbox.parked(session, "om_1")).toBeUndefined();
     });
 
     it("an answer without a message parks nothing", async () => {
-      await store.pushOutbox(outboxRecord(session, "r1"), "om_1");
-      expect(await store.parked(session, "om_1")).toBeUndefined();
-      expect(await store.release(session, "om_1", "append")).toBeUndefined();
+      await store.outbox.push(outboxRecord(session, "r1"), "om_1");
+      expect(await store.outbox.parked(session, "om_1")).toBeUndefined();
+      expect(await store.outbox.release(session, "om_1", "append")).toBeUndefined();
     });
 
     it("is appended and wakes when it is released, although its id is remembered", async () => {
       await park();
-      expect(await store.release(session, "om_1", "append")).toMatchObject({
+      expect(await store.outbox.release(session, "om_1", "append")).toMatchObject({
         result: "accepted",
         seq: 1,
         ahead: 0,
         wakeGen: 1,
       });
-      expect(await store.parked(session, "om_1")).toBeUndefined();
+      expect(await store.outbox.parked(session, "om_1")).toBeUndefined();
       expect(await store.seqOf(session, "cli_app", "om_1")).toBe(1);
       expect(await store.append(message)).toMatchObject({
         result: "duplicate",
@@ -99,7 +101,7 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
     it("is released behind the messages that came meanwhile", async () => {
       await park();
       await store.append(messageOf(session, "om_2"));
-      const released = await store.release(session, "om_1", "append");
+      const released = await store.outbox.release(session, "om_1", "append");
       expect(released).toMatchObject({
         seq: 2,
         ahead: 1,
@@ -112,24 +114,24 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await park();
       const released = await Promise.all(
         Array.from({ length: 10 }, (_, i) =>
-          store.release(session, "om_1", i % 2 === 0 ? "append" : "drop"),
+          store.outbox.release(session, "om_1", i % 2 === 0 ? "append" : "drop"),
         ),
       );
       expect(released.filter((each) => each !== undefined)).toHaveLength(1);
-      expect(await store.release(session, "om_1", "append")).toBeUndefined();
+      expect(await store.outbox.release(session, "om_1", "append")).toBeUndefined();
       const { waiting } = await store.summary(session);
       expect(waiting).toBe(released.some((each) => each !== undefined && each.seq > 0) ? 1 : 0);
     });
 
     it("is gone without a trace when it is dropped, and stays recognised", async () => {
       await park();
-      expect(await store.release(session, "om_1", "drop")).toEqual({
+      expect(await store.outbox.release(session, "om_1", "drop")).toEqual({
         result: "accepted",
         seq: 0,
         ahead: 0,
       });
-      expect(await store.release(session, "om_1", "append")).toBeUndefined();
-      expect(await store.parked(session, "om_1")).toBeUndefined();
+      expect(await store.outbox.release(session, "om_1", "append")).toBeUndefined();
+      expect(await store.outbox.parked(session, "om_1")).toBeUndefined();
       expect(await store.append(message)).toMatchObject({ result: "duplicate", seq: 0 });
       expect(await store.summary(session)).toMatchObject({ state: "idle", gen: 0, waiting: 0 });
     });
@@ -138,13 +140,13 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await open({ maxWaiting: 1 });
       await store.append(messageOf(session, "om_2"));
       await park();
-      expect(await store.release(session, "om_1", "append")).toMatchObject({
+      expect(await store.outbox.release(session, "om_1", "append")).toMatchObject({
         result: "full",
         head: { seq: 1 },
       });
-      expect(await store.parked(session, "om_1")).toEqual(message);
+      expect(await store.outbox.parked(session, "om_1")).toEqual(message);
       await commitOf(store, await mustClaim(store, session, 1));
-      expect(await store.release(session, "om_1", "append")).toMatchObject({
+      expect(await store.outbox.release(session, "om_1", "append")).toMatchObject({
         result: "accepted",
         seq: 2,
       });
@@ -152,7 +154,7 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
 
     it("AL-47: is not forgotten when the process that released it dies before the wake-up", async () => {
       await park();
-      await store.release(session, "om_1", "append");
+      await store.outbox.release(session, "om_1", "append");
       expect(await store.stale(farFutureMs, 10)).toMatchObject([
         { session, state: "queued", gen: 1 },
       ]);
@@ -163,17 +165,17 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       await open({});
       await park();
       await harness.advance(harness.dedupTtlMs + 1);
-      expect(await store.parked(session, "om_1")).toBeUndefined();
-      expect(await store.release(session, "om_1", "append")).toBeUndefined();
+      expect(await store.outbox.parked(session, "om_1")).toBeUndefined();
+      expect(await store.outbox.release(session, "om_1", "append")).toBeUndefined();
       expect(await store.append(message)).toMatchObject({ result: "accepted", seq: 1 });
     });
 
     it("holds a copy", async () => {
       const changing = structuredClone(message);
-      await store.pushOutbox(outboxRecord(session, "question"), "om_1", { parked: changing });
+      await store.outbox.push(outboxRecord(session, "question"), "om_1", { parked: changing });
       changing.parts.pop();
-      (await store.parked(session, "om_1"))?.parts.pop();
-      expect(await store.parked(session, "om_1")).toEqual(message);
+      (await store.outbox.parked(session, "om_1"))?.parts.pop();
+      expect(await store.outbox.parked(session, "om_1")).toEqual(message);
     });
   });
 }

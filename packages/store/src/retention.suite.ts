@@ -405,9 +405,9 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
 
       it("knows who wrote a message that was parked", async () => {
         const parked = messageOf(session, "om_late", { sender: { id: "ou_ann" } });
-        await store.pushOutbox(outboxRecord(session, "q"), "om_late", { parked });
+        await store.outbox.push(outboxRecord(session, "q"), "om_late", { parked });
         expect(await retention.sessionsOf("cli_app", "ou_ann")).toEqual([]);
-        await store.release(session, "om_late", "append");
+        await store.outbox.release(session, "om_late", "append");
         expect(await retention.sessionsOf("cli_app", "ou_ann")).toEqual([session]);
       });
 

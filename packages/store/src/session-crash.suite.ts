@@ -221,7 +221,7 @@ class Deployment {
   async #send(lease: OutboxLease | undefined): Promise<void> {
     if (!lease) return;
     this.sent.push(lease.record.uuid);
-    await this.#send(await this.#store.ackOutbox(this.session, lease.token));
+    await this.#send(await this.#store.outbox.ack(this.session, lease.token));
   }
 
   async #runTool(callId: string): Promise<void> {
@@ -248,7 +248,7 @@ class Deployment {
     const unsent = await this.#store.dueOutboxes(farFutureMs, 10);
     if (unsent.length > 0) {
       await this.#harness.advance(this.#harness.leaseMs + 1);
-      await this.#send(await this.#store.leaseOutbox(this.session));
+      await this.#send(await this.#store.outbox.lease(this.session));
     }
     const hasCards = await this.#showCards();
     return state !== "idle" || unsent.length > 0 || hasCards;

@@ -58,11 +58,11 @@ it("tells which calls are open and started, and which replies wait until when, w
   await store.save({ ...write, turn: { ...turn, calls: [], callIds: [] }, open, mode: "suspend" });
   await store.begin(session, "c2", "once");
   await store.deliver(session, "c3", { ok: true, result: 1 });
-  const { lease } = await store.pushOutbox(replyOf("r1"), "r1");
-  await store.pushOutbox(replyOf("r2"), "r2");
+  const { lease } = await store.outbox.push(replyOf("r1"), "r1");
+  await store.outbox.push(replyOf("r2"), "r2");
   if (lease !== undefined) {
     const record = { ...lease.record, attempts: 2, problem: "forbidden 230013" };
-    await store.retryOutbox({ ...lease, record }, 8_000_000_000_000);
+    await store.outbox.retry({ ...lease, record }, 8_000_000_000_000);
   }
   const ledger = await index.ledger(session);
   expect([...ledger.calls]).toEqual(

@@ -196,10 +196,10 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
 
     it("of senders one takes the outbox", async () => {
       const pushed = await times(10, (i) =>
-        store.pushOutbox(outboxRecord(session, `r${i}`), `r${i}`),
+        store.outbox.push(outboxRecord(session, `r${i}`), `r${i}`),
       );
       expect(pushed.filter(({ lease }) => lease !== undefined)).toHaveLength(1);
-      const leased = await times(10, () => store.leaseOutbox(session));
+      const leased = await times(10, () => store.outbox.lease(session));
       expect(leased.filter(isDefined)).toHaveLength(0);
     });
   });

@@ -53,7 +53,7 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 1 });
       const [event] = await harness.events.read(session, 0, 10);
       expect(event).toMatchObject({ runId: turnId, event: { type: "done", reason: "cancelled" } });
-      expect((await store.leaseOutbox(session))?.record.id).toBe(turnId);
+      expect((await store.outbox.lease(session))?.record.id).toBe(turnId);
       expect(await kindsOfAudit()).toEqual(["session_reset"]);
     });
 

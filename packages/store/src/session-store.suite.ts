@@ -1001,7 +1001,7 @@ export function describeSessionStore(
           messages: 0,
         });
         expect(await events.read(session, 0, 10)).toEqual([]);
-        expect(await store.leaseOutbox(session)).toBeUndefined();
+        expect(await store.outbox.lease(session)).toBeUndefined();
         expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: false });
         expect(await commitOf(store, current)).toEqual({ state: "idle" });
       });

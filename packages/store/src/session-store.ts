@@ -39,7 +39,7 @@ import {
   createKeyspace,
   type CellKeys,
 } from "./keys.ts";
-import { RedisOutbox } from "./outbox.ts";
+import { Outbox } from "./outbox.ts";
 import {
   type HandedIn,
   type AppendResult,
@@ -63,10 +63,6 @@ import {
   type CallFacts,
   type SessionSummary,
   type StaleSession,
-  type OutboxRecord,
-  type PushOptions,
-  type PushResult,
-  type OutboxLease,
 } from "./session-types.ts";
 import { resetSession } from "./session-reset.ts";
 
@@ -169,9 +165,10 @@ const messagesAtOnce = 100;
  * everything else belongs to the worker that holds the claim.
  */
 export class SessionStore {
+  /** Outgoing replies, and messages that are parked behind one. */
+  readonly outbox: Outbox;
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
-  readonly #outbox: RedisOutbox;
   readonly #cache: HistoryCache;
   readonly #stateSeal: StateSeal | undefined;
   readonly #dedupTtlMs: number;
@@ -194,7 +191,7 @@ export class SessionStore {
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? systemRandom;
-    this.#outbox = new RedisOutbox({
+    this.outbox = new Outbox({
       redis: options.redis,
       keys: this.#keys,
       clock: this.#clock,
@@ -780,36 +777,6 @@ export class SessionStore {
     return gen > 0 ? gen : undefined;
   }
 
-  /**
-   * Adds an answer to a message outside a turn (refusals). Does nothing when that message was
-   * appended or answered so before: its id is remembered together with those of `append`. With
-   * `parked` the message itself is kept for a day, for `release`.
-   */
-  async pushOutbox(
-    record: OutboxRecord,
-    messageId: string,
-    options?: PushOptions,
-  ): Promise<PushResult> {
-    return await this.#outbox.push(record, messageId, options);
-  }
-
-  /** A parked message, while it is one. */
-  async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
-    return await this.#outbox.parked(session, messageId);
-  }
-
-  /**
-   * Ends the parking of a message, once: appends it as if it had just come, or drops it (`accepted`
-   * with number 0). Undefined when it is not parked (any more). In a full session it stays parked.
-   */
-  async release(
-    session: SessionKey,
-    messageId: string,
-    action: "append" | "drop",
-  ): Promise<AppendResult | undefined> {
-    return await this.#outbox.release(session, messageId, action);
-  }
-
   /** People whose words a turn is about to store are found by exports and deletions from now on. May be repeated. */
   async noteAuthors(session: SessionKey, persons: readonly string[]): Promise<void> {
     const keys = this.#keys.session(session);
@@ -817,23 +784,5 @@ export class SessionStore {
       sid: session,
       persons: JSON.stringify(persons),
     });
-  }
-
-  /** Takes the session's outbox if no process holds it. */
-  async leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined> {
-    return await this.#outbox.lease(session);
-  }
-
-  /** The head was sent (or given up): removes it and its cards' record; returns the next one under the same lease. */
-  async ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
-    return await this.#outbox.ack(session, token);
-  }
-
-  /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
-  async retryOutbox(
-    lease: Pick<OutboxLease, "token" | "record">,
-    retryAtMs: number,
-  ): Promise<void> {
-    await this.#outbox.retry(lease, retryAtMs);
   }
 }

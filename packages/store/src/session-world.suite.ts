@@ -221,10 +221,10 @@ export class SessionWorld {
     const message = messageOf(session, `${session}-om_${number}`);
     const { parked } = this.factsOf(session);
     if (!this.#isKnown(session, message.id)) parked.set(message.id, message);
-    await this.store.pushOutbox(outboxRecord(session, `question ${number}`), message.id, {
+    await this.store.outbox.push(outboxRecord(session, `question ${number}`), message.id, {
       parked: message,
     });
-    expect(await this.store.parked(session, message.id)).toEqual(parked.get(message.id));
+    expect(await this.store.outbox.parked(session, message.id)).toEqual(parked.get(message.id));
   }
 
   /** The sender of a late message decides, perhaps for the second time. */
@@ -232,7 +232,7 @@ export class SessionWorld {
     const { parked, dropped } = this.factsOf(session);
     const id = `${session}-om_${number}`;
     const message = parked.get(id);
-    const released = await this.store.release(session, id, action);
+    const released = await this.store.outbox.release(session, id, action);
     expect(released !== undefined).toBe(message !== undefined);
     if (!released || !message) return;
     parked.delete(id);

@@ -180,7 +180,7 @@ export function messageFrom(text: string): Message {
 }
 
 export function outboxFrom(text: string): OutboxRecord {
-  return JSON.parse(text) as OutboxRecord; // written by commit, pushOutbox and retryOutbox from the same type
+  return JSON.parse(text) as OutboxRecord; // written by commit, push and retry from the same type
 }
 
 export function cardsFrom(text: string): CardReply {

@@ -143,7 +143,7 @@ export function registerMessageRoutes(
       hourMs,
     );
     if (waitMs > 0) return waitMs;
-    const { stored, lease } = await store.pushOutbox(record, record.id, { notBeforeMs: untilMs });
+    const { stored, lease } = await store.outbox.push(record, record.id, { notBeforeMs: untilMs });
     if (lease !== undefined) bot.outbox.deliver(lease);
     await lookups.set(keptAs(bot, key), untilMs === undefined ? "" : `${untilMs}`, keptMs);
     return { is_new: stored, held_until: untilMs ?? null };

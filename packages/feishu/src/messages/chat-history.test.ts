@@ -35,7 +35,7 @@ async function lostAndRepeated(
   const turn = await world.turn({ messageId: later, inThread: options.inLaterThread ?? false });
   const { view: _view, ...record } = (await turn.commit(answered("x"), more)).record;
   const again = async (): Promise<void> => {
-    const lease = await world.store.leaseOutbox(turn.session);
+    const lease = await world.store.outbox.lease(turn.session);
     if (lease === undefined) throw new Error("not due");
     await world.sender().deliver({ ...lease, record });
   };

@@ -26,7 +26,7 @@ async function scene() {
       await letters.find(of.session, `reply:${of.replyId}`),
     resend: async (): Promise<boolean> => {
       const again = await letters.resend(turn.session, `reply:${turn.replyId}`);
-      const lease = await store.leaseOutbox(turn.session);
+      const lease = await store.outbox.lease(turn.session);
       if (lease !== undefined) await sender.deliver(lease);
       return again;
     },
@@ -78,8 +78,8 @@ describe("a reply that is given up", () => {
     const { world, turn, sender, resend, letterOf } = await scene();
     const { record, token } = await turn.commit(viewOf("one"));
     const { view: _view, ...plain } = record;
-    await world.store.retryOutbox({ token, record: plain }, 0);
-    const lease = await world.store.leaseOutbox(turn.session);
+    await world.store.outbox.retry({ token, record: plain }, 0);
+    const lease = await world.store.outbox.lease(turn.session);
     if (lease === undefined) throw new Error("nothing to send");
     world.simulator.faults.add({
       match: { path: sends, method: "POST" },
@@ -88,7 +88,7 @@ describe("a reply that is given up", () => {
     world.forward(10 * 60_000);
     await sender.deliver(lease);
     world.forward(73 * hourMs);
-    const late = await world.store.leaseOutbox(turn.session);
+    const late = await world.store.outbox.lease(turn.session);
     const outage = world.simulator.faults.add({
       match: { path: anything },
       action: { kind: "respond", status: 503 },

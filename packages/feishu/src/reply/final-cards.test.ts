@@ -374,7 +374,7 @@ describe("a delivery on cards", () => {
     await deliver("one two");
     for (let hours = 0; hours < 5; hours += 1) {
       world.forward(hourMs);
-      const lease = await world.store.leaseOutbox(turn.session);
+      const lease = await world.store.outbox.lease(turn.session);
       if (lease !== undefined) await world.sender().deliver(lease);
       expect(await world.unsent(turn)).toBe(1);
     }
@@ -400,7 +400,7 @@ describe("a delivery on cards", () => {
       await deliver(twoCards);
       for (let tries = 0; tries < 4; tries += 1) {
         world.forward(2 * hourMs);
-        const lease = await world.store.leaseOutbox(turn.session);
+        const lease = await world.store.outbox.lease(turn.session);
         if (lease !== undefined) await world.sender().deliver(lease);
       }
       await expectFinished(world, turn, twoCards);
@@ -457,7 +457,7 @@ describe("a delivery on cards", () => {
     expect(world.shown().map(({ answer }) => answer)).toEqual(["one"]);
     expect(world.lines.at(-1)?.text).toBe("outbox could not be updated");
     world.forward(31_000);
-    const lease = await world.store.leaseOutbox(turn.session);
+    const lease = await world.store.outbox.lease(turn.session);
     expect(lease?.record.attempts).toBe(0);
     if (lease !== undefined) await world.sender().deliver(lease);
     await expectFinished(world, turn, "one two");

@@ -24,7 +24,7 @@ class Dead extends Error {
   override readonly name = "Dead";
 }
 
-export function mortal({ api, ledger, store }: Parts, fate: Fate): Mortal {
+export function mortal({ api, ledger, outbox }: Parts, fate: Fate): Mortal {
   let steps = 0;
   let dead = false;
   let met = false;
@@ -64,10 +64,10 @@ export function mortal({ api, ledger, store }: Parts, fate: Fate): Mortal {
     parts: {
       api: replacing(api, { cards, messages }),
       ledger: replacing(ledger, { save: (...call) => step(() => ledger.save(...call)) }),
-      store: replacing(store, {
-        ackOutbox: (...call) => step(() => store.ackOutbox(...call)),
-        retryOutbox: (...call) => step(() => store.retryOutbox(...call)),
-        leaseOutbox: (...call) => step(() => store.leaseOutbox(...call)),
+      outbox: replacing(outbox, {
+        ack: (...call) => step(() => outbox.ack(...call)),
+        retry: (...call) => step(() => outbox.retry(...call)),
+        lease: (...call) => step(() => outbox.lease(...call)),
       }),
     },
     met: () => met,

@@ -45,7 +45,7 @@ async function world({
   };
   const apis = new Map<string, FeishuApi>([[appId, api]]);
   const sender = new OutboxSender({
-    store,
+    outbox: store.outbox,
     ledger,
     apis,
     logger,
@@ -99,14 +99,14 @@ async function world({
 }
 
 async function pushed(store: SessionStore, record: OutboxRecord): Promise<OutboxLease> {
-  const { lease } = await store.pushOutbox(record, record.id);
+  const { lease } = await store.outbox.push(record, record.id);
   if (lease === undefined) throw new Error("the outbox is taken");
   return lease;
 }
 
 async function due(store: SessionStore, nowMs: number): Promise<OutboxLease | undefined> {
   const [session] = await store.dueOutboxes(nowMs, 10);
-  return session === undefined ? undefined : await store.leaseOutbox(session);
+  return session === undefined ? undefined : await store.outbox.lease(session);
 }
 
 async function deliverDue(
@@ -126,7 +126,7 @@ describe("the outbox sender", () => {
     const messageId = await say("hi");
     const lease = await pushed(store, record(messageId, "one", "r1"));
     for (const id of ["r2", "r3"]) {
-      await store.pushOutbox(record(messageId, `answer ${id}`, id), id);
+      await store.outbox.push(record(messageId, `answer ${id}`, id), id);
     }
     await sender.deliver(lease);
     expect(replies()).toEqual(["one", "answer r2", "answer r3"]);
@@ -258,7 +258,7 @@ describe("the outbox sender", () => {
     const { store, sender, say, record, replies, fail, lines } = await world();
     const messageId = await say("hi");
     const lease = await pushed(store, record(messageId, "private words", "r1"));
-    await store.pushOutbox(record(messageId, "two", "r2"), "r2");
+    await store.outbox.push(record(messageId, "two", "r2"), "r2");
     fail({ kind: "respond", status: 400, body: { code: 230002, msg: "private words" } }, 1);
     await sender.deliver(lease);
     expect(replies()).toEqual(["two"]);
@@ -338,11 +338,11 @@ describe("the outbox sender", () => {
   it("never throws, also when the store fails", async () => {
     const { store, ledger, say, record, lines, logger, clock } = await world();
     const failing = {
-      ackOutbox: () => Promise.reject(new Error("redis")),
-      retryOutbox: () => Promise.reject(new Error("redis")),
-      leaseOutbox: () => Promise.reject(new Error("redis")),
+      ack: () => Promise.reject(new Error("redis")),
+      retry: () => Promise.reject(new Error("redis")),
+      lease: () => Promise.reject(new Error("redis")),
     };
-    const broken = new OutboxSender({ store: failing, ledger, apis: new Map(), logger, clock });
+    const broken = new OutboxSender({ outbox: failing, ledger, apis: new Map(), logger, clock });
     await expect(
       broken.deliver(await pushed(store, record(await say("hi"), "one"))),
     ).resolves.toBeUndefined();
@@ -354,7 +354,7 @@ describe("the outbox sender", () => {
     const { store, sender, say, record, replies, now, fail } = await world({ clock: patientClock });
     const messageId = await say("hi");
     const lease = await pushed(store, record(messageId, "one", "r1"));
-    await store.pushOutbox(record(messageId, "two", "r2"), "r2");
+    await store.outbox.push(record(messageId, "two", "r2"), "r2");
     fail({ kind: "delay", delayMs: 150 }, 1);
     const delivering = sender.deliver(lease);
     await sender.close();

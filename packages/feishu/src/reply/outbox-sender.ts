@@ -7,13 +7,7 @@ import {
 } from "@larkline/protocol/clock";
 import type { ReplyObject } from "@larkline/protocol";
 import type { ReplyView } from "@larkline/protocol/reply-view";
-import type {
-  CardLedger,
-  DeadLetters,
-  OutboxLease,
-  OutboxRecord,
-  SessionStore,
-} from "@larkline/store";
+import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, Outbox } from "@larkline/store";
 
 import { imageRefsIn } from "../cards/answer.ts";
 import {
@@ -38,9 +32,6 @@ import {
   type CardHandover,
 } from "./reply-record.ts";
 
-/** The outboxes of the sessions. Ingress passes them with a filter in between. */
-export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;
-
 /** How an attempt to send a reply ended. */
 export type DeliveryResult =
   | {
@@ -59,7 +50,8 @@ export type DeliveryResult =
 export type DeliveryWatch = (record: OutboxRecord) => (result: DeliveryResult) => void;
 
 export interface OutboxSenderOptions {
-  store: OutboxStore;
+  /** The outboxes of the sessions. Ingress passes them with a filter in between. */
+  outbox: Pick<Outbox, "ack" | "retry" | "lease">;
   /** Keeps replies that are given up; without it they are dropped. */
   letters?: Pick<DeadLetters, "moveToDeadLetters">;
   /** The cards of replies that are not finished. */
@@ -175,7 +167,7 @@ export class OutboxSender {
     let lease: OutboxLease | undefined = first;
     while (lease !== undefined) {
       if (this.#closing) {
-        await this.#options.store.retryOutbox(lease, this.#clock.now());
+        await this.#options.outbox.retry(lease, this.#clock.now());
         return;
       }
       lease = await this.#deliverHead(lease);
@@ -185,7 +177,7 @@ export class OutboxSender {
   /** Resolves to the lease of the next reply, if there is one. */
   async #deliverHead(lease: OutboxLease): Promise<OutboxLease | undefined> {
     const { token, record } = lease;
-    const { store, watch } = this.#options;
+    const { outbox, watch } = this.#options;
     const ended = watch?.(record);
     const attempt = await this.#send(lease).catch((failure: unknown) => {
       ended?.({ state: "left" });
@@ -199,7 +191,7 @@ export class OutboxSender {
     const isOver = error === undefined || this.#isHopeless(record, error);
     if (error === undefined) ended?.({ state: "sent", messageIds: attempt.messageIds ?? [] });
     else if (isOver) ended?.({ state: "given_up", error, retryInMs: 0 });
-    if (error === undefined) return await store.ackOutbox(record.session, token);
+    if (error === undefined) return await outbox.ack(record.session, token);
     if (isOver) return await this.#giveUp(lease, error);
     return await this.#tryLater(lease, { ...attempt, error }, (retryInMs) =>
       ended?.({ state: "failed", error, retryInMs }),
@@ -211,12 +203,12 @@ export class OutboxSender {
     lease: OutboxLease,
     { api, kind, code }: FeishuError,
   ): Promise<OutboxLease | undefined> {
-    const { store, letters } = this.#options;
+    const { outbox, letters } = this.#options;
     const { record, token } = lease;
     const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
     // Not repeated here: where only the answer was lost, the next reply may be leased under the same token by now.
     return letters === undefined
-      ? await store.ackOutbox(record.session, token)
+      ? await outbox.ack(record.session, token)
       : await letters.moveToDeadLetters(lease, reason);
   }
 
@@ -226,7 +218,7 @@ export class OutboxSender {
     { error, progress }: { error: FeishuError; progress: number },
     onWait: (waitMs: number) => void,
   ): Promise<OutboxLease | undefined> {
-    const { store } = this.#options;
+    const { outbox } = this.#options;
     const problem = [error.kind, ...(error.code === 0 ? [] : [error.code])].join(" ");
     const nowMs = this.#clock.now();
     const uncertainSinceMs =
@@ -235,10 +227,10 @@ export class OutboxSender {
       // A long answer takes several deliveries. This one has finished cards, so there is no reason to back off.
       const updated = { ...record, attempts: 0, uncertainSinceMs, problem };
       onWait(error.retryAfterMs);
-      await store.retryOutbox({ token, record: updated }, nowMs + error.retryAfterMs);
+      await outbox.retry({ token, record: updated }, nowMs + error.retryAfterMs);
       return error.retryAfterMs > 0 || this.#closing
         ? undefined
-        : await store.leaseOutbox(record.session);
+        : await outbox.lease(record.session);
     }
     // A call that our own rate limiter held back never left, so it does not count as an attempt.
     const waitMs = this.#waitMs(error, error.heldBack ? 0 : record.attempts);
@@ -253,7 +245,7 @@ export class OutboxSender {
       problem,
     };
     onWait(waitMs);
-    await store.retryOutbox({ token, record: updated }, nowMs + waitMs);
+    await outbox.retry({ token, record: updated }, nowMs + waitMs);
     return undefined;
   }
 

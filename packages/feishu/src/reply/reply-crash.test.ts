@@ -160,7 +160,7 @@ describe("a delivery", () => {
       const { parts, met } = mortal(world.parts, fate);
       await world.sender(parts).deliver(await turn.commit(answered(anew)));
       world.forward(leaseMs);
-      const lease = await world.store.leaseOutbox(turn.session);
+      const lease = await world.store.outbox.lease(turn.session);
       if (lease !== undefined) await world.sender().deliver(lease);
       await expectOneAnswer(world, turn, anew);
       return met();
@@ -177,7 +177,7 @@ describe("a delivery", () => {
       const first = world.sender(parts).deliver(await turn.commit(answered(anew)));
       await Promise.race([reached, first]);
       world.forward(leaseMs);
-      const lease = await world.store.leaseOutbox(turn.session);
+      const lease = await world.store.outbox.lease(turn.session);
       const second = lease === undefined ? Promise.resolve() : world.sender().deliver(lease);
       gate.resolve();
       await Promise.all([first, second]);
@@ -198,7 +198,7 @@ describe("a delivery", () => {
       const { parts, met } = mortal(world.parts, fate);
       await world.sender(parts).deliver(await turn.commit(answered("short")));
       world.forward(leaseMs);
-      const lease = await world.store.leaseOutbox(turn.session);
+      const lease = await world.store.outbox.lease(turn.session);
       if (lease !== undefined) await world.sender().deliver(lease);
       await expectOneAnswer(world, turn, "short");
       return met();
@@ -212,7 +212,7 @@ describe("a delivery", () => {
       const { parts, met } = mortal(world.parts, fate);
       await world.sender(parts).deliver(await turn.commit(answered(anew)));
       world.forward(3 * 3_600_000);
-      const lease = await world.store.leaseOutbox(turn.session);
+      const lease = await world.store.outbox.lease(turn.session);
       if (lease !== undefined) await world.sender().deliver(lease);
       await expectOneAnswer(world, turn, anew);
       return met();

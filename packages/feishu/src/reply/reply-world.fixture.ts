@@ -1,7 +1,7 @@
 import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/simulator";
 import { systemClock, type Clock } from "@larkline/protocol/clock";
 import type { ReplyView } from "@larkline/protocol/reply-view";
-import type { CardLedger, SessionStore } from "@larkline/store";
+import type { CardLedger } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { patientClock } from "@larkline/testkit";
 import { onTestFinished } from "vitest";
@@ -57,7 +57,7 @@ export interface Line {
 export interface Parts {
   api: FeishuApi;
   ledger: CardLedger;
-  store: SessionStore;
+  outbox: OutboxSenderOptions["outbox"];
 }
 
 export interface ReplyWorldOptions extends SimulatedApiOptions {
@@ -160,7 +160,7 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
   const clock = { ...patientClock, now };
   const platform = await platformAt(stores, options);
   const { simulator, api, appId, person } = platform;
-  const parts: Parts = { api, ledger, store };
+  const parts: Parts = { api, ledger, outbox: store.outbox };
   const chatId =
     options.chat === undefined
       ? platform.chatId
@@ -215,7 +215,7 @@ export async function deliverUntilSent(
   for (let deliveries = 0; deliveries <= 12; deliveries += 1) {
     if ((await store.summary(of.session)).unsent === 0) return deliveries;
     forward(120_000);
-    const lease = await store.leaseOutbox(of.session);
+    const lease = await store.outbox.lease(of.session);
     if (lease !== undefined) await by.deliver(lease);
   }
   throw new Error("still not sent");

@@ -27,7 +27,7 @@ it("a reset ends the card that people see, and leaves them with that one", async
   });
   expect(ended).toEqual({ turnId: turnIdOf(session, 1) });
   expect(replyId).toBe(ended.turnId);
-  const lease = await world.store.leaseOutbox(session);
+  const lease = await world.store.outbox.lease(session);
   if (lease === undefined) throw new Error("nobody is told");
   await world.sender().deliver(lease);
   // The worker that held the turn still types, in vain.
