@@ -155,6 +155,10 @@ it.each([
         ...found.filter((line) => !ofBullBoard.some((rule) => line.includes(`: ${rule} `))),
       );
     }
+    await page.goto(`${operators.url}/feishu`);
+    await page.locator("form[action='/feishu/check'] button").first().click();
+    await page.locator("main details").nth(2).waitFor();
+    problems.push(...(await accessibilityProblems(page, "a checked app")));
     const steps = page.locator("[id='limits.maxIterations']");
     await page.goto(`${operators.url}/agents/default`);
     await page.locator("#instructions").fill("Be brief.\nBe kind.");

@@ -1,4 +1,4 @@
-import type { FeishuApi, GrantsApi } from "@larkline/feishu";
+import type { AppInspector, FeishuApi, GrantsApi } from "@larkline/feishu";
 import { GroupLookup, StatusReactions } from "@larkline/feishu";
 import {
   botOfApp,
@@ -10,6 +10,13 @@ import type { Logger } from "@larkline/process/telemetry";
 import type { Clock } from "@larkline/protocol/clock";
 import type { LookupCache } from "@larkline/store/platform";
 
+interface BotParts {
+  lookups: LookupCache;
+  clock: Clock;
+  grantsApi?: GrantsApi;
+  openInspector?: () => AppInspector;
+}
+
 /** One bot: how this process reaches the platform on its behalf. */
 export class Bot {
   readonly app: string;
@@ -17,6 +24,8 @@ export class Bot {
   readonly api: FeishuApi;
   /** Consent of people, and their tokens. */
   readonly grantsApi: GrantsApi | undefined;
+  /** Looks at its app from outside; its caller closes it. */
+  readonly openInspector: (() => AppInspector) | undefined;
   readonly log: Logger;
   readonly reactions: StatusReactions;
   readonly #groups: GroupLookup;
@@ -24,11 +33,12 @@ export class Bot {
   constructor(
     settings: LarklineConfig,
     api: FeishuApi,
-    { lookups, clock, grantsApi }: { lookups: LookupCache; clock: Clock; grantsApi?: GrantsApi },
+    { lookups, clock, grantsApi, openInspector }: BotParts,
     log: Logger,
   ) {
     this.app = api.appId;
     this.grantsApi = grantsApi;
+    this.openInspector = openInspector;
     this.settings = botOfApp(settings, api.appId);
     this.api = api;
     this.log = log.child({ bot: this.settings.name });

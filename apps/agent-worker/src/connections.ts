@@ -1,4 +1,4 @@
-import { FeishuApi, GrantsApi } from "@larkline/feishu";
+import { AppInspector, FeishuApi, GrantsApi } from "@larkline/feishu";
 import { StartError } from "@larkline/process/app";
 import { botOfApp, type BotAccess } from "@larkline/process/config";
 import { createClockLog, watchPlatform } from "@larkline/process/telemetry";
@@ -69,7 +69,8 @@ export async function connect(
     const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger: log, clock, random };
     const api = new FeishuApi({ appId, appSecret, domain, ...shared });
     const grantsApi = new GrantsApi({ appId, appSecret, domain, clock });
-    return new Bot(settings, api, { lookups, clock, grantsApi }, log);
+    const openInspector = () => new AppInspector({ appId, appSecret, domain, clock, random });
+    return new Bot(settings, api, { lookups, clock, grantsApi, openInspector }, log);
   });
   await serverClock.followed;
   const { redisUrl, namespace } = config;

@@ -1,8 +1,12 @@
 import { InboundMessage, parserOf } from "@larkline/protocol";
 import { systemClock } from "@larkline/protocol/clock";
 import type { DeadLetter, OutboxRecord } from "@larkline/store";
-import { OperatorOrders, type OperatorOrder } from "@larkline/store/operations";
-import { expect, it } from "vitest";
+import { OperatorOrders, type OperatorOrder, type OrderResult } from "@larkline/store/operations";
+import { AppInspector } from "@larkline/feishu";
+import { startFeishuSimulator } from "@larkline/simulator";
+import { expect, it, onTestFinished } from "vitest";
+
+import type { Bot } from "./bot.ts";
 import { applyOrder, resetReply, startOrders } from "./operator-orders.ts";
 import { newWorld, servicesOf, type World } from "./turn-world.fixture.ts";
 
@@ -258,4 +262,39 @@ it("a message that was given up runs again as one new message", async () => {
   expect(head?.message).toMatchObject({ id: "om_1.again-1", reply: { messageId: "om_1" } });
   expect(parserOf(InboundMessage)(head?.message).ok).toBe(true);
   expect(await services.deadLetters.list(9)).toEqual([]);
+});
+
+it("looks at an app on the platform: what it has, or why the platform refuses it", async () => {
+  const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret" };
+  const platform = await startFeishuSimulator({ apps: [app] });
+  onTestFinished(async () => await platform.close());
+  const services = servicesOf(newWorld());
+  const [bot = expect.fail()] = services.bots.values();
+  const look = async (appSecret: string): Promise<OrderResult> => {
+    const openInspector = () => new AppInspector({ ...app, appSecret, domain: platform.url });
+    const bots = new Map([
+      [app.appId, Object.assign(Object.create(bot) as Bot, { openInspector })],
+    ]);
+    const order = orderOf({ do: "check_app", app: app.appId });
+    return await applyOrder({ ...services, bots }, order);
+  };
+  platform.setConsole(app.appId, { scopes: ["im:message", "application:application:self_manage"] });
+  expect(await look(app.appSecret)).toMatchObject({
+    result: "done",
+    app: {
+      bot: { status: "enabled" },
+      scopes: expect.arrayContaining(["im:message"]),
+      isPublished: true,
+      events: expect.arrayContaining(["im.message.receive_v1"]),
+      connection: { isOpen: true },
+    },
+  });
+  const refused = await look("wrong-secret");
+  expect(refused).toMatchObject({
+    result: "done",
+    app: { problem: expect.stringContaining("100") },
+  });
+  expect(JSON.stringify(refused)).not.toContain("wrong-secret");
+  const unknown = orderOf({ do: "check_app", app: "cli_other" });
+  expect(await applyOrder(services, unknown)).toEqual({ result: "nothing" });
 });

@@ -3,8 +3,9 @@ import { answerUuid } from "@larkline/agent/messages";
 import { changedSchedule } from "@larkline/agent/schedules";
 import { turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
 import { operatorsDecide } from "@larkline/protocol/approval";
+import { deadline } from "@larkline/protocol/clock";
 import type { DeadLetter, OutboxRecord, ResetOptions } from "@larkline/store";
-import type { OrderAct, OperatorOrder, OrderResult } from "@larkline/store/operations";
+import type { CheckedApp, OrderAct, OperatorOrder, OrderResult } from "@larkline/store/operations";
 import { removeProvider, setProvider, testModel } from "./added-models.ts";
 import { changeAgent } from "./agent-versions.ts";
 import type { Services } from "./services.ts";
@@ -20,7 +21,7 @@ export function startOrders(services: Services): { close(): Promise<void> } {
   const { orders, clock, log } = services;
   const closing = new AbortController();
   let cancelNext: (() => void) | undefined;
-  const tests = new Set<Promise<void>>();
+  const slow = new Set<Promise<void>>();
   const fail = (error: unknown): void =>
     log.warn({ error }, "an order of an operator may not have been done");
   const serve = async (): Promise<void> => {
@@ -29,16 +30,16 @@ export function startOrders(services: Services): { close(): Promise<void> } {
         const taken = closing.signal.aborted ? undefined : await orders.take();
         if (taken === undefined) break;
         const { order, answer } = taken;
-        if (order?.act.do !== "test_model") {
+        if (order === undefined || !isSlow(order)) {
           await answer(order === undefined ? notPossible : await applyOrder(services, order));
-        } else if (tests.size >= maxTests) await answer({ result: "full" });
+        } else if (slow.size >= maxSlow) await answer({ result: "full" });
         else {
-          // A model takes its time, and orders to stop something must not wait for it.
-          const test = applyOrder(services, order, closing.signal)
+          // Others take their time, and orders to stop something must not wait for them.
+          const work = applyOrder(services, order, closing.signal)
             .then(answer)
             .catch(fail)
-            .finally(() => tests.delete(test));
-          tests.add(test);
+            .finally(() => slow.delete(work));
+          slow.add(work);
         }
       }
     } catch (error) {
@@ -56,7 +57,7 @@ export function startOrders(services: Services): { close(): Promise<void> } {
       closing.abort();
       cancelNext?.();
       await serving;
-      await Promise.all(tests);
+      await Promise.all(slow);
     },
   };
 }
@@ -64,8 +65,12 @@ export function startOrders(services: Services): { close(): Promise<void> } {
 /** How many waiting messages are taken out in one go: as many as a session may hold. */
 const maxDropped = 1_000;
 
-/** Tests of models that a worker runs at once. */
-const maxTests = 4;
+/** Orders that ask a vendor or the platform: so many at once. */
+const maxSlow = 4;
+
+function isSlow({ act }: OperatorOrder): boolean {
+  return act.do === "test_model" || act.do === "check_app";
+}
 
 const done: OrderResult = { result: "done" };
 const notPossible: OrderResult = { result: "not_possible" };
@@ -114,19 +119,63 @@ export async function applyOrder(
       return done;
     }
     default:
-      return await applyModelOrder(services, by, act, signal);
+      return await askOthers(services, by, act, signal);
   }
 }
 
-async function applyModelOrder(
+async function askOthers(
   services: Services,
   by: string,
-  act: OrderAct<"set_provider" | "remove_provider" | "test_model">,
+  act: OrderAct<"set_provider" | "remove_provider" | "test_model" | "check_app">,
   signal: AbortSignal | undefined,
 ): Promise<OrderResult> {
   if (act.do === "set_provider") return await setProvider(services, by, act);
   if (act.do === "remove_provider") return await removeProvider(services, by, act.name);
+  if (act.do === "check_app") return await checkApp(services, act.app, signal);
   return await testModel(services, act.model, signal);
+}
+
+/** How long the platform may take for all that is asked of it about an app, ms. */
+const checkMs = 10_000;
+
+/** Looks at an app on the platform. The result leaves out what the platform does not let it read. */
+async function checkApp(
+  { bots, clock }: Services,
+  app: string,
+  stop: AbortSignal | undefined,
+): Promise<OrderResult> {
+  const inspector = bots.get(app)?.openInspector?.();
+  if (inspector === undefined) return nothing;
+  const signal = deadline(clock, checkMs, ...(stop === undefined ? [] : [stop]));
+  try {
+    const { name, status } = await inspector.bot(signal);
+    const [scopes, subscriptions, connection] = await Promise.all([
+      inspector.grantedScopes("tenant", signal).catch(() => undefined),
+      inspector.subscriptions(signal).catch(() => undefined),
+      inspector.longConnection(signal).then(
+        () => ({ isOpen: true }),
+        (error: unknown) => ({ isOpen: false, problem: reasonOf(error) }),
+      ),
+    ]);
+    const { published, events, callbacks } = subscriptions ?? {};
+    const found: CheckedApp = {
+      bot: { name, status },
+      connection,
+      ...(scopes === undefined ? {} : { scopes: [...scopes] }),
+      ...(published === undefined ? {} : { isPublished: published }),
+      ...(events === undefined ? {} : { events: [...events] }),
+      ...(callbacks === undefined ? {} : { callbacks: [...callbacks] }),
+    };
+    return { result: "done", app: found };
+  } catch (error) {
+    return { result: "done", app: { problem: reasonOf(error) } };
+  } finally {
+    inspector.close();
+  }
+}
+
+function reasonOf(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).slice(0, 600);
 }
 
 const scheduleKinds = {

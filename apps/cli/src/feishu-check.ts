@@ -11,6 +11,7 @@ import {
   type PanelEntry,
   type ScopeLevel,
 } from "@larkline/feishu";
+import { consoleLink, permissionLink } from "@larkline/feishu/app-manifest";
 import type { Bilingual, FeishuAccess, Language } from "./config.ts";
 import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
 
@@ -541,23 +542,4 @@ export function permissionList(language: Language): string {
     ...modes,
     "",
   ].join("\n");
-}
-
-const clouds: Readonly<Record<string, string>> = {
-  feishu: "https://open.feishu.cn",
-  lark: "https://open.larksuite.com",
-};
-
-/** The developer console's page of the app. */
-export function consoleLink({ appId, domain }: Access): string {
-  return `${clouds[domain] ?? domain.replace(/\/+$/, "")}/app/${encodeURIComponent(appId)}`;
-}
-
-/** The page that asks for these scopes at once: of the app itself, or of people. */
-export function permissionLink(
-  access: Access,
-  scopes: readonly string[],
-  of: "tenant" | "user" = "tenant",
-): string {
-  return `${consoleLink(access)}/auth?q=${scopes.join(",")}&op_from=openapi&token_type=${of}`;
 }

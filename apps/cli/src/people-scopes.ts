@@ -1,10 +1,10 @@
 import type { AppInspector } from "@larkline/feishu";
+import { permissionLink } from "@larkline/feishu/app-manifest";
 import { withDeadline, type Clock } from "@larkline/protocol/clock";
 import { closeRedis, connectRedis, redisUrlProblem } from "@larkline/store/redis";
 import { RunnerDirectory } from "@larkline/store/runners";
 import type { OpenDoor } from "@larkline/process/config";
 import type { FeishuAccess } from "./config.ts";
-import { permissionLink } from "./feishu-check.ts";
 import { ok, warning, type Finding } from "./finding.ts";
 
 // Scopes with which tools act as people. The app must have them before a person can be asked for theirs: the platform

@@ -1,6 +1,7 @@
 import { constants } from "node:fs";
 import { access } from "node:fs/promises";
 import { dirname } from "node:path";
+import { consoleLink, permissionLink } from "@larkline/feishu/app-manifest";
 import { AppInspector, missingScopes, type PanelEntry, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/process/config";
 import { deadline, type Clock } from "@larkline/protocol/clock";
@@ -13,14 +14,7 @@ import {
   readEnvFile,
   writeEnvFile,
 } from "./config.ts";
-import {
-  botFinding,
-  consoleLink,
-  credentialFinding,
-  panelFailure,
-  permissionLink,
-  permissionList,
-} from "./feishu-check.ts";
+import { botFinding, credentialFinding, panelFailure, permissionList } from "./feishu-check.ts";
 import { checkPeopleScopes, readPeopleScopes } from "./people-scopes.ts";
 import { type Finding, linesOf, ok, printable } from "./finding.ts";
 import {

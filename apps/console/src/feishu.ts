@@ -1,13 +1,38 @@
+import {
+  appManifest,
+  consoleLink,
+  missingScopes,
+  permissionLink,
+  type AppSubscription,
+  type ScopeLevel,
+} from "@larkline/feishu/app-manifest";
 import { apiBuckets, monthOf, tenantTokenName } from "@larkline/feishu/limits";
 import { botOfApp } from "@larkline/process/config";
-import { type AppFeed, type EventWatchReport, maxMissed } from "@larkline/store/operations";
+import {
+  type AppFeed,
+  type CheckedApp,
+  type EventWatchReport,
+  maxMissed,
+} from "@larkline/store/operations";
 import type { BucketState } from "@larkline/store/platform";
 import type { FastifyInstance } from "fastify";
-import { html, type Html, facts, moment, spaced, table, who } from "./html.ts";
-import { answerPage, type Page, type View } from "./page.ts";
+import { html, type Html, type HtmlValue, facts, moment, spaced, table, who } from "./html.ts";
+import {
+  actionForm,
+  answerPage,
+  countAction,
+  fieldOf,
+  order,
+  slowPageMs,
+  type Page,
+  type View,
+} from "./page.ts";
 import type { Services } from "./services.ts";
+import type { Word } from "./words.ts";
 
-/** Adds the page about the platform: its limits, and whether all events come to this deployment. */
+export const feishuPath = "/feishu";
+
+/** Adds the page about the platform: the app, its limits, and whether all events come to this deployment. */
 export function registerFeishu(server: FastifyInstance, services: Services): void {
   const states = async (): Promise<PlatformState[]> => {
     const known = await services.instances.instances();
@@ -16,14 +41,43 @@ export function registerFeishu(server: FastifyInstance, services: Services): voi
       .flatMap((instance) => instance.feeds);
     return await Promise.all(services.bots.map(async (app) => stateOf(services, app, feeds)));
   };
-  server.get("/feishu", async (request, reply) =>
+  server.get(feishuPath, async (request, reply) =>
     answerPage(services, request, reply, async (view) => feishuPage(view, await states())),
   );
+  const ofCheck = { config: { pageMs: slowPageMs } };
+  server.post(`${feishuPath}/check`, ofCheck, async (request, reply) =>
+    answerPage(services, request, reply, async (view) => {
+      const app = fieldOf(request, "app");
+      if (app === undefined || !services.bots.includes(app)) return undefined;
+      const { word, result } = await order(services, view, { do: "check_app", app }, checkWords);
+      countAction(services, "app_checked", feishuPath);
+      const found = result?.app;
+      return feishuPage(
+        { ...view, url: feishuPath },
+        await states(),
+        found === undefined ? { note: word } : { checked: { app, found } },
+      );
+    }),
+  );
+}
+
+const checkWords = {
+  done: "appNotChecked",
+  nothing: "appNotChecked",
+  full: "testRuns",
+} as const;
+
+/** What came of looking at an app. */
+interface Looked {
+  note?: Word;
+  checked?: { app: string; found: CheckedApp };
 }
 
 /** How one app stands with the platform. */
 interface PlatformState {
   app: string;
+  /** Platform of the app: `feishu`, `lark` or a base URL. */
+  domain: string;
   calls: number;
   /** Calls a month that the plan includes; null: the plan has no limit. */
   monthlyCalls: number | null;
@@ -53,6 +107,7 @@ async function stateOf(
   ]);
   return {
     app,
+    domain: bot.app?.domain ?? config.domain,
     calls,
     monthlyCalls,
     isLimited: rateLimits,
@@ -64,24 +119,33 @@ async function stateOf(
 }
 
 /** How much of the platform's limits is left, and whether others take events, by app. */
-function feishuPage(view: View, states: readonly PlatformState[]): Page {
+function feishuPage(
+  view: View,
+  states: readonly PlatformState[],
+  { note, checked }: Looked = {},
+): Page {
   const { say } = view;
   const body =
     states.length === 0
       ? html`<p>${say("noBots")}</p>`
       : html`<p class="quiet">${say("bucketsAre")}</p>
           <p class="quiet">${say("strangersAre")}</p>
-          ${states.map((state) => section(view, state))}`;
-  return { title: say("feishu"), body };
+          ${states.map((state) => section(view, state, checked?.app === state.app ? checked.found : undefined))}`;
+  const steps = view.visitor?.role === "operator" && stepsOf(view);
+  return {
+    title: say("feishu"),
+    body: html`${body} ${steps}`,
+    ...(note === undefined ? {} : { note }),
+  };
 }
 
-function section(view: View, state: PlatformState): Html {
+function section(view: View, state: PlatformState, found: CheckedApp | undefined): Html {
   const { say } = view;
   const { app, isLimited, tokenMs, buckets, calls, monthlyCalls } = state;
   const isNear = monthlyCalls !== null && calls >= monthlyCalls * 0.8;
   return html`<section>
     <h2>${app}</h2>
-    ${isNear && html`<p class="note">${say("quotaNear")}</p>`}
+    ${appOf(view, state, found)} ${isNear && html`<p class="note">${say("quotaNear")}</p>`}
     ${facts([
       [say("monthlyCalls"), callsOf(view, state)],
       [
@@ -99,6 +163,156 @@ function section(view: View, state: PlatformState): Html {
       rows: buckets.map((bucket) => bucketRow(view, bucket)),
     })}
   </section>`;
+}
+
+/** Whether people can talk to the bot: what the platform knows of its app, and the first message. */
+function appOf(view: View, state: PlatformState, found: CheckedApp | undefined): HtmlValue {
+  const { say, visitor } = view;
+  const { app, feeds } = state;
+  const lastAtMs = Math.max(0, ...feeds.map(({ lastEventAtMs = 0 }) => lastEventAtMs));
+  const arrived =
+    lastAtMs === 0
+      ? html`<p class="note">
+          ${say("waitsForMessage")} <a href="${feishuPath}">${say("lookAgain")}</a>
+        </p>`
+      : html`<p>${markOf(view, "ok")} ${say("messageArrived")} ${moment(view, lastAtMs)}</p>`;
+  return html`${arrived}
+  ${
+    visitor?.role === "operator" &&
+    actionForm(view, { path: `${feishuPath}/check`, label: "checkApp", fields: { app } })
+  }
+  ${found !== undefined && foundOf(view, state, found)}`;
+}
+
+type Mark = "ok" | "missing" | "optional";
+
+/** A sign, and what it means for those who do not see it. */
+function markOf({ say }: View, mark: Mark): Html {
+  const [sign, word] = (
+    {
+      ok: ["✓", "isThere"],
+      missing: ["✗", "isMissing"],
+      optional: ["–", "isOptional"],
+    } as const
+  )[mark];
+  const kind = mark === "missing" ? "wrong" : mark === "ok" ? "good" : "quiet";
+  return html`<span class="${kind}" role="img" aria-label="${say(word)}">${sign}</span>`;
+}
+
+function foundOf(view: View, { app, domain, feeds }: PlatformState, found: CheckedApp): Html {
+  const { say } = view;
+  const { bot, problem, scopes, events, callbacks, isPublished, connection } = found;
+  const place = { appId: app, domain };
+  if (bot === undefined) {
+    return html`<div class="note" role="alert">
+      <p>${say("appRefused")} <q>${problem ?? ""}</q></p>
+      <p><a href="${consoleLink(place)}/baseinfo">${say("toCredentials")}</a></p>
+    </div>`;
+  }
+  // Where webhooks alone are used, none is opened.
+  const isLong = feeds.length === 0 || feeds.some(({ transport }) => transport === "websocket");
+  const marked = (isGood: boolean, text: HtmlValue): Html =>
+    html`<li>${markOf(view, isGood ? "ok" : "missing")} ${text}</li>`;
+  const missing = scopes && missingScopes(new Set(scopes), ["required", "recommended"]);
+  return html`<div role="status">
+    <ul class="plain">
+      ${marked(bot.status === "enabled", `${say("botIs")} ${bot.name}: ${bot.status}`)}
+      ${isPublished !== undefined && marked(isPublished, say("versionIsPublished"))}
+      ${
+        isLong &&
+        connection !== undefined &&
+        marked(
+          connection.isOpen,
+          html`${say("longConnection")} ${connection.problem && html`<q>${connection.problem}</q>`}`,
+        )
+      }
+    </ul>
+    ${
+      missing !== undefined &&
+      missing.length > 0 &&
+      html`<p>
+        <a
+          href="${permissionLink(
+            place,
+            missing.map(({ name }) => name),
+          )}"
+          >${say("grantMissing")}</a
+        >
+      </p>`
+    }
+    ${listOf(view, "appScopes", {
+      known: scopes,
+      wanted: appManifest.scopes.map((scope) => ({
+        ...scope,
+        isThere: ![...missingScopes(new Set(scopes ?? []), [scope.level])].some(
+          ({ name }) => name === scope.name,
+        ),
+      })),
+    })}
+    ${listOf(view, "appEvents", { known: events, wanted: subscribed(appManifest.events, events) })}
+    ${listOf(view, "appCallbacks", { known: callbacks, wanted: subscribed(appManifest.callbacks, callbacks) })}
+    <p><a href="${consoleLink(place)}/event">${say("toEvents")}</a></p>
+  </div>`;
+}
+
+function subscribed(
+  wanted: readonly AppSubscription[],
+  found: readonly string[] | undefined,
+): Wanted[] {
+  return wanted.map((one) => ({ ...one, isThere: found?.includes(one.name) === true }));
+}
+
+interface Wanted extends AppSubscription {
+  isThere: boolean;
+}
+
+const levelWords: Readonly<Record<ScopeLevel, Word>> = {
+  required: "isRequired",
+  recommended: "isRecommended",
+  optional: "isOptional",
+};
+
+/** What the app needs, with what is there of it. Long, so it opens where something is missing. */
+function listOf(
+  view: View,
+  title: Word,
+  { known, wanted }: { known: readonly string[] | undefined; wanted: readonly Wanted[] },
+): Html {
+  const { say, language } = view;
+  if (known === undefined) return html`<p class="quiet">${say(title)}: ${say("cannotBeRead")}</p>`;
+  const there = wanted.filter(({ isThere }) => isThere).length;
+  const isWanting = wanted.some(({ isThere, level }) => !isThere && level !== "optional");
+  return html`<details ${isWanting && html`open`}>
+    <summary>${say(title)}: ${there} / ${wanted.length}</summary>
+    <ul class="plain">
+      ${wanted.map(
+        ({ name, level, purpose, isThere }) =>
+          html`<li>
+            ${markOf(view, isThere ? "ok" : level === "optional" ? "optional" : "missing")}
+            <code>${name}</code> ${say(levelWords[level])}: ${purpose[language]}
+          </li>`,
+      )}
+    </ul>
+  </details>`;
+}
+
+/** How an app is connected. Its secret is in the environment of ingress and workers, which the console does not reach. */
+function stepsOf({ say }: View): Html {
+  return html`<details>
+    <summary>${say("connectApp")}</summary>
+    <ol>
+      <li>
+        ${say("stepSetup")}
+        <pre><code>npm run setup</code></pre>
+        ${say("stepManual")}
+        <pre><code>npm run setup -- --manual</code></pre>
+      </li>
+      <li>${say("stepRestart")}</li>
+      <li>${say("stepCheck")}</li>
+      <li>${say("stepWrite")}</li>
+    </ol>
+    <p class="quiet">${say("secretIsElsewhere")}</p>
+  </details>`;
 }
 
 function callsOf({ language, say }: View, { calls, monthlyCalls }: PlatformState): Html {

@@ -18,6 +18,7 @@ import {
   countAction,
   fieldOf,
   order,
+  slowPageMs,
   type Page,
   type View,
 } from "./page.ts";
@@ -33,9 +34,6 @@ export const modelsPath = "/models";
 interface OfServer {
   Params: { name: string };
 }
-
-/** Longer than the order of a test is waited for. */
-const testPageMs = 18_000;
 
 /** Adds the page of models: adding, testing and removing them. */
 export function registerModels(server: FastifyInstance, services: Services): void {
@@ -100,7 +98,7 @@ export function registerModels(server: FastifyInstance, services: Services): voi
       });
     }),
   );
-  const ofTest = { config: { pageMs: testPageMs } };
+  const ofTest = { config: { pageMs: slowPageMs } };
   server.post(`${modelsPath}/test`, ofTest, async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const model = fieldOf(request, "model") ?? "";

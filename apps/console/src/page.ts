@@ -316,8 +316,15 @@ function operatorOf({ visitor }: View): string {
   return visitor?.name === undefined ? "console" : `console:${visitor.name}`;
 }
 
-/** Shorter than a page may take. A worker lets a model take 12 s for a test. */
-const patienceMs = { test: 15_000, other: 5_000 };
+/** Shorter than a page may take. A worker lets a model take 12 s for a test, and the platform 10 s for an app. */
+const patienceMs = { slow: 15_000, other: 5_000 };
+
+/** Of a page that shows what a slow order has found. */
+export const slowPageMs = 18_000;
+
+function isSlow(act: OperatorOrder["act"]): boolean {
+  return act.do === "test_model" || act.do === "check_app";
+}
 
 /** What is said of each thing that can come of an order. */
 type OrderWords = Readonly<Record<"done" | "nothing", Word>> &
@@ -332,7 +339,7 @@ export async function order(
 ): Promise<{ word: Word; isDone: boolean; result?: OrderResult }> {
   const handed = await orders.handIn(
     { v: 1, by: operatorOf(view), act },
-    patienceMs[act.do === "test_model" ? "test" : "other"],
+    patienceMs[isSlow(act) ? "slow" : "other"],
   );
   if (handed.state === "uncertain") return { word: "orderUncertain", isDone: false };
   if (handed.state === "not_taken" || handed.result.result === "late") {

@@ -170,5 +170,66 @@ export const setupWords = {
     en: "Into defineConfig of larkline.config.ts; secrets go into variables of the runner, not into the file. npm start takes it up by itself; elsewhere restart the runner.",
   },
   program: { zh: "程序", en: "a program" },
+  checkApp: { zh: "检查应用", en: "Check the app" },
+  appNotChecked: {
+    zh: "没有检查：没有 worker 使用这个应用。",
+    en: "It was not checked: no worker has this app.",
+  },
+  waitsForMessage: {
+    zh: "正在等待第一条消息：在飞书里给机器人发一条消息。",
+    en: "Waiting for the first message: write to the bot in Feishu.",
+  },
+  lookAgain: { zh: "刷新", en: "Look again" },
+  messageArrived: {
+    zh: "收到了飞书的事件，最近一次：",
+    en: "Events of Feishu arrive, the last one",
+  },
+  isThere: { zh: "有", en: "there" },
+  isMissing: { zh: "缺少", en: "missing" },
+  isRequired: { zh: "必需", en: "required" },
+  isRecommended: { zh: "建议", en: "recommended" },
+  isOptional: { zh: "可选", en: "optional" },
+  appRefused: { zh: "飞书没有接受这个应用：", en: "Feishu does not accept the app:" },
+  toCredentials: {
+    zh: "在开发者后台核对凭证",
+    en: "Compare its credentials in the developer console",
+  },
+  botIs: { zh: "机器人", en: "Bot" },
+  versionIsPublished: { zh: "应用版本已发布", en: "A version of the app is published" },
+  longConnection: { zh: "可以建立长连接", en: "A long connection can be opened" },
+  grantMissing: { zh: "开通缺少的权限", en: "Grant the permissions that are missing" },
+  appScopes: { zh: "权限", en: "Permissions" },
+  appEvents: { zh: "事件订阅", en: "Events" },
+  appCallbacks: { zh: "回调订阅", en: "Callbacks" },
+  toEvents: {
+    zh: "在开发者后台打开事件与回调",
+    en: "Events and callbacks in the developer console",
+  },
+  cannotBeRead: {
+    zh: "无法读取（需要权限 application:application:self_manage）",
+    en: "cannot be read (it needs application:application:self_manage)",
+  },
+  connectApp: { zh: "连接飞书应用", en: "Connect an app of Feishu" },
+  stepSetup: {
+    zh: "在 npm start 所在的目录运行；用飞书扫码即可创建应用，凭证写入 .env：",
+    en: "In the folder of npm start: shows a code to scan with Feishu, which creates the app, and writes its credentials to .env:",
+  },
+  stepManual: { zh: "已有应用时：", en: "For an app that exists:" },
+  stepRestart: {
+    zh: "重新运行 npm start；其他部署更新 ingress 和 worker 的环境变量并重启。",
+    en: "Start npm start anew; elsewhere set the variables of ingress and workers, and restart them.",
+  },
+  stepCheck: {
+    zh: "在本页点击“检查应用”：缺少的权限、事件和回调会列出，并附链接。",
+    en: '"Check the app" on this page names permissions, events and callbacks that are missing, with links.',
+  },
+  stepWrite: {
+    zh: "在飞书里给机器人发一条消息：本页会显示它已到达。",
+    en: "Write to the bot in Feishu: this page says that it arrived.",
+  },
+  secretIsElsewhere: {
+    zh: "应用密钥在 ingress 和 worker 的环境变量中；ingress 没有能打开加密数据的密钥，所以这里没有填写它的表单。",
+    en: "The secret of an app is in the environment of ingress and workers. Ingress has no key that opens what is sealed, so there is no form for it here.",
+  },
   testRuns: { zh: "正在测试的太多，请稍后再试。", en: "Too many tests run: try again later." },
 } satisfies Record<string, Record<ReplyLanguage, string>>;

@@ -460,7 +460,7 @@ const words = {
   jobDiscarded: { zh: "任务已丢弃。", en: "The job is discarded." },
   jobGone: { zh: "这个任务已不是失败状态。", en: "That job is not a failed one any more." },
   // Feishu
-  feishu: { zh: "飞书限额", en: "Feishu limits" },
+  feishu: { zh: "飞书应用", en: "Feishu app" },
   noBots: { zh: "没有配置飞书应用。", en: "No Feishu app is configured." },
   bucketsAre: {
     zh: "限流由所有进程共享。单个会话、用户和卡片的限额只存在一秒左右，不在此列出。",

@@ -13,6 +13,7 @@ export {
 } from "./added-providers.ts";
 export {
   AddedProvider,
+  type CheckedApp,
   AgentChange,
   OperatorOrder,
   OperatorOrders,

@@ -134,6 +134,8 @@ export const OperatorOrder = Type.Object({
     Type.Object({ do: Type.Literal("remove_provider"), name: givenId }),
     /** Asks a model for a word. `model`: `<provider>/<id>`; absent: the one of agents without one of their own. */
     Type.Object({ do: Type.Literal("test_model"), model: Type.Optional(givenId) }),
+    /** Looks at an app on the platform, as `npm run doctor` does. */
+    Type.Object({ do: Type.Literal("check_app"), app: givenId }),
     /** Of what the console does itself: a record in the audit log, before it does it. */
     Type.Object({
       do: Type.Literal("note"),
@@ -149,6 +151,25 @@ export type OrderAct<D extends OperatorOrder["act"]["do"]> = Extract<
   OperatorOrder["act"],
   { do: D }
 >;
+
+const names = Type.Array(Type.String({ maxLength: 200 }), { maxItems: 2_000 });
+const said = Type.String({ maxLength: 600 });
+
+/** An app as the platform knows it, as far as a worker could read that. */
+const CheckedApp = Type.Object({
+  bot: Type.Optional(Type.Object({ name: said, status: said })),
+  /** Why the platform does not answer the app: nothing else is known then. */
+  problem: Type.Optional(said),
+  /** Granted to the app itself. */
+  scopes: Type.Optional(names),
+  /** A version of it is in use. */
+  isPublished: Type.Optional(Type.Boolean()),
+  events: Type.Optional(names),
+  callbacks: Type.Optional(names),
+  /** Whether a long connection can be opened, and why not. */
+  connection: Type.Optional(Type.Object({ isOpen: Type.Boolean(), problem: Type.Optional(said) })),
+});
+export type CheckedApp = Static<typeof CheckedApp>;
 
 /** What came of an order. `nothing`: there was nothing to do it to; `conflict`: another operator was there before. */
 export const OrderResult = Type.Object({
@@ -170,6 +191,8 @@ export const OrderResult = Type.Object({
       tookMs: Type.Integer({ minimum: 0 }),
     }),
   ),
+  /** What a look at an app has found. */
+  app: Type.Optional(CheckedApp),
 });
 export type OrderResult = Static<typeof OrderResult>;
 

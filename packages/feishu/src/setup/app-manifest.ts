@@ -320,3 +320,28 @@ export function missingScopes(
       levels.includes(level) && ![name, ...coveredBy].some((one) => granted.has(one)),
   );
 }
+
+const clouds: Readonly<Record<string, string>> = {
+  feishu: "https://open.feishu.cn",
+  lark: "https://open.larksuite.com",
+};
+
+/** Which app, on which platform: `feishu`, `lark` or a base URL. */
+interface AppPlace {
+  appId: string;
+  domain: string;
+}
+
+/** The developer console's page of the app. */
+export function consoleLink({ appId, domain }: AppPlace): string {
+  return `${clouds[domain] ?? domain.replace(/\/+$/, "")}/app/${encodeURIComponent(appId)}`;
+}
+
+/** The page that asks for these scopes at once: of the app itself, or of people. */
+export function permissionLink(
+  access: AppPlace,
+  scopes: readonly string[],
+  of: "tenant" | "user" = "tenant",
+): string {
+  return `${consoleLink(access)}/auth?q=${scopes.join(",")}&op_from=openapi&token_type=${of}`;
+}
