@@ -16,10 +16,15 @@ export function useDeployment(): void {
     system = await startSystem({
       redisUsers: users,
       config: {
-        console: { changes: true, models: true, url: "https://console.example.com" },
+        console: {
+          changes: true,
+          models: { hosts: ["127.0.0.1"] },
+          url: "https://console.example.com",
+        },
         permissions: [{ tools: ["ask_once"], do: "ask", approvers: { operators: true } }],
       },
       tools: ["recording", "holding", "approval"],
+      env: { GRANT_KEY: "a1".repeat(32) },
       lines: true,
     });
     operators = await startConsole();

@@ -1,5 +1,6 @@
 import { Redis } from "ioredis";
-import { expect, it, vi } from "vitest";
+import { startModelServer } from "@larkline/testkit";
+import { expect, it, onTestFinished, vi } from "vitest";
 import { write } from "../system/answers.ts";
 import { observer } from "../system/redis-users.ts";
 import { answerTo } from "../system/sending.ts";
@@ -9,12 +10,14 @@ async function press(
   deed: "preview" | "apply" | "back",
   fields: Record<string, string>,
 ): Promise<string> {
+  return await post(`/agents/default/${deed}`, fields);
+}
+
+async function post(path: string, fields: Record<string, string>): Promise<string> {
   const { headers } = await fetch(`${operators.url}/queues`);
   const csrf = /XSRF-TOKEN=([^;]+)/.exec(headers.get("set-cookie") ?? "")?.[1] ?? "";
   const body = new URLSearchParams({ csrf, ...fields });
-  return await (
-    await fetch(`${operators.url}/agents/default/${deed}`, { method: "POST", body })
-  ).text();
+  return await (await fetch(`${operators.url}${path}`, { method: "POST", body })).text();
 }
 
 /** Previews the form, and applies what the preview would apply. */
@@ -113,4 +116,27 @@ it("a version above the file's bounds, or on an older base, is not made", async 
     "Another operator has changed it meanwhile",
   );
   expect(await base()).toBe(last);
+});
+
+it("a server that is added at the console answers for an agent on every worker, without a restart; its key is nowhere in Redis", async () => {
+  const key = "sk-key-of-the-added-server";
+  const server = await startModelServer({ apiKey: key, script: () => ({ text: "Added, too." }) });
+  onTestFinished(async () => await server.close());
+  const added = { name: "mine", type: "openai", baseUrl: `${server.url}/v1`, models: "small" };
+  expect(await post("/models/set", { ...added, key })).toContain("It is saved");
+  expect(await post("/models/test", { model: "mine/small" })).toContain("Added, too.");
+  expect(await change({ model: "mine/small" })).toContain("It is applied.");
+  const answers = async () => await system.ask(system.person("Ann"), "who answers?");
+  await vi.waitFor(async () => expect(await answers()).toContain("Added, too."), {
+    timeout: 60_000,
+  });
+  expect(await post("/models/mine/remove", {})).toContain("Give these other ones first: default");
+  expect(await change({ model: "" })).toContain("It is applied.");
+  const client = new Redis(users.urlAs(system.redis.port, "console"));
+  onTestFinished(() => client.disconnect());
+  const stored = await client.hgetall("{larkline}:added-providers");
+  expect(Object.keys(stored)).toContain("provider:mine");
+  expect(JSON.stringify(stored)).not.toContain(key);
+  expect(await post("/models/mine/remove", {})).toContain("It is removed.");
+  expect(await refusals()).toEqual([]);
 });
