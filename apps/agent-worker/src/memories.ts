@@ -54,7 +54,7 @@ export class TurnMemories {
     try {
       const person = askerOf(this.#owners, message);
       const found = await withDeadline(clock, memories.find(person, this.#owners, query), lookUpMs);
-      if (turn.steps === 0 && turn.putOff === undefined) {
+      if (turn.steps === 0 && turn.requests.putOff === undefined) {
         noteUse(this.#services, found);
         this.#stored.publish({
           type: "memory_query",

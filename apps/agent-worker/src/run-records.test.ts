@@ -106,7 +106,7 @@ describe("names and counts", () => {
       const turn = newTurn({ seq: 1, message }, 1);
       const totals = { ...turn.totals, inputTokens, costUsd: inputTokens / 1_000 };
       const tools = [{ id: "c1", name: tool, state: "done" as const, startedAtMs: 1 }];
-      const shown = { text: "", thinking: "", tools, earlierTools: 0 };
+      const shown = { ...turn.shown, tools };
       records.ended(
         { turn: { ...turn, totals, shown }, model: "m", firstTextMs: undefined, version: 0 },
         "answered",

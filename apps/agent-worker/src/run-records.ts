@@ -349,7 +349,7 @@ function recordOf(
   { turn, model, firstTextMs, version }: EndedRun,
   { outcome, endedAtMs }: Pick<RunRecord, "outcome" | "endedAtMs">,
 ): RunRecord {
-  const { message, turnId, steps, totals, startedAtMs, waitedMs } = turn;
+  const { message, turnId, steps, totals, startedAtMs, waiting } = turn;
   return {
     turn: turnId,
     trace: traceIdOf(traceparentOfMessage(message)),
@@ -363,7 +363,7 @@ function recordOf(
     ms: Math.max(0, endedAtMs - message.createdAtMs),
     queuedMs: Math.max(0, startedAtMs - message.createdAtMs),
     ...(firstTextMs === undefined ? {} : { firstMs: firstTextMs }),
-    ...(waitedMs === undefined ? {} : { waitedMs }),
+    ...(waiting.ms === 0 ? {} : { waitedMs: waiting.ms }),
     steps,
     input: totals.inputTokens,
     output: totals.outputTokens,

@@ -21,7 +21,6 @@ import { answerUuid, languageOfMessage } from "@larkline/agent/messages";
 import {
   finalView,
   inLanguage,
-  notesOf,
   runningView,
   withAgentTitles,
   type ViewOptions,
@@ -326,7 +325,7 @@ export class TurnReply {
     const view = this.#finalView(text, reason, answeredBy);
     const said = inLanguage(text, languageOfMessage(turn.message, this.#run.agent.speech.texts));
     // Where there is no card, what stands below its answer comes after the text.
-    const whole = view === undefined ? [said, ...notesOf(turn)].join("\n\n") : said;
+    const whole = view === undefined ? [said, ...turn.shown.notes].join("\n\n") : said;
     return {
       v: 1,
       id: turn.turnId,

@@ -7,7 +7,7 @@ import {
   type ToolOutcome,
   readResultName,
 } from "@larkline/protocol/tool";
-import type { CallState, TurnState } from "@larkline/protocol/turn";
+import { blankTurn, type CallState, type TurnState } from "@larkline/protocol/turn";
 import type { DispatchOptions } from "@larkline/store/queues";
 import type { ApprovalStatus } from "@larkline/store";
 import { keepResult } from "@larkline/store/runners";
@@ -47,26 +47,30 @@ function approved({ id, name, arguments: given }: CallState): ApprovalStatus {
 
 function turnOf(fields: Partial<InboundMessage> = {}): TurnState {
   return {
-    v: 1,
-    turnId: "s-1",
-    message: {
-      v: 1,
-      id: "m1",
-      app: "cli_1",
-      tenant: "t1",
-      session: "s",
-      sender: { id: "ou_1", name: "Ann" },
-      chatType: "group",
-      parts: [{ type: "text", text: "hello" }],
-      createdAtMs: 0,
-      reply: { channel: "feishu", app: "cli_1", chatId: "oc_1", messageId: "m1", inThread: false },
-      ...fields,
-    },
+    ...blankTurn({
+      turnId: "s-1",
+      startedAtMs: 0,
+      message: {
+        v: 1,
+        id: "m1",
+        app: "cli_1",
+        tenant: "t1",
+        session: "s",
+        sender: { id: "ou_1", name: "Ann" },
+        chatType: "group",
+        parts: [{ type: "text", text: "hello" }],
+        createdAtMs: 0,
+        reply: {
+          channel: "feishu",
+          app: "cli_1",
+          chatId: "oc_1",
+          messageId: "m1",
+          inThread: false,
+        },
+        ...fields,
+      },
+    }),
     steps: 1,
-    callIds: [],
-    calls: [],
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-    startedAtMs: 0,
   };
 }
 

@@ -169,7 +169,7 @@ export class TurnStore implements TurnLog {
     this.#session = session;
     this.#epoch = epoch;
     this.#turn = turn;
-    this.firstTextMs = turn.firstTextMs;
+    this.firstTextMs = turn.shown.firstTextMs;
     this.#history = [...history];
     this.#unsaved = { history: [], asked: [], absorbed: [], ...replacementsOf(start) };
     const parentRunId = turn.message.task?.turnId;
@@ -296,6 +296,7 @@ export class TurnStore implements TurnLog {
     const mode = how === "hold" ? "continue" : how;
     const { history, context, absorbed, asked } = this.#unsaved;
     const asker = this.#askerUpdate();
+    const { putOff } = this.#turn.requests;
     const inReply = asked.filter((one) => one.inReply === true);
     const asksInReply = inReply.length > 0 || this.asks.length > 0;
     const turn = asksInReply ? withNeed(this.#turn, "ask-in-reply") : this.#turn;
@@ -305,14 +306,14 @@ export class TurnStore implements TurnLog {
       history,
       events: await this.#takenEvents(),
       consumed: this.#consumed,
-      turn: this.firstTextMs === undefined ? turn : { ...turn, firstTextMs: this.firstTextMs },
+      turn: withFirstText(turn, this.firstTextMs),
       needs: needsOfChoices(this.#services, this.#before.settings),
       open:
         how === "suspend" || how === "hold"
           ? openCallsOf(this.#services, this.#turn, this.#history)
           : [],
       mode,
-      ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
+      ...(putOff === undefined ? {} : { wakeAtMs: putOff.atMs }),
       ...(context === undefined ? {} : { context }),
       ...(asked.length === 0 ? {} : { approvals: asked }),
       ...(mode === "suspend" && waitsForPeopleOnly(this.#turn)
@@ -382,6 +383,10 @@ export class TurnStore implements TurnLog {
   }
 }
 
+function withFirstText(turn: TurnState, firstTextMs: number | undefined): TurnState {
+  return firstTextMs === undefined ? turn : { ...turn, shown: { ...turn.shown, firstTextMs } };
+}
+
 function withNeed(turn: TurnState, feature: string): TurnState {
   const { needs = [], ...rest } = turn;
   return { needs: [...new Set([...needs, feature])], ...rest };
@@ -418,19 +423,11 @@ function factsOf(turn: TurnState, call: CallState): CallFacts {
   };
 }
 
-/**
- * Whether a turn in a group waits for people and for nothing else, so that turns of others may come before its end.
- * Not where the step is in the history already, as earlier versions wrote it: its results have to follow at once.
- */
-function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
+/** Whether a turn in a group waits for people and for nothing else, so that turns of others may come before its end. */
+function waitsForPeopleOnly({ calls, message }: TurnState): boolean {
   const open = calls.filter(({ state }) => state !== "done");
   if (message.task !== undefined) return false; // a child session has one message
-  return (
-    message.chatType === "group" &&
-    held !== undefined &&
-    open.length > 0 &&
-    open.every(waitsForPeople)
-  );
+  return message.chatType === "group" && open.length > 0 && open.every(waitsForPeople);
 }
 
 /** What the next write puts in place of unreadable fields: default settings, and all that is left of the context. */

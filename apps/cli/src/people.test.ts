@@ -6,6 +6,7 @@ import { childSessionOf, turnIdOf, type InboundMessage, type SessionKey } from "
 import { systemClock } from "@larkline/protocol/clock";
 import type { Message } from "@larkline/protocol/content";
 import { toolJobId, type ToolJob } from "@larkline/protocol/runner";
+import { blankTurn } from "@larkline/protocol/turn";
 import {
   createQueueCatalog,
   ToolQueues,
@@ -603,17 +604,7 @@ describe("the data of one person", () => {
       };
       const task = { ...message, session: child, id: child };
       const call = { callId: "c1", deadlineMs: Date.now() + 60_000, facts: { turnId, child } };
-      const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-      const turn = {
-        v: 1 as const,
-        turnId,
-        message,
-        steps: 1,
-        callIds: [],
-        calls: [],
-        totals,
-        startedAtMs: Date.now(),
-      };
+      const turn = { ...blankTurn({ turnId, message, startedAtMs: Date.now() }), steps: 1 };
       const write = { events: [], consumed: 0 };
       const opened = [{ ...call, child: { message: task, facts } }];
       await store.save({
@@ -677,17 +668,7 @@ describe("the data of one person", () => {
         child: { message: task, facts },
       },
     ];
-    const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-    const turn = {
-      v: 1 as const,
-      turnId,
-      message,
-      steps: 1,
-      callIds: [],
-      calls: [],
-      totals,
-      startedAtMs: Date.now(),
-    };
+    const turn = { ...blankTurn({ turnId, message, startedAtMs: Date.now() }), steps: 1 };
     const write = { events: [], consumed: 0, history: [] };
     await store.save({ ...write, session: direct, epoch, turn, open: opened, mode: "continue" });
     const deleting = deletePerson(stores, ann, { act: true, ...quick });

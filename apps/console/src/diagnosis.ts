@@ -278,8 +278,9 @@ function callOf(standing: Standing, call: CallState, fallbackMs: number): Diagno
 /** The turn has saved its state and waits: for a model, for people, then for calls. Only people have to act. */
 function whileSuspended(standing: Standing, { entries, atMs }: MessageTrace): Diagnosis {
   const { turn } = standing.summary;
-  if (turn?.putOff !== undefined) {
-    const { model, code, atMs: nextMs, sinceMs, used } = turn.putOff;
+  const putOff = turn?.requests.putOff;
+  if (putOff !== undefined) {
+    const { model, code, atMs: nextMs, sinceMs, used } = putOff;
     return { is: "model_waits", sinceMs, model, code, attempt: used.attempts + 1, nextMs };
   }
   const calls = turn?.calls ?? [];
@@ -326,7 +327,7 @@ function whileBehind(standing: Standing, { person }: MessageTrace, ahead: number
 
 function waitingForPeople(standing: Standing): Asked | undefined {
   const { turn } = standing.summary;
-  return turn?.waitingSinceMs === undefined ? undefined : approvalOf(standing, turn.calls);
+  return turn?.waiting.sinceMs === undefined ? undefined : approvalOf(standing, turn.calls);
 }
 
 function atHead(standing: Standing, trace: MessageTrace): Diagnosis {

@@ -1,4 +1,5 @@
 import { turnIdOf } from "@larkline/protocol";
+import { blankTurn } from "@larkline/protocol/turn";
 import { type DeadLetter, DeadLetters, type OutboxRecord } from "@larkline/store";
 import { EventWatchReports, InstanceDirectory } from "@larkline/store/operations";
 import { RateGovernor } from "@larkline/store/platform";
@@ -150,16 +151,7 @@ it("shows the turns that wait for people while others of the group are answered,
     state: "waiting_approval",
     approvalId: asked.id,
   } as const;
-  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-  const turn = {
-    v: 1,
-    turnId,
-    message: head.message,
-    steps: 1,
-    calls: [call],
-    totals,
-    startedAtMs: Date.now(),
-  } as const;
+  const blank = blankTurn({ turnId, message: head.message, startedAtMs: Date.now() });
   const write = {
     session,
     epoch,
@@ -171,7 +163,7 @@ it("shows the turns that wait for people while others of the group are answered,
   };
   await world.store.save({
     ...write,
-    turn: { ...turn, calls: [call], callIds: [] },
+    turn: { ...blank, steps: 1, calls: [call] },
     mode: "suspend",
     waits: "ou_ann",
   });

@@ -1,7 +1,12 @@
 import type { InboundMessage } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
 import type { TraceEntry } from "@larkline/protocol/trace";
-import type { CallState, PutOffStep, TurnState } from "@larkline/protocol/turn";
+import {
+  blankTurn,
+  type CallState,
+  type PutOffStep,
+  type TurnState,
+} from "@larkline/protocol/turn";
 import type { Standing } from "./diagnosis.ts";
 import { messagesOf, type MessageTrace } from "./message-trace.ts";
 
@@ -73,22 +78,14 @@ export function callState(changes: Partial<CallState> = {}): CallState {
 }
 
 export function turnWith(calls: CallState[], putOff?: PutOffStep): TurnState {
-  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-  const waits = putOff === undefined ? {} : { putOff };
-  const asks = calls.some(({ state }) => state === "waiting_approval")
-    ? { waitingSinceMs: startMs + 1_000 }
-    : {};
+  const blank = blankTurn({ turnId, message, startedAtMs: startMs + 900 });
+  const asks = calls.some(({ state }) => state === "waiting_approval");
   return {
-    v: 1,
-    turnId,
-    message,
+    ...blank,
     steps: 1,
-    callIds: [],
     calls,
-    ...waits,
-    ...asks,
-    totals,
-    startedAtMs: startMs + 900,
+    ...(putOff === undefined ? {} : { requests: { ...blank.requests, putOff } }),
+    ...(asks ? { waiting: { ms: 0, sinceMs: startMs + 1_000 } } : {}),
   };
 }
 

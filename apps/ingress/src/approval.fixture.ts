@@ -3,7 +3,7 @@ import { approvalCard } from "@larkline/feishu/cards";
 import { turnIdOf } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
 import { argumentsHashOf } from "@larkline/protocol/runner";
-import type { TurnState } from "@larkline/protocol/turn";
+import { blankTurn, type TurnState } from "@larkline/protocol/turn";
 import type { Claim } from "@larkline/store";
 import { testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import type { TestIngress } from "./ingress.fixture.ts";
@@ -64,12 +64,11 @@ export async function suspendOn(
   const waits = claim.waits === undefined ? {} : { waits: claim.waits };
   const { session, epoch, head } = claim;
   if (head === undefined) throw new Error("the claim has no message");
+  const turnId = turnIdOf(session, head.seq);
+  const blank = blankTurn({ turnId, message: head.message, startedAtMs: 1 });
   const turn: TurnState = {
-    v: 1,
-    turnId: turnIdOf(session, head.seq),
-    message: head.message,
+    ...blank,
     steps: 1,
-    callIds: [],
     calls: approvals.map(({ id, callId, tool, arguments: given }) => ({
       id: callId,
       name: tool,
@@ -77,7 +76,6 @@ export async function suspendOn(
       state: "waiting_approval",
       approvalId: id,
     })),
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
     startedAtMs: Date.now(),
   };
   const write = { session, epoch, history: [], events: [], consumed: 0, turn, open: [], approvals };

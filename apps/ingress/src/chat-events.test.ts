@@ -1,3 +1,4 @@
+import { blankTurn } from "@larkline/protocol/turn";
 import { patientClock } from "@larkline/testkit";
 import { afterEach, describe, expect, it } from "vitest";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
@@ -106,17 +107,8 @@ describe("a recalled message", () => {
     const { epoch, head } = await here.begin(session);
     const second = await here.say("two");
     if (head === undefined) throw new Error("nothing at the head");
-    const turn = {
-      v: 1 as const,
-      turnId: `${session}-1`,
-      message: head.message,
-      steps: 0,
-      callIds: [],
-      calls: [],
-      totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-      startedAtMs: 1,
-      absorbed: [`${session}-2`],
-    };
+    const about = { turnId: `${session}-1`, message: head.message, startedAtMs: 1 };
+    const turn = { ...blankTurn(about), absorbed: [`${session}-2`] };
     const write = {
       session,
       epoch,

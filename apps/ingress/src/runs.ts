@@ -269,7 +269,7 @@ async function openRun(
   const seq = Number(runPattern.exec(runId)?.[2]);
   const aside = setAside.find((one) => one.head.seq === seq);
   if (aside !== undefined) return { state: "waiting", message: aside.head.message };
-  if (head?.seq === seq || (head !== undefined && turn?.absorbed?.includes(runId) === true)) {
+  if (head?.seq === seq || (head !== undefined && turn?.absorbed.includes(runId) === true)) {
     const { message } = head;
     if (state === "suspended") return { state: "waiting", message };
     return { state: state === "running" || turn !== undefined ? "running" : "queued", message };
@@ -390,7 +390,7 @@ async function cancelRun(
   const { head, turn, waiting } = await services.store.summary(session);
   const isOpen =
     head?.seq === seq ||
-    turn?.absorbed?.includes(runId) === true ||
+    turn?.absorbed.includes(runId) === true ||
     (waiting > 0 &&
       (await services.store.waiting(session, waiting)).some((message) => message.seq === seq));
   if (isOpen) {

@@ -225,7 +225,8 @@ export class TurnDriver {
   async #modelStep(): Promise<Transition | Left> {
     const { turn } = this.#log;
     // A turn whose step waits for its retry time was woken by something else.
-    if (turn.putOff !== undefined && turn.putOff.atMs > this.#host.clock.now()) {
+    const { putOff } = turn.requests;
+    if (putOff !== undefined && putOff.atMs > this.#host.clock.now()) {
       return { turn, history: [], events: [], next: { do: "wait" } };
     }
     // What makes it ready may have cost something itself.
@@ -376,7 +377,7 @@ export interface SessionUse {
 
 /** What a session has used with a turn that ends now. */
 export function useWith(
-  { message, steps, totals, refused = 0 }: TurnState,
+  { message, steps, totals, called }: TurnState,
   before: Partial<SessionUse> | undefined,
 ): SessionUse {
   const { inputTokens, outputTokens, costUsd } = totals;
@@ -386,7 +387,7 @@ export function useWith(
     inputTokens: (before?.inputTokens ?? 0) + inputTokens,
     outputTokens: (before?.outputTokens ?? 0) + outputTokens,
     costUsd: (before?.costUsd ?? 0) + costUsd,
-    denials: (before?.denials ?? 0) + refused,
+    denials: (before?.denials ?? 0) + called.refused,
   };
 }
 

@@ -209,7 +209,7 @@ export class ModelSteps {
 
   /** What the chain needs to know of a step that was put off. */
   #past(): StepPast | undefined {
-    const { putOff } = this.#context.turn;
+    const { putOff } = this.#context.turn.requests;
     if (putOff === undefined) return undefined;
     const { rounds, sinceMs, askedWaitMs } = putOff;
     return { rounds, askedWaitMs, elapsedMs: Math.max(0, this.#host.clock.now() - sinceMs) };
@@ -233,13 +233,13 @@ export class ModelSteps {
   /** What makes room before the next step; undefined when there is room, or nothing can be shortened. */
   async whenFull(): Promise<Transition | undefined> {
     const { turn } = this.#context;
-    const plan = turn.summaryFailed === true ? undefined : this.plan(false);
+    const plan = turn.requests.summaryFailed ? undefined : this.plan(false);
     const summary = plan === undefined ? undefined : await this.summarise(plan);
     if (plan === undefined || summary === undefined) return undefined;
     const text = summaryIn(summary);
     if (text !== undefined) return compactedTransition(turn, plan, text);
     return {
-      turn: { ...turn, summaryFailed: true },
+      turn: { ...turn, requests: { ...turn.requests, summaryFailed: true } },
       history: [],
       events: [],
       next: { do: "model" },
@@ -270,7 +270,7 @@ export class ModelSteps {
     const usedTokens = this.#usedTokens;
     // What a member of a team sees has other messages than what is stored, and a cut counts those.
     const seen = history.some(isOfTeam) ? history : conversationFor(speaker.name, history);
-    const joined = teamOfTurn(turn) === undefined ? 0 : (turn.absorbed ?? []).length;
+    const joined = teamOfTurn(turn) === undefined ? 0 : turn.absorbed.length;
     return compactionPlan(seen, { contextWindow, maxOutputTokens, usedTokens, force, joined });
   }
 

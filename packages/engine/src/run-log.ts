@@ -108,7 +108,7 @@ export class MemoryLog implements TurnLog {
 
   /** Waits for entries; without any where a step that was put off is due. */
   async entries(): Promise<ControlEntry[]> {
-    const { putOff } = this.turn;
+    const { putOff } = this.turn.requests;
     const { clock } = this.#house;
     if (putOff !== undefined) this.#after(putOff.atMs, () => this.events.wake());
     const isDue = (): boolean => putOff !== undefined && putOff.atMs <= clock.now();

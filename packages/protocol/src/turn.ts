@@ -87,11 +87,9 @@ const TurnTotals = Type.Object({
   inputTokens: Type.Integer(),
   outputTokens: Type.Integer(),
   costUsd: Type.Number(),
-  // Absent in checkpoints of earlier versions.
-  cacheReadTokens: Type.Optional(Type.Integer()),
-  cacheCreationTokens: Type.Optional(Type.Integer()),
+  cacheReadTokens: Type.Integer(),
+  cacheCreationTokens: Type.Integer(),
 });
-type TurnTotals = Static<typeof TurnTotals>;
 
 /** What the calls of vendors for one model step have used, those whose answers were thrown away included. */
 export const StepUse = Type.Object({
@@ -133,9 +131,8 @@ export const OpenStep = Type.Object({
   costUsd: Type.Number(),
   /** Most tokens the model could have written. */
   maxTokens: Type.Integer(),
-  // Absent in checkpoints of earlier versions.
-  cacheReadTokens: Type.Optional(Type.Integer()),
-  cacheCreationTokens: Type.Optional(Type.Integer()),
+  cacheReadTokens: Type.Integer(),
+  cacheCreationTokens: Type.Integer(),
   /** The model that answered. */
   model: Type.Optional(Type.String()),
   /** The id under which the vendor knows the answer. */
@@ -161,7 +158,7 @@ export function agentOfTurn({ agent, message }: Pick<TurnState, "agent" | "messa
   return agent ?? message.agent ?? "default";
 }
 
-/** What the person has seen of the finished steps: enough for another worker to continue the same card. */
+/** What the person has seen of the turn: enough for another worker to continue the same card. */
 export const ShownSoFar = Type.Object({
   /** The texts of the finished steps, joined by blank lines. */
   text: Type.String(),
@@ -174,6 +171,10 @@ export const ShownSoFar = Type.Object({
   earlierTools: Type.Integer({ minimum: 0 }),
   /** Contributions of a team that have ended, the latest. */
   contributions: Type.Optional(Type.Array(ShownContribution)),
+  /** Notes beside the answer, such as which files could not be read. */
+  notes: Type.Array(Type.String()),
+  /** From the receipt of its message until its first text was visible, ms. */
+  firstTextMs: Type.Optional(Type.Integer({ minimum: 0 })),
 });
 export type ShownSoFar = Static<typeof ShownSoFar>;
 
@@ -193,64 +194,95 @@ export const TeamState = Type.Object({
 });
 export type TeamState = Static<typeof TeamState>;
 
-/** The checkpoint of a turn: together with the history, all that another worker needs to continue after a crash. */
-export const TurnState = Type.Object({
-  v: Type.Literal(1),
-  needs: Type.Optional(Needs),
-  turnId: Type.String(),
-  message: InboundMessage,
-  /** Model steps finished so far; the iteration limit counts these over the whole turn. */
-  steps: Type.Integer({ minimum: 0 }),
+/** What the turn keeps of its requests to models, between its steps. */
+const ModelRequests = Type.Object({
   /** Requests that only continued an answer which had paused: they count as steps do. */
-  pauses: Type.Optional(Type.Integer({ minimum: 0 })),
-  calls: Type.Array(CallState),
-  /** Present while `calls` is not empty. */
-  openStep: Type.Optional(OpenStep),
-  /** Beside `calls`. Absent in checkpoints of earlier versions, whose step is in the history already. */
-  held: Type.Optional(HeldStep),
+  pauses: Type.Integer({ minimum: 0 }),
   /** The next step has failed and waits. */
   putOff: Type.Optional(PutOffStep),
   /** What requests between two steps have used: counted with the step that follows. */
   otherUse: Type.Optional(StepUse),
-  /** Ids of all calls of this turn so far: none is given twice. */
-  callIds: Type.Array(Type.String()),
-  totals: TurnTotals,
-  shown: Type.Optional(ShownSoFar),
-  /** What each ability keeps, by its name. */
-  abilities: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
-  /** Runs of later messages that have joined this turn. */
-  absorbed: Type.Optional(Type.Array(Type.String())),
   /** No summary of the conversation could be made: only an overflow is a reason to ask for one again. */
-  summaryFailed: Type.Optional(Type.Boolean()),
-  startedAtMs: Type.Integer(),
-  /** From the receipt of its message until its first text was visible, ms. */
-  firstTextMs: Type.Optional(Type.Integer({ minimum: 0 })),
-  /** Epoch ms since when people are waited for, while nothing else is done. */
-  waitingSinceMs: Type.Optional(Type.Integer()),
-  /** How long the turn has waited for people, ms; not part of its duration. */
-  waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),
+  summaryFailed: Type.Boolean(),
   /** An event has reported that a request nearly fills the model's window. */
-  tokensWarned: Type.Optional(Type.Boolean()),
-  /** Notes to the person beside the answer, such as which files could not be read. */
-  notes: Type.Optional(Type.Array(Type.String())),
+  windowWarned: Type.Boolean(),
+});
+
+/** What the turn keeps of all its calls so far, those of finished steps included. */
+const CallsSoFar = Type.Object({
+  /** None is given twice. */
+  ids: Type.Array(Type.String()),
   /** Calls of the last step by name and hash of the arguments, each with the number of steps in a row that made it. */
-  repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
+  repeated: Type.Record(Type.String(), Type.Integer({ minimum: 1 })),
+  /** Calls that people or policies have refused. */
+  refused: Type.Integer({ minimum: 0 }),
   /** MCP servers of which an event has named all tools. */
-  mcpServers: Type.Optional(Type.Array(Type.String())),
-  /** Calls of this turn that people or policies have refused. */
-  refused: Type.Optional(Type.Integer({ minimum: 0 })),
+  mcpServers: Type.Array(Type.String()),
+});
+
+/** The form of checkpoints that this version writes and reads. Raise it with each change that older code would misread. */
+export const checkpointForm = 2;
+
+/** The checkpoint of a turn: together with the history, all that another worker needs to continue after a crash. */
+export const TurnState = Type.Object({
+  v: Type.Literal(checkpointForm),
+  needs: Type.Optional(Needs),
+  turnId: Type.String(),
+  message: InboundMessage,
+  startedAtMs: Type.Integer(),
   /** The agent that answers; absent: the one that the message is for. */
   agent: Type.Optional(Type.String()),
   /** Agents are as operators had changed them by this revision; absent: as in the file. */
   revision: Type.Optional(Type.Integer({ minimum: 1 })),
+  /** Runs of later messages that have joined this turn. */
+  absorbed: Type.Array(Type.String()),
+  /** Model steps finished so far; the iteration limit counts these over the whole turn. */
+  steps: Type.Integer({ minimum: 0 }),
+  requests: ModelRequests,
+  totals: TurnTotals,
+  /** The step whose calls are open, and what the model said in it. Present while `calls` is not empty. */
+  round: Type.Optional(Type.Object({ step: OpenStep, held: HeldStep })),
+  calls: Type.Array(CallState),
+  called: CallsSoFar,
+  /** Waiting for people while nothing else is done: `ms` so far, which are no part of the duration, and since when now. */
+  waiting: Type.Object({
+    ms: Type.Integer({ minimum: 0 }),
+    sinceMs: Type.Optional(Type.Integer()),
+  }),
+  shown: ShownSoFar,
+  /** What each ability keeps, by its name. */
+  abilities: Type.Record(Type.String(), Type.Unknown()),
   /** Why the turn is cancelled, while it waits for calls that end before it does. */
   stopping: Type.Optional(Type.String()),
 });
 export type TurnState = Static<typeof TurnState>;
 
+/** The checkpoint of a turn that has done nothing yet. */
+export function blankTurn(about: Pick<TurnState, "turnId" | "message" | "startedAtMs">): TurnState {
+  return {
+    v: checkpointForm,
+    ...about,
+    absorbed: [],
+    steps: 0,
+    requests: { pauses: 0, summaryFailed: false, windowWarned: false },
+    totals: {
+      inputTokens: 0,
+      outputTokens: 0,
+      costUsd: 0,
+      cacheReadTokens: 0,
+      cacheCreationTokens: 0,
+    },
+    calls: [],
+    called: { ids: [], repeated: {}, refused: 0, mcpServers: [] },
+    waiting: { ms: 0 },
+    shown: { text: "", thinking: "", tools: [], earlierTools: 0, notes: [] },
+    abilities: {},
+  };
+}
+
 /** The team that answers in a turn, as the ability `team` keeps it; undefined where an agent answers alone. */
 export function teamOfTurn({ abilities }: Pick<TurnState, "abilities">): TeamState | undefined {
-  return abilities?.["team"] as TeamState | undefined; // written by that ability alone
+  return abilities["team"] as TeamState | undefined; // written by that ability alone
 }
 
 /** Helpers that a turn has called, and the model steps that those which have ended took, with all below them. */
@@ -263,10 +295,10 @@ export interface CalledHelpers {
 export function calledHelpersOf({
   abilities,
 }: Pick<TurnState, "abilities">): CalledHelpers | undefined {
-  return abilities?.["helpers"] as CalledHelpers | undefined; // written by that ability alone
+  return abilities["helpers"] as CalledHelpers | undefined; // written by that ability alone
 }
 
 /** The requests that the iteration limit counts: finished steps, and those that continued an answer which had paused. */
-export function iterationsOf({ steps, pauses = 0 }: Pick<TurnState, "steps" | "pauses">): number {
-  return steps + pauses;
+export function iterationsOf({ steps, requests }: Pick<TurnState, "steps" | "requests">): number {
+  return steps + requests.pauses;
 }

@@ -16,7 +16,7 @@ import {
   type CallClaims,
   type ToolJob,
 } from "@larkline/protocol/runner";
-import type { TurnState } from "@larkline/protocol/turn";
+import { blankTurn, type TurnState } from "@larkline/protocol/turn";
 import { codeCache } from "@larkline/testkit";
 import {
   cancelChannelOf,
@@ -133,14 +133,8 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
   const claim = await store.claim(session, wakeGen, "test");
   const job = jobOf(session, call);
   const turn: TurnState = {
-    v: 1,
-    turnId: job.turnId,
-    message,
+    ...blankTurn({ turnId: job.turnId, message, startedAtMs: Date.now() }),
     steps: 1,
-    callIds: [],
-    calls: [],
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-    startedAtMs: Date.now(),
   };
   const written = {
     session,

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { Approval } from "@larkline/protocol/approval";
+import { blankTurn } from "@larkline/protocol/turn";
 import { afterEach, beforeEach, expect, inject, it, vi } from "vitest";
 import { ApprovalStore } from "./approval-store.ts";
 import { AuditLog } from "./audit-log.ts";
@@ -97,16 +98,8 @@ it("a call costs one round trip each to hand out, start, answer and end, its aud
     if (claim?.head === undefined) throw new Error("nothing to claim");
     const { epoch, head } = claim;
     const write = { session, epoch, history: [], events: [], consumed: 0 };
-    const turn = {
-      v: 1 as const,
-      turnId: `${session}-${head.seq}`,
-      message: head.message,
-      steps: 1,
-      callIds: [],
-      calls: [],
-      totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-      startedAtMs: 1,
-    };
+    const turnId = `${session}-${head.seq}`;
+    const turn = { ...blankTurn({ turnId, message: head.message, startedAtMs: 1 }), steps: 1 };
     const sent = vi.spyOn(redis, "sendCommand");
     const counts: number[] = [];
     for (const step of [

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage } from "@larkline/protocol";
-import type { TurnState } from "@larkline/protocol/turn";
+import { blankTurn, type TurnState } from "@larkline/protocol/turn";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
@@ -32,16 +32,9 @@ function messageOf(session: string, createdAtMs: number): InboundMessage {
 
 function turnOf({ session, head }: Claim): TurnState {
   if (head === undefined) throw new Error("the claim has no message");
-  return {
-    v: 1,
-    turnId: `${session}-${head.seq}`,
-    message: head.message,
-    steps: 1,
-    callIds: [],
-    calls: [],
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-    startedAtMs: head.message.createdAtMs,
-  };
+  const { seq, message } = head;
+  const turnId = `${session}-${seq}`;
+  return { ...blankTurn({ turnId, message, startedAtMs: message.createdAtMs }), steps: 1 };
 }
 
 function start() {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage } from "@larkline/protocol";
+import { blankTurn } from "@larkline/protocol/turn";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
@@ -39,23 +40,14 @@ it("tells which calls are open and started, and which replies wait until when, w
   expect(await index.ledger(session)).toEqual({ calls: new Map(), unsent: [] });
   const { wakeGen = 0 } = await store.append(message);
   const claim = await store.claim(session, wakeGen, "worker");
-  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-  const turn = {
-    v: 1,
-    turnId: `${session}-1`,
-    message,
-    steps: 1,
-    calls: [],
-    totals,
-    startedAtMs: 1,
-  } as const;
+  const blank = blankTurn({ turnId: `${session}-1`, message, startedAtMs: 1 });
   const open = ["c1", "c2", "c3"].map((callId) => ({
     callId,
     deadlineMs: 9e12,
     facts: { tool: "t" },
   }));
   const write = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0 };
-  await store.save({ ...write, turn: { ...turn, calls: [], callIds: [] }, open, mode: "suspend" });
+  await store.save({ ...write, turn: { ...blank, steps: 1 }, open, mode: "suspend" });
   await store.begin(session, "c2", "once");
   await store.deliver(session, "c3", { ok: true, result: 1 });
   const { lease } = await store.outbox.push(replyOf("r1"), "r1");

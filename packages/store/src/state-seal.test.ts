@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { turnIdOf, type InboundMessage } from "@larkline/protocol";
-import type { TurnState } from "@larkline/protocol/turn";
+import { blankTurn, checkpointForm, type TurnState } from "@larkline/protocol/turn";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
@@ -40,18 +40,8 @@ function messageIn(name: string, id: string): InboundMessage {
 
 function turnOf({ session: name, head }: Claim): TurnState {
   if (head === undefined) throw new Error("nothing to run");
-  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
   const { seq, message } = head;
-  return {
-    v: 1,
-    turnId: turnIdOf(name, seq),
-    message,
-    steps: 1,
-    callIds: [],
-    calls: [],
-    totals,
-    startedAtMs: 1,
-  };
+  return { ...blankTurn({ turnId: turnIdOf(name, seq), message, startedAtMs: 1 }), steps: 1 };
 }
 
 async function claimed(name: string): Promise<Claim> {
@@ -113,6 +103,25 @@ it("no checkpoint is run that another key has sealed, or none, or that was chang
   }
   await redis.hset(state, "turn", stored);
   expect((await claimed(session)).turn).toBeDefined();
+});
+
+it("a checkpoint of another form than this version reads is run by no worker, and the reason names both", async () => {
+  const stored = await begun(session, "om_1");
+  const seal = new StateSeal(stateKey);
+  for (const [form, writer] of [
+    [1, "an earlier"],
+    [99, "a later"],
+  ] as const) {
+    const text = unsealed(stored).replace(`"v":${checkpointForm}`, `"v":${form}`);
+    await redis.hset(
+      keysOf(session).state,
+      "turn",
+      seal.seal("turn", session, { epoch: "1", text }),
+    );
+    const why = `${writer} version has written it in form ${form}, and this version reads form ${checkpointForm}`;
+    expectDamaged(await claimed(session), why);
+    expect((await store.summary(session)).damaged).toContain(why);
+  }
 });
 
 it("no genuine checkpoint is run in another session, in a later turn of its own, or before its epoch", async () => {

@@ -14,7 +14,7 @@ import { Approval, PermissionRule, type ApprovalDecision } from "@larkline/proto
 import type { Message } from "@larkline/protocol/content";
 import { newEngineError, EngineError } from "@larkline/protocol/error";
 import type { NewEvent, EngineEvent } from "@larkline/protocol/event";
-import { TurnState } from "@larkline/protocol/turn";
+import { checkpointForm, TurnState } from "@larkline/protocol/turn";
 import {
   SessionTotals,
   type AppendResult,
@@ -99,8 +99,27 @@ export function compileTurnSchemas(): void {
   for (const parse of [parseTurn, parseInbound, parseControl, parseTotals]) parse("null");
 }
 
+/** Refuses a checkpoint of another form by its number: none of its fields is believed. */
 function turnFrom(text: string): TurnState {
-  return required("turn", parseTurn(text));
+  const parsed = parseTurn(text);
+  const form = parsed.ok ? checkpointForm : formIn(text);
+  if (form === undefined || form === checkpointForm) return required("turn", parsed);
+  const writer = form < checkpointForm ? "an earlier" : "a later";
+  throw newEngineError(
+    "internal_error",
+    `stored turn is not readable: ${writer} version has written it in form ${form}, and this version reads form ${checkpointForm}`,
+    { suggestion: "Let the version that has written it finish its turns, or ask again." },
+  );
+}
+
+/** The number of the form of a checkpoint that was not parsed; undefined where it has none. */
+function formIn(text: string): number | undefined {
+  try {
+    const { v } = JSON.parse(text) as Partial<Record<string, unknown>>; // null is caught below
+    return typeof v === "number" ? v : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /**

@@ -2,7 +2,7 @@ import { turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protoc
 import type { Approval, ApprovalDecision, DecisionWord } from "@larkline/protocol/approval";
 import type { Message } from "@larkline/protocol/content";
 import type { EngineEvent } from "@larkline/protocol/event";
-import type { TurnState } from "@larkline/protocol/turn";
+import { blankTurn, type TurnState } from "@larkline/protocol/turn";
 import type { SessionStore } from "./session-store.ts";
 import type {
   CallFacts,
@@ -45,15 +45,13 @@ export function turnOf(
   fields: Partial<TurnState> = {},
 ): TurnState {
   if (!claim.head) throw new Error("the claim has no message");
+  const { seq, message } = claim.head;
+  const turnId = turnIdOf(claim.session, seq);
+  const blank = blankTurn({ turnId, message, startedAtMs: 1_700_000_000_000 });
   return {
-    v: 1,
-    turnId: turnIdOf(claim.session, claim.head.seq),
-    message: claim.head.message,
+    ...blank,
     steps: 1,
-    callIds: [],
-    calls: [],
-    totals: { inputTokens: 3, outputTokens: 5, costUsd: 0.25 },
-    startedAtMs: 1_700_000_000_000,
+    totals: { ...blank.totals, inputTokens: 3, outputTokens: 5, costUsd: 0.25 },
     ...fields,
   };
 }

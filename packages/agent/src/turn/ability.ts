@@ -397,7 +397,7 @@ function hasFacts({ name }: Ability, known: AbilityFacts = {}): boolean {
 }
 
 /** Whether an ability keeps something in a turn. */
-function hasState({ name }: Ability, { abilities = {} }: TurnState): boolean {
+function hasState({ name }: Ability, { abilities }: TurnState): boolean {
   return abilities[name] !== undefined;
 }
 
@@ -647,7 +647,7 @@ export function withAnswer(
     outcome,
     output,
     turn,
-    state: turn.abilities?.[ability.name],
+    state: turn.abilities[ability.name],
   });
   return { turn: withState(turn, ability, state), events };
 }
@@ -658,11 +658,10 @@ export function withState(
   { name }: Pick<Ability, "name">,
   state: unknown,
 ): TurnState {
-  const { [name]: before, ...others } = turn.abilities ?? {};
+  const { [name]: before, ...others } = turn.abilities;
   if (state === before) return turn;
   const kept = state === undefined ? others : { ...others, [name]: state };
-  const { abilities: _before, ...rest } = turn;
-  return Object.keys(kept).length === 0 ? rest : { ...rest, abilities: kept };
+  return { ...turn, abilities: kept };
 }
 
 /** The turn without what abilities keep about one answer. */
@@ -698,7 +697,7 @@ export function readFinal(
 ): (FinalText<unknown> & { readonly by: Ability }) | undefined {
   for (const by of abilities) {
     if (by.onFinal === undefined || !hasFacts(by, facts.known)) continue;
-    const read = by.onFinal(text, { ...facts, state: turn.abilities?.[by.name] });
+    const read = by.onFinal(text, { ...facts, state: turn.abilities[by.name] });
     if (read !== undefined) return { ...read, by };
   }
   return undefined;
@@ -724,7 +723,7 @@ export function seenBeside(
 /** What the abilities show on the card of a turn. */
 export function panelsOf(turn: TurnState, abilities: readonly Ability[]): Panel[] {
   return abilities.flatMap((ability) => {
-    const state = turn.abilities?.[ability.name];
+    const state = turn.abilities[ability.name];
     return state === undefined ? [] : [...(ability.panels?.(state, turn) ?? [])];
   });
 }

@@ -255,15 +255,6 @@ describe("the view of a running turn", () => {
       footer: {},
     });
   });
-
-  it("continues from a checkpoint that an earlier version saved without it", () => {
-    const { turn } = looking();
-    const { shown: _shown, ...older } = turn;
-    expect(runningView(older, undefined, options).tools.map(({ state }) => state)).toEqual([
-      "running",
-      "running",
-    ]);
-  });
 });
 
 describe("the view of a finished turn", () => {

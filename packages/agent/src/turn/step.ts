@@ -29,7 +29,7 @@ import {
   languageOfMessage,
 } from "./messages.ts";
 import { blockEventOf } from "./stream.ts";
-import { withText, notesOf } from "./view.ts";
+import { withText } from "./view.ts";
 
 /**
  * Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. An answer
@@ -182,13 +182,15 @@ export function withUnanswered(
 }
 
 /** What requests have used that the next step to end counts: its own, before it was put off, and those of requests before it. */
-function earlierUse({ putOff, otherUse }: TurnState): StepUse {
+function earlierUse({ requests: { putOff, otherUse } }: TurnState): StepUse {
   return addUse(putOff?.used ?? noUse, otherUse ?? noUse);
 }
 
 /** The turn with what a request that is no step has used. */
 export function withOtherUse(turn: TurnState, use: StepUse): TurnState {
-  return allTokens(use) === 0 ? turn : { ...turn, otherUse: addUse(turn.otherUse ?? noUse, use) };
+  if (allTokens(use) === 0) return turn;
+  const otherUse = addUse(turn.requests.otherUse ?? noUse, use);
+  return { ...turn, requests: { ...turn.requests, otherUse } };
 }
 
 /** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
@@ -199,8 +201,8 @@ export function measured(
 ): OpenStep {
   const nothing = { system: "", history: [], tools: [] };
   const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
-  const all =
-    turn.putOff === undefined && turn.otherUse === undefined ? use : addUse(earlierUse(turn), use);
+  const { putOff, otherUse } = turn.requests;
+  const all = putOff === undefined && otherUse === undefined ? use : addUse(earlierUse(turn), use);
   return {
     text: step.text,
     ...all,
@@ -211,25 +213,18 @@ export function measured(
 }
 
 /** The turn with one more finished step. */
-export function counted(
-  { putOff: _putOff, otherUse: _otherUse, ...turn }: TurnState,
-  step: OpenStep,
-): TurnState {
-  const {
-    inputTokens,
-    outputTokens,
-    costUsd,
-    cacheReadTokens = 0,
-    cacheCreationTokens = 0,
-  } = turn.totals;
+export function counted(turn: TurnState, step: OpenStep): TurnState {
+  const { inputTokens, outputTokens, costUsd, cacheReadTokens, cacheCreationTokens } = turn.totals;
+  const { putOff: _putOff, otherUse: _otherUse, ...requests } = turn.requests;
   return {
     ...withNeeds(turn),
     steps: turn.steps + 1,
+    requests,
     totals: {
       inputTokens: inputTokens + step.inputTokens,
       outputTokens: outputTokens + step.outputTokens,
-      cacheReadTokens: cacheReadTokens + (step.cacheReadTokens ?? 0),
-      cacheCreationTokens: cacheCreationTokens + (step.cacheCreationTokens ?? 0),
+      cacheReadTokens: cacheReadTokens + step.cacheReadTokens,
+      cacheCreationTokens: cacheCreationTokens + step.cacheCreationTokens,
       costUsd: costUsd + step.costUsd,
     },
   };
@@ -408,7 +403,7 @@ export function endDone(turn: TurnState, ending: DoneEnding): Transition {
 
 /** What people read that the event does not say otherwise. */
 function endTextsOf(turn: TurnState, reply: string, said: string): EndTexts {
-  const notes = notesOf(turn);
+  const { notes } = turn.shown;
   return {
     ...(reply === said || reply === "" ? {} : { reply }),
     ...(notes.length === 0 ? {} : { notes }),
@@ -429,7 +424,7 @@ function structured(
 
 /** What a process has to know to continue the turn: what its message asks for, which agent answers, and `features`. */
 export function needsOf(
-  { message, agent, abilities = {}, revision }: TurnState,
+  { message, agent, abilities, revision }: TurnState,
   ...features: string[]
 ): string[] {
   const { output, model, task, previousResponseId } = message;
@@ -454,14 +449,9 @@ export function withNeeds({ needs: _needs, ...turn }: TurnState): TurnState {
 }
 
 /** Ended calls have been copied to `shown` before. */
-function withoutCalls({
-  openStep: _openStep,
-  putOff: _putOff,
-  held: _held,
-  needs: _needs,
-  ...turn
-}: TurnState): TurnState {
-  return { ...turn, calls: [] };
+function withoutCalls({ round: _round, needs: _needs, ...turn }: TurnState): TurnState {
+  const { putOff: _putOff, ...requests } = turn.requests;
+  return { ...turn, requests, calls: [] };
 }
 
 /** The end of a turn in an `error` event. */
@@ -529,8 +519,8 @@ function countsOf({ totals, steps }: TurnState) {
   return {
     totalInputTokens: totals.inputTokens,
     totalOutputTokens: totals.outputTokens,
-    totalCacheReadTokens: totals.cacheReadTokens ?? 0,
-    totalCacheCreationTokens: totals.cacheCreationTokens ?? 0,
+    totalCacheReadTokens: totals.cacheReadTokens,
+    totalCacheCreationTokens: totals.cacheCreationTokens,
     totalCostUsd: totals.costUsd,
     turnCount: steps,
   };

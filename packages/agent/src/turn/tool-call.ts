@@ -103,7 +103,7 @@ function prepare(source: ToolCall, preparation: Preparation): PreparedCall {
   });
   if (tool === undefined) return refuse(notFound(source.name));
   if (!parsed.ok) return refuse(parsed.problem);
-  const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
+  const repeats = preparation.turn.called.repeated[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) {
     return refuse(repeatedTooOften(source.name));
   }
@@ -169,7 +169,7 @@ function prepareOwn(
   const use = toolUse(source, parsed.ok ? parsed.value : {});
   const { id, name, arguments: args } = use;
   const call: CallState = { id, name, arguments: args, state: "running", startedAtMs: env.nowMs };
-  const repeats = turn.repeated?.[signatureOf(source)] ?? 0;
+  const repeats = turn.called.repeated[signatureOf(source)] ?? 0;
   const repeated =
     repeats >= maxRepeats && calls.mayRepeat !== true
       ? failure(repeatedTooOften(source.name))

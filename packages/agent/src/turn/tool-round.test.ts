@@ -150,13 +150,6 @@ describe("a step whose calls wait", () => {
     expect(ofRunner.turn.needs).toEqual(["held-step"]);
   });
 
-  it("written by an earlier version is in the history already", () => {
-    const { turn, history } = waitingTurn();
-    const { held, ...before } = turn;
-    const stored = held === undefined ? history : [...history, held.message];
-    expect(goOn(before, stored).map(({ role }) => role)).toEqual(["user", "assistant", "tool"]);
-  });
-
   it("keeps its ids for itself: turns of others get ids of their own meanwhile", () => {
     const { history } = waitingTurn();
     const head = inGroup("deploy mine", 2, "Bob");

@@ -15,6 +15,7 @@ import {
   type TurnState,
   iterationsOf,
   type HeldStep,
+  type OpenStep,
 } from "@larkline/protocol/turn";
 import { isDeepStrictEqual } from "node:util";
 import {
@@ -84,14 +85,18 @@ import {
   turnNumberOf,
 } from "./tool-call.ts";
 import { exhaustedText, textHead } from "../texts/index.ts";
-import { endedTool, shownOf, withoutText, withTools } from "./view.ts";
+import { endedTool, withoutText, withTools } from "./view.ts";
 import { addressContextOf, isSummary } from "./context.ts";
 
 // A step has asked for calls: its round begins.
 
 /** Opens a round: stores the calls of the step, answers those that must not run, dispatches the others. */
-export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
-  const known = turn.callIds;
+export function openRound(
+  turn: TurnState,
+  { step, numbers }: { step: StepResult; numbers: OpenStep },
+  env: TurnEnvironment,
+): Transition {
+  const known = turn.called.ids;
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
   // Ids of steps that are held back are in no history yet.
   const trusted =
@@ -110,18 +115,16 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const held = heldStep(said, env.history);
   const signatures = new Set(toolCalls.map(signatureOf));
   const repeated = Object.fromEntries(
-    [...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]),
+    [...signatures].map((one) => [one, (turn.called.repeated[one] ?? 0) + 1]),
   );
   const calls = prepared.map(({ call }) => call);
   const before = withOpened(turn, calls, env);
   const mcpServers = serversOf(calls, turn, env);
   const open = {
     ...before,
-    ...(mcpServers.length === 0 ? {} : { mcpServers }),
-    repeated,
     calls,
-    callIds: [...known, ...ids],
-    held,
+    called: { ...before.called, ids: [...known, ...ids], repeated, mcpServers },
+    round: { step: numbers, held },
     needs: needsOf({ ...before, calls }, ...needsOfCalls(calls, env.abilities), "held-step"),
   };
   const outcomes = prepared.flatMap(({ call, outcome }) =>
@@ -132,7 +135,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     history: [],
     events: [
       ...blockEvents(step),
-      ...toolUseEvents(prepared, step, { turn, env }),
+      ...toolUseEvents(prepared, step, { numbers, named: turn.called.mcpServers, env }),
       ...prepared.flatMap(({ events }) => events),
       ...round.events,
     ],
@@ -171,12 +174,12 @@ function withStepRead(env: TurnEnvironment, { parts }: StepResult): TurnEnvironm
 function toolUseEvents(
   prepared: readonly PreparedCall[],
   { vendorItems = [], callPlaces }: StepResult,
-  { turn: { openStep, mcpServers }, env }: { turn: TurnState; env: TurnEnvironment },
+  about: { numbers: OpenStep; named: readonly string[]; env: TurnEnvironment },
 ): EngineEvent[] {
-  const named = new Set(mcpServers);
+  const named = new Set(about.named);
   const last = callPlaces === undefined ? 0 : prepared.length - 1;
   const [first, ...rest] = prepared.map((each, at) => {
-    const mcp = mcpOriginOf(each.call, env, named);
+    const mcp = mcpOriginOf(each.call, about.env, named);
     const place = callPlaces?.[at];
     const items = [...(place?.vendorItems ?? []), ...(at === last ? vendorItems : [])];
     return {
@@ -187,12 +190,7 @@ function toolUseEvents(
     };
   });
   if (first === undefined) return [];
-  const {
-    inputTokens = 0,
-    outputTokens = 0,
-    cacheReadTokens = 0,
-    cacheCreationTokens = 0,
-  } = openStep ?? {};
+  const { inputTokens, outputTokens, cacheReadTokens, cacheCreationTokens } = about.numbers;
   const step = {
     calls: prepared.length,
     inputTokens,
@@ -227,11 +225,11 @@ function mcpOriginOf(
 /** The servers of calls, with those of earlier events. */
 function serversOf(
   calls: readonly CallState[],
-  { mcpServers = [] }: TurnState,
+  { called }: TurnState,
   { tools }: TurnEnvironment,
 ): string[] {
-  const called = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
-  return [...new Set([...mcpServers, ...called])];
+  const now = calls.flatMap(({ name }) => tools.get(name)?.announcement.mcp ?? []);
+  return [...new Set([...called.mcpServers, ...now])];
 }
 
 /** A round in which something has happened. */
@@ -288,7 +286,7 @@ function answerCalls(
     const own = withAnswer(kept, { call, outcome, output: done.event.output }, abilities);
     kept =
       !outcome.ok && outcome.denied === true
-        ? { ...own.turn, refused: (own.turn.refused ?? 0) + 1 }
+        ? { ...own.turn, called: { ...own.turn.called, refused: own.turn.called.refused + 1 } }
         : own.turn;
     events.push(...own.events);
     const summary = resultSummary(outcome, language);
@@ -297,7 +295,7 @@ function answerCalls(
       stopped || (turn.stopping !== undefined && isStoppedFirst(call, abilities) && !outcome.ok);
     ended.push(endedTool(call, done.outcome, { nowMs, abilities, stopped: isStopped, timing }));
   }
-  return { turn: { ...kept, calls, shown: withTools(shownOf(turn), ended) }, events };
+  return { turn: { ...kept, calls, shown: withTools(turn.shown, ended) }, events };
 }
 
 /**
@@ -314,7 +312,7 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const isOver = iterationsOf(turn) >= env.limits.maxIterations || isOutOfSteps(turn, env);
   if (isOver) return after(records, exhausted(turn, env));
   if (last?.settled.end !== undefined) return last.settled.end(turn, records);
-  const { openStep: _openStep, held: _held, ...rest } = turn;
+  const { round: _round, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
   if (last?.settled.next !== undefined) return after(records, last.settled.next(next));
   const start = stepStart(turn.steps, env.model);
@@ -331,10 +329,10 @@ function roundRecords(
   history: readonly Message[] | undefined,
   last?: SettledOwn,
 ): Records {
-  const { steps, openStep } = turn;
+  const { steps, round } = turn;
   return {
     history: [...releasedStep(turn, history), resultsMessage(turn, last)],
-    events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
+    events: round === undefined ? [] : [stepEnd(steps, round.step)],
   };
 }
 
@@ -348,7 +346,7 @@ function resultsMessage(turn: TurnState, { handoff }: Pick<SettledOwn, "handoff"
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
 function exhausted(turn: TurnState, { abilities, known }: TurnEnvironment): Transition {
-  const final = turn.openStep?.text ?? "";
+  const final = turn.round?.step.text ?? "";
   const shown = shownTextOf(final, abilities, known);
   return endDone(withoutText(turn, final), {
     history: [assistantText(exhaustedText)],
@@ -447,11 +445,11 @@ export function largeResults(
 
 /** Starts or stops the turn's waiting time after its calls have changed. */
 function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
-  const { waitingSinceMs, ...rest } = turn;
+  const { ms, sinceMs } = turn.waiting;
   const waits = waitsForPeople(turn);
-  if (waits === (waitingSinceMs !== undefined)) return turn;
-  if (waitingSinceMs === undefined) return { ...turn, waitingSinceMs: nowMs };
-  return { ...rest, waitedMs: (turn.waitedMs ?? 0) + Math.max(0, nowMs - waitingSinceMs) };
+  if (waits === (sinceMs !== undefined)) return turn;
+  if (sinceMs === undefined) return { ...turn, waiting: { ms, sinceMs: nowMs } };
+  return { ...turn, waiting: { ms: ms + Math.max(0, nowMs - sinceMs) } };
 }
 
 /** Whether the turn waits for people only: no call is running. */
@@ -698,14 +696,14 @@ const resumeTitle =
 
 /**
  * What enters the history before the results of a round: the held step, and before it a note where other
- * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already. In a group
- * the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
+ * messages have come in between. In a group the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
  */
 function releasedStep(
-  { held, message }: TurnState,
+  { round, message }: TurnState,
   history: readonly Message[] | undefined,
 ): Message[] {
-  if (held === undefined) return [];
+  if (round === undefined) return [];
+  const { held } = round;
   const last = history?.at(-1);
   const isNext =
     history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
@@ -739,10 +737,7 @@ function isResumeNote({ role, content }: Message): boolean {
  * Whether a history holds every message up to the turn. After a cut of the context it does not, and
  * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
  */
-export function isWhole(
-  history: readonly Message[],
-  { turnId, absorbed = [] }: TurnState,
-): boolean {
+export function isWhole(history: readonly Message[], { turnId, absorbed }: TurnState): boolean {
   const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
   return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
 }

@@ -313,7 +313,7 @@ function seeFinal({ turn, next, answer }: World): void {
   // Cards say the fixed words of the step limit in the person's language.
   expect(last.answer.endsWith(reply.replace(/\[(Reached the maximum .*)\]$/, "$1"))).toBe(true);
   expect(last.tools.filter(({ state }) => state === "running" || state === "waiting")).toEqual([]);
-  expect(last.tools.length + last.earlierTools).toBe((turn.callIds ?? []).length);
+  expect(last.tools.length + last.earlierTools).toBe(turn.called.ids.length);
 }
 
 /** As a worker has it in this moment. */
@@ -358,7 +358,7 @@ function decide(world: World, wanted: Move): Transition | undefined {
       const seen = world.context.some(isOfTeam)
         ? world.context
         : conversationFor(agentOfTurn(turn), world.context);
-      const joined = team === undefined ? 0 : (turn.absorbed ?? []).length;
+      const joined = team === undefined ? 0 : turn.absorbed.length;
       const plan = compactionPlan(seen, {
         contextWindow: 1_000,
         maxOutputTokens: 100,

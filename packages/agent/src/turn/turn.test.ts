@@ -194,7 +194,7 @@ describe("a tool round", () => {
       calls: [call("c1", "weather", '{"city":"上海"}'), call("c2")],
     });
     expect(roles(run)).toEqual(["user"]);
-    expect(run.turn.held?.message).toEqual({
+    expect(run.turn.round?.held.message).toEqual({
       role: "assistant",
       content: [
         { type: "text", text: "let me look" },
@@ -216,7 +216,7 @@ describe("a tool round", () => {
 
   it("AL-22: an assistant message without text has no text part", () => {
     const run = stepped(startRun(), "", { calls: [call("c1")] });
-    expect(run.turn.held?.message.content.map(({ type }) => type)).toEqual(["tool_use"]);
+    expect(run.turn.round?.held.message.content.map(({ type }) => type)).toEqual(["tool_use"]);
   });
 
   it("calls of a batch are dispatched together with a deadline of their tool plus waiting time", () => {
@@ -325,7 +325,7 @@ describe("a tool round", () => {
   it("the metadata of a call is stored with it", () => {
     const signed = { ...call("c1"), providerMetadata: { signature: "s" } };
     const run = stepped(startRun(), "", { calls: [signed] });
-    expect(run.turn.held?.message.content[0]).toMatchObject({
+    expect(run.turn.round?.held.message.content[0]).toMatchObject({
       id: "c1",
       providerMetadata: { signature: "s" },
     });
@@ -430,7 +430,7 @@ describe("calls that must not run", () => {
       { id: "c2", output: expect.stringContaining(output) },
     ]);
     expect(eventsOf(run, "tool_use").map(({ id }) => id)).toEqual(["c0", "c1", "c2"]);
-    expect([run.turn.calls.length, run.turn.callIds?.length]).toEqual([3, 3]);
+    expect([run.turn.calls.length, run.turn.called.ids.length]).toEqual([3, 3]);
     heard(run, outcome("c0"));
     heard(run, outcome("c1"));
     expect(run.history.at(-1)?.content).toHaveLength(3);

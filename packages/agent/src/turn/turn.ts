@@ -15,6 +15,7 @@ import type { ToolCall, ToolSpec } from "@larkline/protocol/tool";
 import {
   type TurnState,
   agentOfTurn,
+  blankTurn,
   type PutOffStep,
   type CallState,
 } from "@larkline/protocol/turn";
@@ -73,7 +74,7 @@ import {
 } from "./tool-round.ts";
 import { addUse, noUse, requestTokens } from "./context.ts";
 import { parseArguments, attemptOf } from "./tool-call.ts";
-import { withText, withThinking, shownOf } from "./view.ts";
+import { withText, withThinking } from "./view.ts";
 
 /*
  * A turn answers one user message:
@@ -146,15 +147,9 @@ function givenHistory(
 /** The checkpoint of a turn that has done nothing yet. */
 export function newTurn(head: QueuedMessage, nowMs: number, agent?: string): TurnState {
   const { history: _given, needs: _needs, ...message } = head.message; // in the history with the first write
+  const turnId = turnIdOf(head.message.session, head.seq);
   return withNeeds({
-    v: 1,
-    turnId: turnIdOf(head.message.session, head.seq),
-    message,
-    steps: 0,
-    calls: [],
-    callIds: [],
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-    startedAtMs: nowMs,
+    ...blankTurn({ turnId, message, startedAtMs: nowMs }),
     ...(agent === undefined ? {} : { agent }),
   });
 }
@@ -190,7 +185,7 @@ export function withNotes(
   const language = languageOfMessage(turn.message, texts);
   const files = unreadFiles(turn.message);
   const notes = [
-    ...(turn.notes ?? []),
+    ...turn.shown.notes,
     ...(files.length === 0
       ? []
       : [noticeText("filesUnread", language, { files: files.join(", ") })]),
@@ -199,7 +194,9 @@ export function withNotes(
     ),
     ...more,
   ];
-  return notes.length === 0 ? turn : { ...turn, notes: [...new Set(notes)] };
+  return notes.length === 0
+    ? turn
+    : { ...turn, shown: { ...turn.shown, notes: [...new Set(notes)] } };
 }
 
 function unreadFiles({ parts }: InboundMessage): string[] {
@@ -223,7 +220,7 @@ export function absorb(
   if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
   const first = beforeModel(turn, env);
   if (first !== undefined) return { turn, history: [], events: [], next: first };
-  const before = turn.absorbed ?? [];
+  const before = turn.absorbed;
   const stop = waiting.findIndex(({ message }) => !joins(message, turn));
   const taken = waiting.slice(
     0,
@@ -303,17 +300,15 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
   const numbers = measured(step, turn, env);
   const { turn: said, events: told } = withLeftOutNote(turn, step, env);
-  const pauses = (turn.pauses ?? 0) + (step.pauses ?? 0);
-  const made = { ...counted(said, numbers), ...(pauses === 0 ? {} : { pauses }) };
+  const one = counted(said, numbers);
+  const pauses = one.requests.pauses + (step.pauses ?? 0);
+  const made = { ...one, requests: { ...one.requests, pauses } };
   const { turn: next, events: warned } = warnFullWindow(withThinking(made, step), step, env);
   const events = [...told, ...warned];
   const decided = hasCompleteCalls(step)
     ? openRound(
-        {
-          ...withText(next, shownTextOf(step.text, env.abilities, env.known)),
-          openStep: numbers,
-        },
-        withoutCutCalls(step),
+        withText(next, shownTextOf(step.text, env.abilities, env.known)),
+        { step: withoutCutCalls(step), numbers },
         env,
       )
     : finalAnswer(next, step, { env, numbers });
@@ -332,7 +327,8 @@ function withLeftOutNote(
   const events: EngineEvent[] = [
     { type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") },
   ];
-  return { turn: { ...turn, notes: [...new Set([...(turn.notes ?? []), note])] }, events };
+  const notes = [...new Set([...turn.shown.notes, note])];
+  return { turn: { ...turn, shown: { ...turn.shown, notes } }, events };
 }
 
 /** Kinds of the pieces that were left out, each once. */
@@ -386,14 +382,14 @@ function warnFullWindow(
   { model: { info } }: TurnEnvironment,
 ): { turn: TurnState; events: EngineEvent[] } {
   const tokens = requestTokens(usage) ?? 0;
-  if (turn.tokensWarned === true || tokens < info.contextWindow * highShare) {
+  if (turn.requests.windowWarned || tokens < info.contextWindow * highShare) {
     return { turn, events: [] };
   }
   const percent = Math.round((tokens / info.contextWindow) * 100);
   const message = `The request took ${percent} % of the model's window.`;
   const detail = `${tokens}/${info.contextWindow}`;
   return {
-    turn: { ...turn, tokensWarned: true },
+    turn: { ...turn, requests: { ...turn.requests, windowWarned: true } },
     events: [{ type: "warning", code: "token_usage_high", message, detail }],
   };
 }
@@ -408,7 +404,7 @@ function putOffStep(
   { failure, waitMs, nowMs }: { failure: ModelFailure; waitMs: number; nowMs: number },
 ): Transition {
   const { needs: _needs, ...rest } = turn;
-  const before = turn.putOff;
+  const before = turn.requests.putOff;
   const putOff: PutOffStep = {
     atMs: nowMs + Math.round(waitMs),
     sinceMs: before?.sinceMs ?? nowMs,
@@ -419,7 +415,11 @@ function putOffStep(
     used: addUse(before?.used ?? noUse, use),
   };
   return {
-    turn: { needs: needsOf(turn, "put-off-step"), ...rest, putOff },
+    turn: {
+      needs: needsOf(turn, "put-off-step"),
+      ...rest,
+      requests: { ...turn.requests, putOff },
+    },
     history: [],
     events: warnings.map(warningEvent),
     next: { do: "wait" },
@@ -487,7 +487,10 @@ export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
   const resumed = continueTurn({ turn, started: runningCalls(turn), asked: [] }, env);
   return resumed.next.do === "model" && turn.calls.length === 0
     ? after(
-        { history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] },
+        {
+          history: [],
+          events: [stepRestart(turn.steps, env.model, turn.requests.putOff?.code ?? "crash")],
+        },
         resumed,
       )
     : resumed;
@@ -536,7 +539,7 @@ export function abandonTurn(
 // A turn is cancelled: calls that stop first, then its end, with a report of what was done.
 
 /** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
-export function isCancelOf(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
+export function isCancelOf(entry: ControlEntry, { turnId, absorbed }: TurnState): boolean {
   if (entry.type !== "cancel") return false;
   return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
 }
@@ -593,7 +596,7 @@ function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Tran
     events: [...closed.events, ...used.events],
     reply,
     reason: "cancelled",
-    final: live === undefined ? (turn.openStep?.text ?? "") : said,
+    final: live === undefined ? (turn.round?.step.text ?? "") : said,
   });
 }
 
@@ -608,7 +611,7 @@ function knownReason(reason: string): CancelReason {
 function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLanguage): string {
   const { cancelled, comma } = textsOf(language);
   const { done, failed, maybe, harmless, helpers, notRun, earlier } = cancelled;
-  const { tools, earlierTools } = shownOf(turn);
+  const { tools, earlierTools } = turn.shown;
   const open = turn.calls.filter(isOpen);
   const handedOut = open.filter(({ state }) => state !== "waiting_approval");
   const lists: [string, string[]][] = [

@@ -58,7 +58,7 @@ export function runningView(
   live: LiveStep | undefined,
   options: ViewOptions,
 ): ReplyView {
-  const { text, thinking, thinkingMs } = shownOf(turn);
+  const { text, thinking, thinkingMs } = turn.shown;
   const thought = {
     thinking: shownThinking(thinking, live?.thinking ?? ""),
     thinkingMs: (thinkingMs ?? 0) + (live?.thinkingMs ?? 0),
@@ -81,7 +81,7 @@ function runningFooter({ agent }: ViewOptions): ReplyFooter {
 
 /** Says that the model has failed and what comes next, until the model says something again. */
 function retryNote(
-  { putOff }: TurnState,
+  { requests: { putOff } }: TurnState,
   live: LiveStep | undefined,
   { language, nowMs }: ViewOptions,
 ): Pick<ReplyFooter, "note"> {
@@ -110,14 +110,13 @@ export function finalView(
   end: { reply: string; reason: string },
   options: ViewOptions,
 ): ReplyView {
-  const shown = shownOf(turn);
-  const { text } = shown;
+  const { shown } = turn;
   return {
     v: 1,
     ...sharedOf(options),
     state: stateOf(end.reason),
     ...seen(turn, shown, options),
-    answer: joinedTexts(text, inLanguage(end.reply, options.language)),
+    answer: joinedTexts(shown.text, inLanguage(end.reply, options.language)),
     footer: finalFooter(turn, options),
     ...againOf(turn, end.reason),
     ...ratedOf(turn, end.reason, options),
@@ -134,7 +133,7 @@ function ratedOf(
 ): Pick<ReplyView, "rated"> {
   if (ratedModel === undefined || turn.steps === 0 || turn.message.command !== undefined) return {};
   if (stateOf(reason) !== "answered" || reason === "budget_exceeded") return {};
-  const tools = [...new Set(shownOf(turn).tools.map(({ name }) => name))].slice(0, maxRatedTools);
+  const tools = [...new Set(turn.shown.tools.map(({ name }) => name))].slice(0, maxRatedTools);
   const agent = answeredBy(turn, abilities) ?? agentOfTurn(turn);
   return { rated: { turn: turn.turnId, agent, model: ratedModel, tools } };
 }
@@ -186,8 +185,8 @@ export function inLanguage(reply: string, language: ReplyLanguage): string {
 
 /** Costs of models without a known price are 0: such a footer has none. */
 function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
-  const { totals, startedAtMs, waitedMs = 0 } = turn;
-  const notes = notesOf(turn);
+  const { totals, startedAtMs, waiting } = turn;
+  const { notes } = turn.shown;
   const { show, nowMs, model, footer = {} } = options;
   const { line, consoleUrl, currency } = footer;
   const { inputTokens, outputTokens } = totals;
@@ -202,7 +201,7 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
     ...(show.cost && totals.costUsd > 0 && currency !== undefined ? { currency } : {}),
     ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
     ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
-    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
+    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waiting.ms) / 1_000 } : {}),
     ...(notes.length === 0 ? {} : { note: notes.join(" · ") }),
   };
 }
@@ -234,18 +233,6 @@ export function withAgentTitles(view: ReplyView, titleOf: (name: string) => Loca
   };
 }
 
-/** The notes that the person sees beside the answer. */
-export function notesOf({ notes = [] }: TurnState): string[] {
-  return notes;
-}
-
-const nothing: ShownSoFar = { text: "", thinking: "", tools: [], earlierTools: 0 };
-
-/** What the person has seen of the finished steps of a turn; checkpoints of an earlier version lack it. */
-export function shownOf({ shown }: TurnState): ShownSoFar {
-  return shown ?? nothing;
-}
-
 const maxThinkingChars = 2_000;
 
 /** The end of all thinking, as much as is shown. */
@@ -255,13 +242,13 @@ function shownThinking(earlier: string, more: string): string {
 
 /** The turn with more text shown. */
 export function withText(turn: TurnState, text: string): TurnState {
-  const shown = shownOf(turn);
+  const { shown } = turn;
   return { ...turn, shown: { ...shown, text: joinedTexts(shown.text, text) } };
 }
 
 /** Takes back the text that {@link withText} added last, for an ending whose reply repeats it. */
 export function withoutText(turn: TurnState, text: string): TurnState {
-  const shown = shownOf(turn);
+  const { shown } = turn;
   if (text.trim() === "" || !shown.text.endsWith(text)) return turn;
   const before = shown.text.slice(0, -text.length);
   return { ...turn, shown: { ...shown, text: before.endsWith("\n\n") ? before.slice(0, -2) : "" } };
@@ -281,7 +268,7 @@ export function withThinking(
   turn: TurnState,
   { parts, thinkingMs = 0 }: Pick<StepResult, "parts" | "thinkingMs">,
 ): TurnState {
-  const shown = shownOf(turn);
+  const { shown } = turn;
   const thinking = parts.reduce(
     (all, { type, text }) => (type === "thinking" ? shownThinking(all, text) : all),
     shown.thinking,
@@ -344,7 +331,7 @@ function besideTool(
 
 /** All shown calls: those of earlier rounds, then those of the open round in the order of the model. */
 function toolsNow(turn: TurnState, { nowMs, abilities }: ViewOptions): ShownTool[] {
-  const { tools } = shownOf(turn);
+  const { tools } = turn.shown;
   const ofRound = new Set(turn.calls.map(({ id }) => id));
   const round = turn.calls.flatMap((call): ShownTool[] => {
     const ended = tools.find(({ id }) => id === call.id);
@@ -383,7 +370,7 @@ function seen(
     thinking: show.thinking ? thinking : "",
     ...(show.thinking && thinkingMs > 0 ? { thinkingMs } : {}),
     tools: show.tools ? toolsNow(turn, options) : [],
-    earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
+    earlierTools: show.tools ? turn.shown.earlierTools : 0,
     ...(panels.length === 0 ? {} : { panels }),
   };
 }

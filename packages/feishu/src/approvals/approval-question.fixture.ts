@@ -2,7 +2,7 @@ import { approvalIdOf } from "@larkline/agent/permissions";
 import { turnIdOf, type InboundMessage } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
 import { argumentsHashOf } from "@larkline/protocol/runner";
-import type { TurnState } from "@larkline/protocol/turn";
+import { blankTurn, type TurnState } from "@larkline/protocol/turn";
 import type { SessionStore } from "@larkline/store";
 
 // For tests: a turn that waits for people.
@@ -89,16 +89,11 @@ export async function askQuestion(
   const approval = approvalOf(facts, turnId, more);
   const { id } = approval;
   const turn: TurnState = {
-    v: 1,
-    turnId,
-    message,
+    ...blankTurn({ turnId, message, startedAtMs: now() }),
     steps: 1,
-    callIds: [],
     calls: [
       { id: "c1", name: "deploy", arguments: given, state: "waiting_approval", approvalId: id },
     ],
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-    startedAtMs: now(),
   };
   const write = {
     session,

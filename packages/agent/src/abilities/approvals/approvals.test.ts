@@ -278,7 +278,7 @@ describe("a call that people are asked about", () => {
     expect(eventsOf(run, "tool_use")).toMatchObject([{ input: { pin: "***" } }]);
     expect(JSON.stringify(run.events)).not.toContain("1234");
     expect(run.turn.calls).toMatchObject([{ arguments: { pin: "1234" } }]);
-    expect(run.turn.held?.message.content).toMatchObject([
+    expect(run.turn.round?.held.message.content).toMatchObject([
       { type: "tool_use", arguments: { pin: "1234" } },
     ]);
   });
@@ -718,13 +718,13 @@ describe("waiting for people", () => {
 
   it("counts against nothing: only what went on besides is the turn's duration", () => {
     const run = asking([["c1"], ["c2", "deploy"]]);
-    expect(run.turn).not.toHaveProperty("waitingSinceMs");
+    expect(run.turn.waiting).not.toHaveProperty("sinceMs");
     receiving(run, () => [outcome("c1")], at(1_010_000));
-    expect(run.turn.waitingSinceMs).toBe(1_010_000);
-    expect(resumeTurn(run.turn, at(1_050_000)).turn.waitingSinceMs).toBe(1_010_000);
+    expect(run.turn.waiting.sinceMs).toBe(1_010_000);
+    expect(resumeTurn(run.turn, at(1_050_000)).turn.waiting.sinceMs).toBe(1_010_000);
     receiving(run, (turn) => [decision(turn, "c2")], at(1_070_000));
-    expect(run.turn).toMatchObject({ waitedMs: 60_000 });
-    expect(run.turn).not.toHaveProperty("waitingSinceMs");
+    expect(run.turn).toMatchObject({ waiting: { ms: 60_000 } });
+    expect(run.turn.waiting).not.toHaveProperty("sinceMs");
     receiving(run, () => [outcome("c2")], at(1_080_000));
     run.apply((turn) => afterStep(turn, step("done"), at(1_100_000)));
     expect(finalView(run.turn, { reply: "done", reason: "" }, options).footer.seconds).toBe(40);
@@ -737,8 +737,8 @@ describe("waiting for people", () => {
       afterStep(turn, step("", { calls: [call("c2", "deploy")] }), at(1_020_000)),
     );
     receiving(run, () => [cancel], at(1_050_000));
-    expect(run.turn).toMatchObject({ waitedMs: 40_000 });
-    expect(run.turn).not.toHaveProperty("waitingSinceMs");
+    expect(run.turn).toMatchObject({ waiting: { ms: 40_000 } });
+    expect(run.turn.waiting).not.toHaveProperty("sinceMs");
   });
 
   it("is shown, and so is the time a call waited for its runner", () => {

@@ -48,7 +48,7 @@ export const approvals: Ability<ApprovalsState> = {
 };
 
 function rejectedIn({ abilities }: TurnState): number {
-  return (abilities?.[name] as ApprovalsState | undefined)?.rejected ?? 0; // written here alone
+  return (abilities[name] as ApprovalsState | undefined)?.rejected ?? 0; // written here alone
 }
 
 /** The call waits for a permission, unless asking for it is of no use. */

@@ -137,7 +137,7 @@ describe("a budget near its end", () => {
       },
     ]);
     const note = "Your budget for today is 82% used";
-    expect(run.turn).toMatchObject({ notes: [note], abilities: { budget: { note } } });
+    expect(run.turn).toMatchObject({ shown: { notes: [note] }, abilities: { budget: { note } } });
     const quiet = startRun(queued("你好")).apply((turn) =>
       warnNearBudget(turn, { nearest, noted: undefined }, facts),
     );
@@ -159,7 +159,7 @@ describe("a budget near its end", () => {
       stoppable: true,
     } as const;
     expect(finalView(run.turn, { reply: "hi", reason: "" }, options).footer).toEqual({ note });
-    expect([quiet.turn.abilities, quiet.turn.notes]).toEqual([{ budget: {} }, undefined]);
+    expect([quiet.turn.abilities, quiet.turn.shown.notes]).toEqual([{ budget: {} }, []]);
   });
 
   it("99.9 % is not called 100 %, and the line goes when the budget is spent after all", () => {
@@ -167,8 +167,8 @@ describe("a budget near its end", () => {
     const run = startRun(queued("你好")).apply((turn) =>
       warnNearBudget(turn, { nearest: almost, noted: almost }, facts),
     );
-    expect(run.turn.notes).toEqual(["你今天的额度已用 99%"]);
-    expect(run.apply((turn) => endOverBudget(turn, spent, facts)).turn.notes).toBeUndefined();
+    expect(run.turn.shown.notes).toEqual(["你今天的额度已用 99%"]);
+    expect(run.apply((turn) => endOverBudget(turn, spent, facts)).turn.shown.notes).toEqual([]);
   });
 });
 

@@ -38,7 +38,7 @@ interface BudgetWarning {
 
 /** The warning that a turn has given; undefined: none. */
 export function warningIn({ abilities }: Pick<TurnState, "abilities">): BudgetWarning | undefined {
-  return abilities?.[name] as BudgetWarning | undefined; // written here alone
+  return abilities[name] as BudgetWarning | undefined; // written here alone
 }
 
 /**
@@ -56,14 +56,17 @@ export function endOverBudget(
     ...errorOf("budget_exceeded", overBudgetText(exceeded, "en", facts)),
     suggestion: `Wait until the budget renews, or ask ${who} to raise it.`,
   };
-  const { notes = [], ...rest } = turn;
-  const others = notes.filter((note) => note !== warningIn(turn)?.note); // all of it is more than most of it
-  return endError(others.length === 0 ? rest : { ...rest, notes: others }, {
-    history: answering(turn, [assistantText(reply)]),
-    events: [],
-    reply,
-    error,
-  });
+  const { shown } = turn;
+  const notes = shown.notes.filter((note) => note !== warningIn(turn)?.note); // all of it is more than most of it
+  return endError(
+    { ...turn, shown: { ...shown, notes } },
+    {
+      history: answering(turn, [assistantText(reply)]),
+      events: [],
+      reply,
+      error,
+    },
+  );
 }
 
 /**
@@ -86,12 +89,13 @@ export function warnNearBudget(
     noted === undefined
       ? undefined
       : nearBudgetText(noted, languageOfMessage(turn.message, facts.texts));
+  const { shown } = turn;
   const warned: BudgetWarning = note === undefined ? {} : { note };
   return {
     turn: {
       ...turn,
       abilities: { ...turn.abilities, [name]: warned },
-      ...(note === undefined ? {} : { notes: [...(turn.notes ?? []), note] }),
+      ...(note === undefined ? {} : { shown: { ...shown, notes: [...shown.notes, note] } }),
     },
     history: [],
     events: [warning],

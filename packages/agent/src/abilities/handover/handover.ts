@@ -189,7 +189,7 @@ const stateName = "handover";
 
 /** The agents that have handed a turn over, in order: one entry for each hand-over. The first has begun it. */
 export function handedOverBy({ abilities }: Pick<TurnState, "abilities">): readonly string[] {
-  return (abilities?.[stateName] ?? []) as readonly string[]; // written below alone
+  return (abilities[stateName] ?? []) as readonly string[]; // written below alone
 }
 
 /** The turn after one more hand-over. */

@@ -112,7 +112,7 @@ function askedConsent(call: CallState, consent: AskedConsent, facts: CallFacts):
 }
 
 function askedIn({ abilities }: TurnState): readonly string[] {
-  return (abilities?.[name] as IdentityState | undefined)?.asked ?? []; // written here alone
+  return (abilities[name] as IdentityState | undefined)?.asked ?? []; // written here alone
 }
 
 /** Whether its person was asked because the platform had refused the call: that happens once. */

@@ -1,4 +1,3 @@
-import { shownOf } from "../../turn/view.ts";
 import type { ReplyLanguage } from "@larkline/protocol";
 import { type Message, textOf } from "@larkline/protocol/content";
 import type { EventOf } from "@larkline/protocol/event";
@@ -107,7 +106,7 @@ export interface DecidingFacts {
 
 /** What members of a team have said before the answer, and whose words the answer has. */
 function contributionsSeen(turn: TurnState): Pick<ReplyView, "contributions"> {
-  const list = turn.shown?.contributions ?? [];
+  const list = turn.shown.contributions ?? [];
   const state = teamOfTurn(turn);
   if (state === undefined || (list.length === 0 && state.said > 0)) return {};
   const speaker = state.choosing === true ? undefined : (state.answeredBy ?? turn.agent);
@@ -184,7 +183,7 @@ function speaks(
   { choosing: _choosing, ...state }: TeamState,
   { name: to, model, callId = "" }: Pick<TeamMember, "name" | "model"> & { callId?: string },
 ): Transition {
-  const { repeated: _repeated, ...rest } = turn;
+  const called = { ...turn.called, repeated: {} };
   const changed = {
     type: "agent_changed",
     from: agentOfTurn(turn),
@@ -193,7 +192,7 @@ function speaks(
     callId,
   } as const;
   return {
-    turn: withNeeds(withTeam({ ...rest, agent: to }, { ...state, fromStep: turn.steps })),
+    turn: withNeeds(withTeam({ ...turn, called, agent: to }, { ...state, fromStep: turn.steps })),
     history: [],
     events: [changed, stepStart(turn.steps, model)],
     next: { do: "model" },
@@ -281,13 +280,12 @@ function endTeam(
     const { turn: answered, reply } = answerOf(turn, ending, history);
     return endDone(answered, { ...ending, reply: joinedTexts(reply, notice) });
   }
-  const { shown, ...rest } = turn;
-  const last = joinedTexts(shown?.text ?? "", ending.reply);
+  const { shown } = turn;
+  const last = joinedTexts(shown.text, ending.reply);
   const all = [...contributionsOf(turn, history), { agent: agentOfTurn(turn), text: last }];
   const whole = all.map(({ agent, text }) => `**${agent}**\n\n${text}`).join("\n\n");
   // The answer has what the sections had.
-  const seen =
-    shown === undefined ? rest : { ...rest, shown: { ...shown, text: "", contributions: [] } };
+  const seen = { ...turn, shown: { ...shown, text: "", contributions: [] } };
   return endDone(seen, { ...ending, reply: joinedTexts(whole, notice) });
 }
 
@@ -311,15 +309,11 @@ function answerOf(
     const rest = others.join("\n\n").trim();
     return { turn, reply: rest === "" ? reply : rest };
   }
-  const contributions = shown?.contributions?.slice(0, -1) ?? [];
+  const contributions = shown.contributions?.slice(0, -1) ?? [];
   return {
     turn: withTeam(
-      shown === undefined ? turn : { ...turn, shown: { ...shown, text: "", contributions } },
-      {
-        ...state,
-        said: state.said - 1,
-        answeredBy: before.agent,
-      },
+      { ...turn, shown: { ...shown, text: "", contributions } },
+      { ...state, said: state.said - 1, answeredBy: before.agent },
     ),
     reply: before.text,
   };
@@ -340,7 +334,7 @@ const maxShownChars = 600;
 function withContribution(turn: TurnState, reply: string): TurnState {
   const state = teamOfTurn(turn);
   if (state === undefined) return turn;
-  const shown = shownOf(turn);
+  const { shown } = turn;
   const text = joinedTexts(shown.text, reply).trim();
   const section: ShownContribution = {
     agent: agentOfTurn(turn),
@@ -358,7 +352,7 @@ function withContribution(turn: TurnState, reply: string): TurnState {
 /** What becomes of a hand-over within a team: the error that its call gets, where the team ends instead. */
 export function refusedByEnd(turn: TurnState, { known }: TurnEnvironment): string | undefined {
   if (known?.team === undefined || teamOfTurn(turn) === undefined) return undefined;
-  const ends = endOf(turn, turn.openStep?.text ?? "", known.team) !== undefined;
+  const ends = endOf(turn, turn.round?.step.text ?? "", known.team) !== undefined;
   return ends ? "The team has ended with this contribution: nothing was handed over." : undefined;
 }
 
@@ -377,15 +371,15 @@ export function passedOn(
 
 /** The team ends with a contribution whose hand-over was refused for that. */
 export function endsInstead(turn: TurnState, records: Records, env: TurnEnvironment): Transition {
-  const final = turn.openStep?.text ?? "";
+  const final = turn.round?.step.text ?? "";
   const language = languageOfMessage(turn.message, env.texts);
   const said = final.trim() === "" ? noticeText("teamLimit", language) : final;
-  const { shown, ...rest } = turn;
+  const { shown } = turn;
   // The reply repeats the text of the step.
-  const text = (shown?.text ?? "").endsWith(final)
-    ? (shown?.text ?? "").slice(0, -final.length).trimEnd()
-    : (shown?.text ?? "");
-  const before = shown === undefined ? rest : { ...rest, shown: { ...shown, text } };
+  const text = shown.text.endsWith(final)
+    ? shown.text.slice(0, -final.length).trimEnd()
+    : shown.text;
+  const before = { ...turn, shown: { ...shown, text } };
   const ending = {
     history: [assistantText(said)],
     events: [],
