@@ -8,7 +8,7 @@ const run = promisify(execFile);
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 
 /** The version before this one: what a rolling upgrade starts from. Its stored formats are in `stored.json`. */
-export const previousVersion = "6db05bdd";
+export const previousVersion = "376a5dda";
 
 /** The last version that works beside this one and knows no hand-overs, teams, questions or helpers. */
 export const versionOfSingleAgents = "21337563";
