@@ -154,16 +154,19 @@ function decideTool(settings: Settings): HandlerTool {
       comment: Type.Optional(Type.String({ maxLength: 500 })),
     },
     effect: "once",
+    looks: true,
     scopes: ["approval:task:write", "approval:instance:read"],
     reach: "sends",
     run: async ({ instance, task, form, decision, comment }, platform) => {
-      const waits = async (): Promise<Detail | undefined> => {
-        const detail = await detailOf(platform, instance);
-        const mine = detail.task_list?.find(({ id }) => id === task);
-        return mine?.status === "PENDING" ? detail : undefined;
-      };
-      const detail = await waits();
-      if (detail === undefined) return "This approval does not wait for the person any more.";
+      const detail = await detailOf(platform, instance);
+      const decided = decision === "approve" ? "Approved." : "Rejected.";
+      const stateIn = ({ task_list: tasks = [] }: Detail): string | undefined =>
+        tasks.find(({ id }) => id === task)?.status;
+      const isDecided = stateIn(detail) === (decision === "approve" ? "APPROVED" : "REJECTED");
+      if (platform.beganAtMs !== undefined && isDecided) return decided;
+      if (platform.beganAtMs === undefined && stateIn(detail) !== "PENDING") {
+        return "This approval does not wait for the person any more.";
+      }
       if (formOf(detail).trim() !== form.trim()) {
         throw new Error(`Nothing was decided: its form says ${JSON.stringify(formOf(detail))}.`);
       }
@@ -177,11 +180,13 @@ function decideTool(settings: Settings): HandlerTool {
           decision === "approve"
             ? client.approval.v4.task.pass({ data }, as)
             : client.approval.v4.task.refuse({ data }, as),
-        isDone: async () => (await waits()) === undefined,
+        isDone: async () =>
+          platform.beganAtMs === undefined &&
+          stateIn(await detailOf(platform, instance)) !== "PENDING",
         isDuplicate: (error, wasUnanswered) => wasUnanswered && isRefusal(error, 1390010),
         open: "whether the approval was decided",
       });
-      return decision === "approve" ? "Approved." : "Rejected.";
+      return decided;
     },
   });
 }

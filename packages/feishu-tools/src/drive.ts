@@ -1,6 +1,6 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { changeOnce, makeOnce } from "./exactly-once.ts";
+import { changeOnce, makeOnce, onlyOne, sinceSeconds } from "./exactly-once.ts";
 import {
   checkedId,
   isRefusal,
@@ -80,8 +80,7 @@ export function madeIn(
   platform: Platform,
   { folder, name, type }: { folder: string; name: string; type: string },
 ): () => Promise<Listed | undefined> {
-  // The platform gives times in seconds by its own clock.
-  const since = Math.floor(platform.clock.now() / 1_000) - clockSkewSeconds;
+  const since = sinceSeconds(platform);
   return async () => {
     const mine = (await newestIn(platform, folder)).filter(
       (one) =>
@@ -90,12 +89,9 @@ export function madeIn(
         one.owner_id === platform.openId &&
         Number(one.created_time) >= since,
     );
-    // Two of them: it cannot be said which.
-    return mine.length === 1 ? mine[0] : undefined;
+    return onlyOne(mine);
   };
 }
-
-const clockSkewSeconds = 5;
 
 function folderOf(folder: string | undefined): string {
   return folder === undefined || folder === "" ? "" : checkedId(folder, "a folder");
@@ -154,6 +150,7 @@ function folderTool(settings: Settings): HandlerTool {
     summary: { zh: "新建文件夹「{name}」", en: "Create the folder “{name}”" },
     input: { name: Name, folder: Folder },
     effect: "once",
+    looks: true,
     scopes: ["space:folder:create", ...listScopes],
     reach: "own",
     run: async ({ name, folder }, platform) => {
@@ -186,6 +183,7 @@ function uploadTool(settings: Settings): HandlerTool {
     summary: { zh: "上传文件「{name}」", en: "Upload the file “{name}”" },
     input: { name: Name, text: Type.String({ minLength: 1, maxLength: 200_000 }), folder: Folder },
     effect: "once",
+    looks: true,
     scopes: ["drive:file:upload", ...listScopes],
     reach: "own",
     run: async ({ name, text, folder }, platform) => {
@@ -230,6 +228,7 @@ function copyTool(settings: Settings): HandlerTool {
       folder: Folder,
     },
     effect: "once",
+    looks: true,
     scopes: ["docs:document:copy", ...listScopes],
     reach: "own",
     run: async ({ token, type, name, folder }, platform) => {

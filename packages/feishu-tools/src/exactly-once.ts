@@ -4,7 +4,8 @@ import { OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
 import { type Operation, type Pace, type Platform, UnansweredError } from "./platform.ts";
 
 // Writes take effect once although answers are lost. Operations with a key are repeated under it, as long as the
-// platform knows it; of those without, the effect is looked for. What stays open is said to be open.
+// platform knows it; of those without, the effect is looked for. What stays open is said to be open. A call that may only
+// look, because its runner has died, finds the effect in the same way.
 
 /**
  * The key of one write of a call, in the form of a UUID of version 4, which some operations demand. It is the same in
@@ -44,8 +45,8 @@ export async function makeOnce<T, R>(
     find: () => Promise<R | undefined>;
   },
 ): Promise<R> {
-  const { clock, signal } = platform;
-  const { windowMs } = write;
+  const { clock, signal, beganAtMs } = platform;
+  const windowMs = beganAtMs === undefined ? write.windowMs : undefined;
   const endsAt = clock.monotonic() + Math.max(0, repeatMsOf(windowMs ?? 0) - marginMs);
   for (let tries = 0, waitMs = 200; ; tries += 1, waitMs = Math.min(waitMs * 2, 5_000)) {
     try {
@@ -80,6 +81,31 @@ export async function changeOnce<T>(
 export function repeatMsOf(windowMs: number): number {
   return Math.max(1, Math.floor(windowMs / 2));
 }
+
+/**
+ * What was there before the call; in one that may only look, what is older than the run that it looks for. `madeAtMs`: by
+ * the platform, not a number where it says no time.
+ */
+export function earlier<T>(
+  platform: Platform,
+  items: readonly T[],
+  madeAtMs: (item: T) => number,
+): T[] {
+  const sinceMs = sinceSeconds(platform) * 1_000;
+  return items.filter((item) => platform.beganAtMs === undefined || !(madeAtMs(item) >= sinceMs));
+}
+
+/** The platform's time, in seconds, from which on is dated what the call has made, or the run that it looks for. */
+export function sinceSeconds({ beganAtMs, clock }: Platform): number {
+  return Math.floor((beganAtMs ?? clock.now()) / 1_000) - clockSkewSeconds;
+}
+
+/** Of two that might be it, it cannot be said which. */
+export function onlyOne<T>(items: readonly T[]): T | undefined {
+  return items.length === 1 ? items[0] : undefined;
+}
+
+const clockSkewSeconds = 5;
 
 /** Time for the way to the platform: what leaves now must arrive inside of the window. */
 const marginMs = 5_000;

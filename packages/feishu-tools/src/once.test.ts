@@ -438,6 +438,22 @@ describe.each(["same_result", "conflict"] as const)("a repeated key gives %s", (
   );
 });
 
+/** Runs a call up to this step of it, as a process that dies then: what it has sent arrives, and nothing comes after. */
+async function cutOff(
+  { platform, call }: ToolWorld,
+  { tool, given, callId, step }: { tool: string; given: object; callId: string; step: number },
+): Promise<void> {
+  endCall(platform.faults, step, { kind: "lose_response" });
+  platform.faults.add({ match: { path: "/open-apis/" }, action: { kind: "drop" } });
+  const before = platform.apiCalls.length;
+  const gone = new AbortController();
+  const cut = call(tool, given, { callId, signal: gone.signal });
+  await vi.waitFor(() => expect(platform.apiCalls.length).toBeGreaterThan(before + step));
+  gone.abort();
+  await cut;
+  platform.faults.clear();
+}
+
 describe("a call whose runner has died runs again under its id", () => {
   const repeated = ["create_task", "add_records", "send_as_person"];
 
@@ -465,16 +481,7 @@ describe("a call whose runner has died runs again under its id", () => {
           const text = `text-${step + 1}.`;
           const given = input(world, text);
           const callId = `cut-${step}`;
-          // As a process that is gone: what it has sent may arrive, and nothing comes after it.
-          endCall(platform.faults, step, { kind: "lose_response" });
-          platform.faults.add({ match: { path: "/open-apis/" }, action: { kind: "drop" } });
-          const before = platform.apiCalls.length;
-          const gone = new AbortController();
-          const cut = call(tool, given, { callId, signal: gone.signal });
-          await vi.waitFor(() => expect(platform.apiCalls.length).toBeGreaterThan(before + step));
-          gone.abort();
-          await cut;
-          platform.faults.clear();
+          await cutOff(world, { tool, given, callId, step });
           const outcome = await call(tool, given, { callId });
           const where = `after call ${step}: ${JSON.stringify(outcome)}`;
           expect(outcome.ok, where).toBe(true);
@@ -483,4 +490,63 @@ describe("a call whose runner has died runs again under its id", () => {
       },
     );
   });
+});
+
+describe("a call whose runner has died, and that has no key, looks", () => {
+  const looking = [
+    "comment_on_document",
+    "comment_task",
+    "copy_file",
+    "create_document",
+    "create_event",
+    "create_folder",
+    "create_wiki_page",
+    "decide_approval",
+    "reply_to_comment",
+    "upload_text_file",
+  ];
+  it("in tools whose objects say who has made them, and when", async () => {
+    const { tools } = await toolWorld({ settings: { clock } });
+    const names = tools.flatMap(({ name, looks }) => (looks ? [name] : []));
+    expect(names.toSorted()).toEqual(looking);
+  });
+
+  it.each(writes.filter(({ tool }) => looking.includes(tool)))(
+    "$tool: $change is found, wherever it was cut off, and never made by looking",
+    async ({ tool, change, input }) => {
+      const world = await toolWorld({ settings: { clock, keyWindowMs: 600_000 } });
+      const { platform, call } = world;
+      const doneWith = (text: string): number =>
+        platform.work.changes.filter(
+          ({ kind, content }) => kind === change && content.includes(text),
+        ).length;
+      const from = platform.apiCalls.length;
+      expect(await call(tool, input(world, "text-0."))).toMatchObject({ ok: true });
+      const steps = platform.apiCalls.length - from;
+      for (let step = 0; step < steps; step += 1) {
+        const text = `text-${step + 1}.`;
+        const given = input(world, text);
+        const callId = `cut-${step}`;
+        const beganAtMs = Date.now();
+        await cutOff(world, { tool, given, callId, step });
+        const { length } = platform.work.changes;
+        const outcome = await call(tool, given, { callId, beganAtMs });
+        const where = `after call ${step}: ${JSON.stringify(outcome)}`;
+        expect(platform.work.changes, where).toHaveLength(length);
+        const isOpen = JSON.stringify(outcome).includes("cannot be seen whether");
+        expect(outcome.ok && !isOpen, where).toBe(doneWith(text) === 1);
+      }
+    },
+  );
+
+  it.each(writes.filter(({ tool }) => looking.includes(tool) && tool !== "decide_approval"))(
+    "$tool: $change of an earlier call is not taken for it",
+    async ({ tool, input }) => {
+      const world = await toolWorld({ settings: { clock, keyWindowMs: 600_000 } });
+      const given = input(world, "text-0.");
+      expect(await world.call(tool, given)).toMatchObject({ ok: true });
+      const outcome = await world.call(tool, given, { beganAtMs: Date.now() + 60_000 });
+      expect(outcome).toMatchObject({ ok: false, unknown: true });
+    },
+  );
 });

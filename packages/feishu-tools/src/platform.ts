@@ -72,11 +72,13 @@ export interface Platform {
   readonly as: "person" | "bot";
   /** Open id of the person as whom calls are made; undefined: the bot. */
   readonly openId: string | undefined;
+  /** The call may only look for what a run of it has made that began then; undefined: it may write. */
+  readonly beganAtMs: number | undefined;
   /** Repeated while the platform does not answer. */
   read<T>(run: Operation<T>, pace?: Pace): Promise<Partial<T>>;
   /**
    * Repeated only where the platform has refused because of a limit or a lock. Rejects with an UnansweredError when it
-   * is not known whether it took effect.
+   * is not known whether it took effect, as is that of every write of a call that may only look.
    */
   write<T>(run: Operation<T>, pace?: Pace): Promise<Partial<T>>;
   /** The bytes at a path of the Open API, 20 MiB at most; throws with words for the model when there are more. */
@@ -127,7 +129,8 @@ export function platformOf(
     signal,
     actor,
     exclusive,
-  }: Pick<ToolContext, "identity" | "signal" | "actor" | "exclusive">,
+    beganAtMs,
+  }: Pick<ToolContext, "identity" | "signal" | "actor" | "exclusive" | "beganAtMs">,
   { clock, patienceMs, lanes }: Settings,
   remedies: Remedies = {},
 ): Platform {
@@ -196,7 +199,11 @@ export function platformOf(
     as: identity.as,
     openId: identity.as === "person" ? identity.openId : undefined,
     read: async (run, pace) => await attempt(run, { isRead: true }, pace),
-    write: async (run, pace) => await attempt(run, {}, pace),
+    beganAtMs,
+    write: async (run, pace) => {
+      if (beganAtMs !== undefined) throw new UnansweredError();
+      return await attempt(run, {}, pace);
+    },
     download: async (url, params, pace) => {
       const get: Operation<FileAnswer> = async (client, as) => ({
         data: (await client.request({ method: "GET", url, params }, as)) as FileAnswer, // as `maxFileBytes` makes it

@@ -1,6 +1,6 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { changeOnce, keyOf, makeOnce, repeatMsOf } from "./exactly-once.ts";
+import { changeOnce, earlier, keyOf, makeOnce, repeatMsOf } from "./exactly-once.ts";
 import { namesOf, PersonId } from "./people.ts";
 import {
   isRefusal,
@@ -371,10 +371,12 @@ function commentTool(settings: Settings): HandlerTool {
     summary: { zh: "在任务 {task} 下评论：{text}", en: "Comment on the task {task}: {text}" },
     input: { task: TaskId, text: Type.String({ minLength: 1, maxLength: 2_000 }) },
     effect: "once",
+    looks: true,
     scopes: ["task:comment:write", "task:comment:read"],
     reach: "shared",
     run: async ({ task, text }, platform) => {
-      const before = await ownComments(platform, task, text);
+      const there = await ownComments(platform, task, text);
+      const before = earlier(platform, there, ({ created_at: at }) => Number(at)).length;
       await changeOnce(platform, {
         run: async (client, as) =>
           await client.task.v2.comment.create(
@@ -382,7 +384,7 @@ function commentTool(settings: Settings): HandlerTool {
             as,
           ),
         // Without a key the same words may stand there from before: one more of them is this one.
-        isDone: async () => (await ownComments(platform, task, text)) > before,
+        isDone: async () => (await ownComments(platform, task, text)).length === before + 1,
         open: "whether the comment was written",
       });
       return "The comment was written.";
@@ -390,8 +392,8 @@ function commentTool(settings: Settings): HandlerTool {
   });
 }
 
-/** How many of the latest 100 comments are these words of the person. */
-async function ownComments(platform: Platform, task: string, text: string): Promise<number> {
+/** Those of the latest 100 comments that are these words of the person. */
+async function ownComments(platform: Platform, task: string, text: string) {
   const params = {
     resource_type: "task",
     resource_id: task,
@@ -401,8 +403,9 @@ async function ownComments(platform: Platform, task: string, text: string): Prom
   const { items = [] } = await platform.read((client, as) =>
     client.task.v2.comment.list({ params }, as),
   );
-  return items.filter(({ content, creator }) => content === text && creator?.id === platform.openId)
-    .length;
+  return items.filter(
+    ({ content, creator }) => content === text && creator?.id === platform.openId,
+  );
 }
 
 /** Tasks: list, create, change, comment. */

@@ -30,6 +30,7 @@ interface WorkTool<P extends TProperties> extends Pick<
   | "description"
   | "effect"
   | "repeatMs"
+  | "looks"
   | "timeoutMs"
   | "title"
   | "summary"

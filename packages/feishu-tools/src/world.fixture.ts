@@ -35,6 +35,8 @@ interface CallAs {
   person?: string;
   callId?: string;
   signal?: AbortSignal;
+  /** When a run of the call began that has died: it may only look. */
+  beganAtMs?: number;
   /** What a runner gives. */
   exclusive?: Exclusive;
   /** The chat of the conversation. */
@@ -76,7 +78,7 @@ export async function toolWorld({
   const call: ToolWorld["call"] = async (
     name,
     input,
-    { person = ann, callId = `call-${++calls}`, signal, exclusive, chatId } = {},
+    { person = ann, callId = `call-${++calls}`, signal, beganAtMs, exclusive, chatId } = {},
   ) => {
     const tool = tools.find((one) => one.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);
@@ -87,6 +89,7 @@ export async function toolWorld({
       context: {
         callId,
         ...(signal && { signal }),
+        ...(beganAtMs !== undefined && { beganAtMs }),
         ...(exclusive && { exclusive }),
         ...(chatId && { actor: { app: appId, userId: person, chatId } }),
         identity: { as: "person", token, openId: person, apiOrigin: platform.url },

@@ -213,6 +213,8 @@ export const HandoffEntry = Type.Union([
     identity: Type.Optional(Type.Boolean()),
     /** Of `once`: a call that began no longer ago may begin again, since its writes have a key. With `ask` only. */
     repeatMs: Type.Optional(Type.Integer({ minimum: 1, maximum: 3_600_000 })),
+    /** Of `once`: its tool can see what a run before has made, so `look` may be the answer. With `ask` only. */
+    looks: Type.Optional(Type.Boolean()),
   }),
   /** The call was allowed to start by the answer to `ask`, and has not: it is open again. */
   Type.Object({ ...about, kind: Type.Literal("returned"), ask: AskId }),
@@ -258,8 +260,11 @@ export type HandoffNotification = Static<typeof HandoffNotification>;
 /** What a worker says to the question whether a call may start. */
 export const HandoffAnswer = Type.Object({
   ask: AskId,
-  answer: Type.Enum(["run", "closed", "started_before"]),
-  /** Beside `run`, for a question with `identity`: a `ToolIdentity`, sealed (`sealIdentity`). */
+  /** `look`, for a question with `looks` alone: the call began before; it may read and must change nothing. */
+  answer: Type.Enum(["run", "look", "closed", "started_before"]),
+  /** Beside `look`: when the call began. */
+  beganAtMs: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Beside `run` and `look`, for a question with `identity`: a `ToolIdentity`, sealed (`sealIdentity`). */
   identity: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9_-]+$", maxLength: 16_384 })),
 });
 

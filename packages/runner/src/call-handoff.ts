@@ -81,15 +81,16 @@ export class CallHandoff {
 
   /**
    * Asks whether a call may start, and waits for the answer. Undefined when `signal` aborts before the call may start:
-   * then it counts as not started, whatever the answer would have been. `repeatMs`: of the tool.
+   * then it counts as not started, whatever the answer would have been. `tool`: what it says of calls that began before.
    */
   async mayStart(
     job: ToolJob,
     effect: ToolEffect,
     signal: AbortSignal,
-    repeatMs?: number,
-  ): Promise<HandoffAnswer["answer"] | undefined> {
-    return (await this.#permission(job, { effect, signal, repeatMs }))?.answer;
+    tool: Repeating = {},
+  ): Promise<"run" | "closed" | "started_before" | LookOnly | undefined> {
+    const permission = await this.#permission(job, { effect, signal, tool });
+    return permission?.answer === "look" ? lookOf(permission) : permission?.answer;
   }
 
   /**
@@ -100,14 +101,17 @@ export class CallHandoff {
     job: ToolJob,
     effect: ToolEffect,
     signal: AbortSignal,
-    repeatMs?: number,
-  ): Promise<ToolIdentity | "closed" | "started_before" | undefined> {
-    const answer = await this.#permission(job, { effect, signal, repeatMs, identity: true });
-    if (answer?.answer !== "run") return answer?.answer;
+    tool: Repeating = {},
+  ): Promise<ToolIdentity | "closed" | "started_before" | LookOnly | undefined> {
+    const answer = await this.#permission(job, { effect, signal, tool, identity: true });
+    if (answer?.answer !== "run" && answer?.answer !== "look") return answer?.answer;
     const identity = this.#options.handoff.identityIn(answer, {
       session: job.session,
       callId: attemptIdOf(job),
     });
+    if (answer.answer === "look") {
+      return identity === undefined ? "started_before" : { ...lookOf(answer), identity };
+    }
     if (identity === undefined) await this.#giveBack(job, answer.ask);
     return identity;
   }
@@ -156,12 +160,14 @@ export class CallHandoff {
 
   async #ask(job: ToolJob, question: Question): Promise<HandoffAnswer | undefined> {
     const { handoff, onError } = this.#options;
-    const { answered, signal, effect, ask, identity, repeatMs } = question;
+    const { answered, signal, effect, ask, identity, tool } = question;
+    const { repeatMs, looks = false } = tool;
     const asked = {
       effect,
       ask,
       ...(identity === undefined ? {} : { identity }),
       ...(repeatMs === undefined ? {} : { repeatMs }),
+      ...(looks ? { looks } : {}),
     };
     while (!signal.aborted) {
       let isAsked = false;
@@ -221,14 +227,29 @@ export class CallHandoff {
   }
 }
 
+/** What a tool says of calls that began before. */
+interface Repeating {
+  repeatMs?: number | undefined;
+  looks?: boolean;
+}
+
+/** The call began before: it may look for what that run has made. */
+export interface LookOnly {
+  beganAtMs: number;
+  identity?: ToolIdentity;
+}
+
+function lookOf({ beganAtMs = 0 }: HandoffAnswer): LookOnly {
+  return { beganAtMs };
+}
+
 /** Whether a call may start. */
 interface Question {
   effect: ToolEffect;
   ask: string;
   /** As whom it acts is asked as well. */
   identity?: true;
-  /** A `once` call that began no longer ago may begin again. */
-  repeatMs: number | undefined;
+  tool: Repeating;
   answered: Promise<HandoffAnswer | undefined>;
   signal: AbortSignal;
 }

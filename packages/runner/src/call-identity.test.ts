@@ -155,6 +155,58 @@ it("a call whose person has not agreed ends with what is missing, before its too
   expect(runs).toBe(0);
 });
 
+describe("a call whose runner has died, of a tool that can look", () => {
+  const gave = async (run: (beganAtMs: number | undefined) => unknown) => {
+    const seen: unknown[] = [];
+    const loaded = toolsFrom([
+      defineTool({
+        name: "write",
+        description: "d",
+        input: { type: "object" },
+        effect: "once",
+        isolation: "inline",
+        as: "person",
+        scopes,
+        looks: true,
+        run: (_input, { beganAtMs, identity }) => {
+          seen.push(identity?.openId);
+          return run(beganAtMs);
+        },
+      }),
+    ]);
+    if (!loaded.ok) throw new Error(loaded.error);
+    const job = await bed.openCall({ name: "write", effect: "once", runner: "r", facts });
+    const { session, callId } = job;
+    expect(await bed.store.begin(session, callId, "once", { looks: true })).toBe("run");
+    await start(loaded.value);
+    await bed.handoffs.expect("r");
+    await bed.queues.dispatch("r", [job]);
+    return { outcome: await bed.outcomeOf(job), seen };
+  };
+
+  it("looks under its person, and gives what it finds", async () => {
+    const { outcome, seen } = await gave((beganAtMs) => ({ isLook: beganAtMs !== undefined }));
+    expect(outcome).toEqual({ ok: true, result: { isLook: true } });
+    expect(seen).toEqual(["ou_ann"]);
+  });
+
+  it("is of unknown outcome whatever else comes of it, and never asks for a grant", async () => {
+    const { outcome } = await gave(() => {
+      throw new GrantRefusedError({ kind: "scopes", scopes });
+    });
+    expect(outcome).toMatchObject({ ok: false, unknown: true });
+    expect(outcome).not.toHaveProperty("grant");
+  });
+
+  it("is of unknown outcome where its person has withdrawn the grant, and does not run", async () => {
+    const refusal = { ok: false, error: "x", grant: { kind: "scopes", scopes } } as const;
+    identityOf = async () => await Promise.resolve({ state: "refused", outcome: refusal });
+    const { outcome, seen } = await gave(() => "found");
+    expect(outcome).toMatchObject({ ok: false, unknown: true });
+    expect(seen).toEqual([]);
+  });
+});
+
 it("a call waits while the platform gives no token, and holds no other call up", async () => {
   const blocked = Promise.withResolvers<IdentityOfCall>();
   identityOf = async () => await blocked.promise;

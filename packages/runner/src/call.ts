@@ -23,7 +23,6 @@ import {
   type ToolEffect,
   type ToolOutcome,
   tokenDigestOf,
-  type ToolIdentity,
   outcomeText,
   shortenedResult,
 } from "@larkline/protocol/tool";
@@ -53,6 +52,7 @@ import {
   type CallHandoff,
   type CallReport,
   type DeliveryDetails,
+  type LookOnly,
 } from "./call-handoff.ts";
 import type { ToolLevel } from "./level.ts";
 
@@ -204,6 +204,7 @@ export class CallHandler {
       const may = await this.#mayBegin(job, admitted, run);
       if ("instead" in may) return may.instead;
       if (may.identity !== undefined) context.identity = may.identity;
+      if (may.beganAtMs !== undefined) context.beganAtMs = may.beganAtMs;
       ended = this.#watch.began(job);
       return undefined;
     };
@@ -215,7 +216,8 @@ export class CallHandler {
       endsWithinMs: leftMs,
       maxOutputBytes,
     };
-    const outcome = await levels.run(tool, request, begin);
+    const given = await levels.run(tool, request, begin);
+    const outcome = context.beganAtMs === undefined ? given : lookedFor(given);
     const timing = ended?.(outcome);
     await report.close();
     if (logger.writesDebug !== false) {
@@ -243,20 +245,20 @@ export class CallHandler {
     job: ToolJob,
     admitted: Admitted,
     run: Pick<Run, "state">,
-  ): Promise<{ identity?: ToolIdentity } | { instead: ToolOutcome }> {
+  ): Promise<Partial<LookOnly> | { instead: ToolOutcome }> {
     const { handoff } = this.#services;
     const { tool, call } = admitted;
     const isAsked = tool.effect === "once" || tool.as !== undefined;
     // Another pure call needs no permission: a repeated run is harmless, and only one answer counts.
     if (!isAsked && tool.effect === "idempotent") handoff.begins(job, tool.effect);
-    const begun: { identity?: ToolIdentity } = {};
+    let begun: Partial<LookOnly> = {};
     if (isAsked) {
       const leftMs = Math.max(0, job.deadlineMs - this.#clock.now());
       const late = deadline(this.#clock, Math.min(leftMs, maxTimerMs), call.signal);
       const answer =
         tool.as === undefined
-          ? await handoff.mayStart(job, tool.effect, late, tool.repeatMs)
-          : await handoff.mayStartAs(job, tool.effect, late, tool.repeatMs);
+          ? await handoff.mayStart(job, tool.effect, late, tool)
+          : await handoff.mayStartAs(job, tool.effect, late, tool);
       if (answer === "closed") {
         run.state = "closed";
         return { instead: failure(texts.closed) };
@@ -270,7 +272,7 @@ export class CallHandler {
         if (call.signal.aborted) return { instead: failure(errorText(call.signal.reason)) };
         return { instead: failure(late.aborted ? texts.late : texts.noIdentity) };
       }
-      if (answer !== "run") begun.identity = answer;
+      if (answer !== "run") begun = "beganAtMs" in answer ? answer : { identity: answer };
     }
     run.state = "begun";
     return begun;
@@ -326,6 +328,11 @@ interface Run {
 function jobResultOf(outcome: ToolOutcome): JobResult {
   const isOver = !outcome.ok && outcome.input === undefined && outcome.grant === undefined;
   return isOver ? { failed: outcome.error } : "done";
+}
+
+/** A look that finds nothing proves nothing: what the run before has sent may still take effect. */
+function lookedFor(outcome: ToolOutcome): ToolOutcome {
+  return outcome.ok || outcome.unknown === true ? outcome : failure(texts.startedBefore, true);
 }
 
 function failure(error: string, unknown = false): ToolOutcome {

@@ -8,7 +8,7 @@ import {
 } from "@larkline/protocol/runner";
 import { HandoffImport } from "@larkline/store/runners";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
-import { CallHandoff } from "./call-handoff.ts";
+import { CallHandoff, type LookOnly } from "./call-handoff.ts";
 import { createTestBed, keyOf, noIdentities } from "./test-bed.fixture.ts";
 
 let bed: ReturnType<typeof createTestBed>;
@@ -346,6 +346,29 @@ describe("a `once` call", () => {
     await handoff.deliver(job, { ok: true, result: 1 });
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: 1 });
     expect(await handoff.mayStart(job, "once", never)).toBe("closed");
+  });
+
+  it("may look when its tool can, with the time of its beginning, and is never opened again by that", async () => {
+    const handoff = await asking();
+    const deaf = new CallHandoff({
+      handoff: bed.handoffOf("r"),
+      runner: "r",
+      onError: () => undefined,
+    });
+    const job = await bed.openCall({ name: "t", effect: "once" });
+    const tool = { looks: true };
+    const beforeMs = Date.now();
+    expect(await handoff.mayStart(job, "once", never, tool)).toBe("run");
+    const look = await handoff.mayStart(job, "once", never, tool);
+    expect(look).toEqual({ beganAtMs: expect.any(Number) });
+    expect(await deaf.mayStart(job, "once", never, tool)).toEqual(look);
+    const { beganAtMs } = look as LookOnly; // as the line before the last has seen
+    expect(Math.abs(beganAtMs - beforeMs)).toBeLessThan(60_000);
+    const given = new AbortController();
+    given.abort();
+    expect(await handoff.mayStart(job, "once", given.signal, tool)).toBeUndefined();
+    expect(await handoff.mayStart(job, "once", never, tool)).toEqual(look);
+    expect(await handoff.mayStart(job, "once", never)).toBe("started_before");
   });
 
   it("gets the same answer to the same question, also when the answer was lost", async () => {

@@ -294,6 +294,7 @@ export interface HostCall {
     actor: Actor;
     authority: CallAuthority;
     identity?: ToolIdentity;
+    beganAtMs?: number;
   };
   maxOutputBytes: number;
   lend?: LentPackages | undefined;

@@ -100,8 +100,10 @@ export class RunnerHandoff {
   async answerTo(session: SessionKey, ask: string): Promise<HandoffAnswer | undefined> {
     const kept =
       (await this.#redis.get(this.#keys.session(session).answerOf(this.#runner, ask))) ?? "";
-    const [answer, identity] = kept.split(" ");
-    const parsed = parseHandoffAnswer(JSON.stringify({ ask, answer, identity }));
+    const [word = "", identity] = kept.split(" ");
+    const [answer, at] = word.split(":");
+    const beganAtMs = at === undefined ? {} : { beganAtMs: Number(at) };
+    const parsed = parseHandoffAnswer(JSON.stringify({ ask, answer, identity, ...beganAtMs }));
     return parsed.ok ? parsed.value : undefined;
   }
 
@@ -422,7 +424,7 @@ export class HandoffImport {
   }
 
   async #begin(
-    { session, runner, effect, ask, repeatMs, ...names }: HandoffEntry & { kind: "begun" },
+    { session, runner, effect, ask, repeatMs, looks, ...names }: HandoffEntry & { kind: "begun" },
     handed: HandedIn,
     identity?: string,
   ): Promise<void> {
@@ -431,6 +433,7 @@ export class HandoffImport {
       handed,
       ...(ask === undefined ? {} : { ask }),
       ...(repeatMs === undefined ? {} : { repeatMs }),
+      ...(looks === undefined ? {} : { looks }),
       ...(identity === undefined ? {} : { identity }),
     };
     const begun = await this.#options.store.begin(session, callId, effect, by);
@@ -458,10 +461,11 @@ export class HandoffImport {
     ask: string,
   ): Promise<void> {
     const { store, redis, runnerKeys, random = systemRandom } = this.#options;
-    const { session, runner, effect, repeatMs } = entry;
+    const { session, runner, effect, repeatMs, looks, ...rest } = entry;
     const callId = attemptIdOf(entry);
     const call = await store.openCall(session, callId);
-    const isOver = call?.isStarted === true && effect === "once" && repeatMs === undefined;
+    const hasBegun = call?.isStarted === true && effect === "once";
+    const isOver = hasBegun && repeatMs === undefined && looks !== true;
     const mayBegin = call !== undefined && isAbout(call.facts, handed) && !isOver;
     if (!mayBegin || call.facts.as === undefined) return await this.#begin(entry, handed);
     const found = await this.#identityOf(call.facts);
@@ -479,6 +483,8 @@ export class HandoffImport {
       await redis.xdel(this.#keys.session(session).handoffOf(runner), handed.entry);
       return;
     }
+    // A call that asks for a grant runs anew when it has one, which one that has begun must not.
+    if (hasBegun) return await this.#begin({ ...rest, session, runner, effect }, handed);
     await this.#delivered(
       { runner, session, callId },
       await store.deliver(session, callId, found.outcome, { handed }),

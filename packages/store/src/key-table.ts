@@ -275,7 +275,7 @@ export const keyTable = {
       key: "{<ns>:<c>}:calls:<s>",
       type: "hash",
       content:
-        "attempt of a call to `open` or `started`, each with its audit facts, or `done`; `answer <attempt>` to the key of the answer with its identity, `began <attempt>` to when one began that may begin again",
+        "attempt of a call to `open` or `started`, each with its audit facts, or `done`; `answer <attempt>` to the key of the answer with its identity, `began <attempt>` to when one began that may begin again or look for what it has made",
       rights: {
         worker: "del hget hgetall hkeys hset hsetnx hvals unlink",
         console: "hgetall",

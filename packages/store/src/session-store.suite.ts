@@ -785,6 +785,24 @@ export function describeSessionStore(
         expect(await store.begin(session, "c1", "once", by)).toBe("closed");
       });
 
+      it("lets a once call that began before look, where its tool can", async () => {
+        await suspendOn(store, await started(), "c1", "c2");
+        const by = { looks: true };
+        expect(await store.begin(session, "c1", "once", by)).toBe("run");
+        expect(await store.begin(session, "c2", "once")).toBe("run");
+        expect(await store.begin(session, "c1", "once", by)).toBe("look");
+        expect(await store.begin(session, "c1", "once", by)).toBe("look");
+        expect(await store.begin(session, "c1", "once")).toBe("started_before");
+        // Its beginning was not noted down.
+        expect(await store.begin(session, "c2", "once", by)).toBe("started_before");
+        const both = { looks: true, repeatMs: 30_000 };
+        expect(await store.begin(session, "c1", "once", both)).toBe("run");
+        await harness.advance(31_000);
+        expect(await store.begin(session, "c1", "once", both)).toBe("look");
+        await store.deliver(session, "c1", succeeded);
+        expect(await store.begin(session, "c1", "once", by)).toBe("closed");
+      });
+
       it("is closed for calls that are answered, unknown or of a finished turn", async () => {
         const claim = await started();
         await suspendOn(store, claim, "c1", "c2");

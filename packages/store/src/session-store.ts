@@ -620,9 +620,11 @@ export class SessionStore {
       ask?: string;
       identity?: string;
       repeatMs?: number;
+      looks?: boolean;
     } = {},
   ): Promise<BeginResult> {
-    const { handed, runner = handed?.runner ?? "", ask = "", identity = "", repeatMs = 0 } = by;
+    const { handed, runner = handed?.runner ?? "", ask = "", identity = "" } = by;
+    const { repeatMs = 0, looks = false } = by;
     const keys = this.#keys.session(session);
     const reply = await runScript(
       this.#redis,
@@ -641,6 +643,7 @@ export class SessionStore {
         auditMax: this.#auditMax,
         identity,
         repeatMs,
+        looks: looks ? "1" : "",
       },
     );
     return reply as BeginResult; // the script answers nothing else

@@ -382,7 +382,9 @@ export type BeginResult =
   | "run"
   /** Already answered, cancelled or unknown: do nothing. */
   | "closed"
-  /** A `once` call that was started before and has no outcome: do not run it. */
+  /** A `once` call that was started before and has no outcome: look for what that run has made, and change nothing. */
+  | "look"
+  /** The same of a tool that cannot look: do not run it. */
   | "started_before"
   | HandoffRefusal;
 

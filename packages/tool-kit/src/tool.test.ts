@@ -208,6 +208,7 @@ describe("defineTool", () => {
     ["an unknown risk", { risk: "extreme" }, /"ok".*risk/],
     ["a subject that is no argument", { subject: "command" }, /"ok".*"command" is no property/],
     ["an identity that does not exist", { as: "owner" }, /"ok".*identity/],
+    ["a look of what is not once", { looks: true }, /"ok".*looks is for tools that are once/],
     ["a repeat of what is not once", { repeatMs: 1_000 }, /"ok".*repeatMs is for tools that are/],
     [
       "a repeat without an end",

@@ -39,6 +39,11 @@ export interface ToolContext {
   authority: CallAuthority;
   /** As whom the call acts on the platform: for tools with `as`. Its token is good for this call alone: keep it nowhere. */
   identity?: ToolIdentity;
+  /**
+   * For tools with `looks`: the call began at this time in a runner that has died, and what became of it is not known.
+   * Read only, and return the result when what that run has made is there; throw otherwise: a person is asked then.
+   */
+  beganAtMs?: number;
   /** What people answered to the MCP server that gives the tool: for mounted servers alone. */
   input?: CallInput;
   /** Reports progress; `fraction` is clamped to 0..1. Ignored once the call is answered. */
@@ -141,6 +146,11 @@ export interface ToolDefinition<S extends TSchema> extends ToolFacts<S> {
    */
   savesFiles?: boolean | "any";
   /**
+   * Of a `once` tool that can tell what an earlier run of the call has made: a call that was cut off by the death of its
+   * runner runs again with `context.beganAtMs`, to read only. What it throws then is an unknown outcome. Default false.
+   */
+  looks?: boolean;
+  /**
    * Does the work. The result is a JSON value (`undefined` counts as null); the model reads
    * a thrown error's message, so it must hold no secret.
    */
@@ -185,6 +195,7 @@ interface AnyTool {
   readonly as: ToolIdentityNeed["as"] | undefined;
   readonly scopes: readonly string[];
   readonly repeatMs: number | undefined;
+  readonly looks: boolean;
   readonly isolation: ResolvedIsolation;
   readonly savesFiles: boolean | "any";
   /** Checks parsed arguments against the whole input schema. */
@@ -291,7 +302,12 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
   };
 }
 
-function repeatProblem({ effect, repeatMs }: Pick<AnyTool, "effect" | "repeatMs">) {
+function repeatProblem({
+  effect,
+  repeatMs,
+  looks,
+}: Pick<AnyTool, "effect" | "repeatMs" | "looks">) {
+  if (looks && effect !== "once") return "looks is for tools that are once";
   if (repeatMs === undefined) return undefined;
   if (effect !== "once") return "repeatMs is for tools that are once";
   return Number.isInteger(repeatMs) && repeatMs >= 1 && repeatMs <= maxTimeoutMs
@@ -333,11 +349,12 @@ const placeholder = /\{([^{}]{1,100})\}/g;
 interface ToolRest {
   isolation: Isolation;
   savesFiles: boolean | "any";
+  looks: boolean;
 }
 
 function toolFrom<S extends TSchema>(
   facts: ToolFacts<S>,
-  { isolation, savesFiles }: ToolRest,
+  { isolation, savesFiles, looks }: ToolRest,
 ): AnyTool {
   const {
     name,
@@ -388,6 +405,7 @@ function toolFrom<S extends TSchema>(
     as,
     scopes,
     repeatMs,
+    looks,
     isolation: resolved.value,
     savesFiles,
   };
@@ -411,9 +429,9 @@ function toolFrom<S extends TSchema>(
  * take, a timeout out of range.
  */
 export function defineTool<const S extends TSchema>(definition: ToolDefinition<S>): HandlerTool {
-  const { name, isolation = "process", savesFiles = false } = definition;
+  const { name, isolation = "process", savesFiles = false, looks = false } = definition;
   if (typeof definition.run !== "function") throw invalid(name, "run must be a function");
-  const tool = toolFrom(definition, { isolation, savesFiles });
+  const tool = toolFrom(definition, { isolation, savesFiles, looks });
   const { level } = tool.isolation;
   if (level === "sandbox" && savesFiles) {
     throw invalid(
@@ -438,7 +456,7 @@ export function defineProgramTool<const S extends TSchema>(
 ): ProgramTool {
   const { name, isolation = "sandbox" } = definition;
   if (typeof definition.program !== "function") throw invalid(name, "program must be a function");
-  const tool = toolFrom(definition, { isolation, savesFiles: false });
+  const tool = toolFrom(definition, { isolation, savesFiles: false, looks: false });
   const { level } = tool.isolation;
   if (level !== "sandbox") {
     throw invalid(name, `programs run with isolation "sandbox" only, not ${JSON.stringify(level)}`);

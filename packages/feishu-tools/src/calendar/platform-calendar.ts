@@ -31,6 +31,8 @@ export interface Event {
   event_organizer?: { user_id?: string | undefined; display_name?: string | undefined } | undefined;
   self_rsvp_status?: string | undefined;
   app_link?: string | undefined;
+  /** In seconds. */
+  create_time?: string | undefined;
 }
 
 interface EventTime {

@@ -1,7 +1,7 @@
 import { type HandlerTool, type ToolContext } from "@larkline/tool-kit";
 import { pause } from "@larkline/protocol/clock";
 import { Type } from "typebox";
-import { changeOnce, keyOf, makeOnce } from "../exactly-once.ts";
+import { changeOnce, earlier, keyOf, makeOnce, onlyOne } from "../exactly-once.ts";
 import { PersonId } from "../people.ts";
 import { isRefusal, type Platform, type Settings } from "../platform.ts";
 import { Moment, msIn, secondsOf, TimeZone } from "../time.ts";
@@ -69,6 +69,7 @@ export function createTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
+    looks: true,
     scopes: [...changeScopes, "calendar:calendar.event:create"],
     reach: "sends",
     run: async (input, platform, context) => {
@@ -128,7 +129,8 @@ async function createdOnce(
     (await eventsBetween(platform, calendarId, { from: start, to: end })).filter(
       (event) => isSame(event, wanted) && event.event_organizer?.user_id === platform.openId,
     );
-  const before = (await same()).map(({ event_id: id }) => id);
+  const there = earlier(platform, await same(), ({ create_time: at }) => Number(at) * 1_000);
+  const before = there.map(({ event_id: id }) => id);
   return await makeOnce(platform, {
     run: async (client, as) =>
       await client.calendar.v4.calendarEvent.create(
@@ -140,7 +142,7 @@ async function createdOnce(
         as,
       ),
     result: ({ event = {} }): Event => event,
-    find: async () => (await same()).find(({ event_id: id }) => !before.includes(id)),
+    find: async () => onlyOne((await same()).filter(({ event_id: id }) => !before.includes(id))),
     windowMs,
     // Contention, or the key: either way a repeat under it harms nothing.
     isDuplicate: (error) => isRefusal(error, 190005, 190010),

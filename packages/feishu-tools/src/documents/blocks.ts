@@ -137,7 +137,12 @@ export async function addMarkdown(
   ); // as above
   let added = 0;
   for (const [at, piece] of pieces.entries()) {
-    const before = new Set(childrenOf(await blocksOf(platform, documentId), parentId));
+    // Only into documents of its own does a call write that may look later: nothing was there before.
+    const before = new Set(
+      platform.beganAtMs === undefined
+        ? childrenOf(await blocksOf(platform, documentId), parentId)
+        : [],
+    );
     const expected = piece.top.map((id) =>
       textOf(piece.blocks.find(({ block_id }) => block_id === id) ?? noBlock),
     );

@@ -1,6 +1,6 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { changeOnce, makeOnce } from "../exactly-once.ts";
+import { changeOnce, earlier, makeOnce, onlyOne } from "../exactly-once.ts";
 import { type Platform, quoted, type Settings } from "../platform.ts";
 import { documentAt, documentRemedies } from "./reading.ts";
 import { documentLink } from "./writing.ts";
@@ -51,7 +51,8 @@ interface Comment {
   id: string;
   /** The passage that it is about; undefined: the whole document. */
   quote: string | undefined;
-  replies: { id: string; by: string; text: string }[];
+  atMs: number;
+  replies: { id: string; by: string; text: string; atMs: number }[];
 }
 
 async function commentsOf(platform: Platform, documentId: string): Promise<Comment[]> {
@@ -64,13 +65,15 @@ async function commentsOf(platform: Platform, documentId: string): Promise<Comme
       as,
     ),
   );
-  return items.map(({ comment_id = "", is_whole, quote = "", reply_list }) => ({
+  return items.map(({ comment_id = "", is_whole, quote = "", reply_list, create_time: at }) => ({
     id: comment_id,
+    atMs: Number(at) * 1_000,
     quote: is_whole === true ? undefined : quote,
-    replies: (reply_list?.replies ?? []).map(({ reply_id = "", user_id = "", content }) => ({
-      id: reply_id,
-      by: user_id,
-      text: content.elements.map(({ text_run }) => text_run?.text ?? "").join(""),
+    replies: (reply_list?.replies ?? []).map((reply) => ({
+      id: reply.reply_id ?? "",
+      by: reply.user_id ?? "",
+      atMs: Number(reply.create_time) * 1_000,
+      text: reply.content.elements.map(({ text_run }) => text_run?.text ?? "").join(""),
     })),
   }));
 }
@@ -87,11 +90,13 @@ function commentTool(settings: Settings): HandlerTool {
     },
     input: { document: documentLink, text: Type.String({ minLength: 1, maxLength: 5_000 }) },
     effect: "once",
+    looks: true,
     scopes: ["docs:document.comment:create", "docs:document.comment:read", "wiki:node:read"],
     reach: "shared",
     run: async ({ document, text }, platform) => {
       const { documentId, link: place } = await documentAt(platform, document);
-      const before = new Set((await commentsOf(platform, documentId)).map(({ id }) => id));
+      const there = earlier(platform, await commentsOf(platform, documentId), ({ atMs }) => atMs);
+      const before = new Set(there.map(({ id }) => id));
       const id = await makeOnce(platform, {
         run: (client, as) =>
           client.drive.v1.fileComment.create(
@@ -108,11 +113,13 @@ function commentTool(settings: Settings): HandlerTool {
           ),
         result: ({ comment_id = "" }) => comment_id,
         find: async () =>
-          (await commentsOf(platform, documentId)).find(
-            (one) =>
-              !before.has(one.id) &&
-              one.replies[0]?.text === text &&
-              one.replies[0].by === platform.openId,
+          onlyOne(
+            (await commentsOf(platform, documentId)).filter(
+              (one) =>
+                !before.has(one.id) &&
+                one.replies[0]?.text === text &&
+                one.replies[0].by === platform.openId,
+            ),
           )?.id,
         open: "whether the comment was written",
       });
@@ -154,6 +161,7 @@ function replyTool(settings: Settings): HandlerTool {
       text: Type.String({ minLength: 1, maxLength: 5_000 }),
     },
     effect: "once",
+    looks: true,
     scopes: ["docs:document.comment:create", "docs:document.comment:read", "wiki:node:read"],
     reach: "shared",
     run: async ({ document, text, ...named }, platform) => {
@@ -164,7 +172,8 @@ function replyTool(settings: Settings): HandlerTool {
           "This comment is on the whole document and takes no answers: use comment_on_document.",
         );
       }
-      const before = new Set(comment.replies.map(({ id }) => id));
+      const there = earlier(platform, comment.replies, ({ atMs }) => atMs);
+      const before = new Set(there.map(({ id }) => id));
       await makeOnce(platform, {
         run: (client, as) =>
           client.drive.v1.fileCommentReply.create(
@@ -177,11 +186,14 @@ function replyTool(settings: Settings): HandlerTool {
           ),
         result: ({ reply_id = "" }) => reply_id,
         find: async () =>
-          (await commentsOf(platform, documentId))
-            .find(({ id }) => id === comment.id)
-            ?.replies.find(
-              (one) => !before.has(one.id) && one.text === text && one.by === platform.openId,
-            )?.id,
+          onlyOne(
+            (await commentsOf(platform, documentId))
+              .filter(({ id }) => id === comment.id)
+              .flatMap(({ replies }) => replies)
+              .filter(
+                (one) => !before.has(one.id) && one.text === text && one.by === platform.openId,
+              ),
+          )?.id,
         open: "whether the reply was written",
       });
       return `The reply is in the comment ${comment.id} of ${place}`;

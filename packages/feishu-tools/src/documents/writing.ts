@@ -1,6 +1,6 @@
 import { type HandlerTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
 import { Type } from "typebox";
-import { changeOnce, keyOf, makeOnce } from "../exactly-once.ts";
+import { changeOnce, keyOf, makeOnce, onlyOne, sinceSeconds } from "../exactly-once.ts";
 import { checkedId, isRefusal, type Platform, quoted, type Settings } from "../platform.ts";
 import {
   addMarkdown,
@@ -33,9 +33,6 @@ const fillScopes = [
   "docx:document:readonly",
 ];
 
-/** The platform gives times in seconds by its own clock. */
-const clockSkewSeconds = 5;
-
 function createDocumentTool(settings: Settings): HandlerTool {
   return workTool(settings, documentRemedies, {
     timeoutMs: 180_000,
@@ -55,6 +52,7 @@ function createDocumentTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
+    looks: true,
     scopes: ["docx:document:create", "space:document:retrieve", ...fillScopes],
     reach: "own",
     run: async ({ title, markdown, folder }, platform, context) => {
@@ -106,6 +104,7 @@ function createPageTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
+    looks: true,
     scopes: ["wiki:node:create", "wiki:node:retrieve", "wiki:node:read", ...fillScopes],
     reach: "shared",
     run: async ({ title, markdown, space, parent }, platform, context) => {
@@ -118,7 +117,7 @@ function createPageTool(settings: Settings): HandlerTool {
       const path = { space_id: checkedId(spaceId, "a space") };
       const parent_node_token = above?.nodeToken;
       const below = parent_node_token === undefined ? {} : { parent_node_token };
-      const since = Math.floor(settings.clock.now() / 1_000) - clockSkewSeconds;
+      const since = sinceSeconds(platform);
       const node = await makeOnce(platform, {
         run: (client, as) =>
           client.wiki.v2.spaceNode.create(
@@ -140,8 +139,8 @@ function createPageTool(settings: Settings): HandlerTool {
               one.creator === platform.openId &&
               Number(one.node_create_time) >= since,
           );
-          const [found] = mine;
-          if (found === undefined || mine.length > 1) return undefined;
+          const found = onlyOne(mine);
+          if (found === undefined) return undefined;
           return { token: found.node_token ?? "", documentId: found.obj_token ?? "" };
         },
         open: `whether the page ${JSON.stringify(title)} was created`,

@@ -2,7 +2,8 @@
 -- question that was answered gets the same answer, or `closed` once its call was given back. A question that has waited
 -- for too long gets none: a runner that lives has asked again meanwhile, and of a dead one nothing is to start. An answer
 -- with an identity is gone when its call has ended, or is asked about anew, and at the latest with the call's deadline.
--- -> run | closed | started_before | taken | foreign
+-- `look` lets a call that began before see what became of it; its runner is given the time of that beginning.
+-- -> run | look | closed | started_before | taken | foreign
 --
 -- KEYS
 --   calls
@@ -24,16 +25,17 @@
 --   auditMax
 --   identity  sealed, goes along with `run`; '': none
 --   repeatMs  a `once` call that began no longer ago may begin again; 0: none
+--   looks     '1': a `once` call that began before may look for what that run has made
 
 -- include now
 -- include audit
 -- include open-call
 -- include handed-in
 
--- `known`: as it is kept, a word, and behind a blank the identity.
+-- `known`: as it is kept, a word (`look` with the time of the beginning), and behind a blank the identity.
 local function reply(known)
-  if ask == '' then return known end
-  local word, sealed = string.match(known, '^(%S+) ?(.*)$')
+  local word, beganAtMs, sealed = string.match(known, '^([%l_]+):?(%d*) ?(.*)$')
+  if ask == '' then return word end
   local keptMs = tonumber(answerMs)
   if sealed ~= '' then
     local deadlineMs = redis.call('ZSCORE', deadlines, sid .. '|' .. callId)
@@ -41,6 +43,7 @@ local function reply(known)
   end
   redis.call('SET', answer, known, 'PX', keptMs)
   local more = sealed == '' and '' or ',"identity":"' .. sealed .. '"'
+  if beganAtMs ~= '' then more = more .. ',"beganAtMs":' .. beganAtMs end
   redis.call('PUBLISH', begun, '{"ask":"' .. ask .. '","answer":"' .. word .. '"' .. more .. '}')
   return word
 end
@@ -57,15 +60,20 @@ if askedMs and exactNow() - clockOffsetMs - tonumber(askedMs) > tonumber(freshMs
 local answered = ask ~= '' and redis.call('GET', answer)
 if answered then return reply(answered) end
 if not call then return reply('closed') end
-local began = tonumber(repeatMs) > 0 and redis.call('HGET', calls, 'began ' .. callId)
-local mayRepeat = began and now() - tonumber(began) <= tonumber(repeatMs)
-if call == 'started' and effect == 'once' and not mayRepeat then return reply('started_before') end
+local isNoted = tonumber(repeatMs) > 0 or looks == '1'
+local began = isNoted and redis.call('HGET', calls, 'began ' .. callId)
+local mayRepeat = began and tonumber(repeatMs) > 0 and now() - tonumber(began) <= tonumber(repeatMs)
+local allowed = 'run'
+if call == 'started' and effect == 'once' and not mayRepeat then
+  if not began or looks ~= '1' then return reply('started_before') end
+  allowed = 'look:' .. began
+end
 if call == 'open' then
   redis.call('HSET', calls, callId, 'started ' .. facts)
-  if tonumber(repeatMs) > 0 then redis.call('HSET', calls, 'began ' .. callId, now()) end
+  if isNoted then redis.call('HSET', calls, 'began ' .. callId, string.format('%.0f', now())) end
 end
-record('call_started', sid, callId, facts, {runner = runner})
-if identity == '' then return reply('run') end
+if allowed == 'run' then record('call_started', sid, callId, facts, {runner = runner}) end
+if identity == '' then return reply(allowed) end
 removeAnswer(callId, facts)
 redis.call('HSET', calls, 'answer ' .. callId, answer)
-return reply('run ' .. identity)
+return reply(allowed .. ' ' .. identity)

@@ -1,6 +1,6 @@
 -- While a call is open its entry in the ledger is its state and, after a blank, what the audit log says of it. Beside it
 -- `answer <call>` names the key of the answer that let it begin with an identity, which ends with its call, and
--- `began <call>` says when a call began that may begin again for a while.
+-- `began <call>` says when a call began that may begin again for a while, or look for what it has made.
 --
 -- KEYS calls
 
