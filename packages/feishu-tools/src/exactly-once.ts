@@ -45,7 +45,7 @@ export async function makeOnce<T, R>(
     find: () => Promise<R | undefined>;
   },
 ): Promise<R> {
-  const { clock, signal, beganAtMs } = platform;
+  const { clock, signal, beganAtMs, readBackMs } = platform;
   const windowMs = beganAtMs === undefined ? write.windowMs : undefined;
   const endsAt = clock.monotonic() + Math.max(0, repeatMsOf(windowMs ?? 0) - marginMs);
   for (let tries = 0, waitMs = 200; ; tries += 1, waitMs = Math.min(waitMs * 2, 5_000)) {
@@ -54,7 +54,11 @@ export async function makeOnce<T, R>(
     } catch (error) {
       const isDuplicate = write.isDuplicate?.(error, tries > 0) ?? false;
       if (!(error instanceof UnansweredError) && !isDuplicate) throw error;
-      const found = await foundIn(platform, write, windowMs === undefined ? listedMs : [0]);
+      const found = await foundIn(
+        platform,
+        write,
+        windowMs === undefined ? [0, readBackMs / 4, (readBackMs * 3) / 4] : [0],
+      );
       if (found !== undefined) return found;
       if (isDuplicate && write.done !== undefined) return write.done;
       if (windowMs === undefined || clock.monotonic() + waitMs >= endsAt || signal.aborted) {
@@ -109,8 +113,6 @@ const clockSkewSeconds = 5;
 
 /** Time for the way to the platform: what leaves now must arrive inside of the window. */
 const marginMs = 5_000;
-/** What was just written may be listed a moment later. */
-const listedMs = [0, 500, 1_500];
 
 /** Reads are repeated before they fail: one that fails all the same leaves it open. */
 async function foundIn<R>(

@@ -38,8 +38,6 @@ const messageRemedies: Remedies = {
   99992354: "This is no id of a message.",
 };
 
-/** For how long a `uuid` sends at most once ("Send message"). */
-const uuidWindowMs = 3_600_000;
 const readScopes = [
   "im:message:readonly",
   "im:message.group_msg:get_as_user",
@@ -265,13 +263,18 @@ function sendTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
-    repeatMs: repeatMsOf(uuidWindowMs),
+    repeatMs: repeatMsOf(settings.messageKeyWindowMs),
     scopes: ["im:message", "im:message.send_as_user", "im:chat:read", nameScope],
     reach: "sends",
     run: async ({ to, to_name: name, text, reply_to: replyTo }, platform, context) => {
       await checkReceiver(platform, to, name);
       if (replyTo !== undefined) await checkPlace(platform, replyTo, to);
-      const id = await sent(platform, context, { to, text, replyTo });
+      const id = await sent(platform, context, {
+        to,
+        text,
+        replyTo,
+        windowMs: settings.messageKeyWindowMs,
+      });
       return id === ""
         ? `The platform has taken the message to ${name} in the person's name, and sends it.`
         : `Sent to ${name} in the person's name (message ${id}).`;
@@ -305,12 +308,13 @@ interface Sending {
   to: string;
   text: string;
   replyTo: string | undefined;
+  windowMs: number;
 }
 
 async function sent(
   platform: Platform,
   context: ToolContext,
-  { to, text, replyTo }: Sending,
+  { to, text, replyTo, windowMs }: Sending,
 ): Promise<string> {
   const content = JSON.stringify({ text: withoutTags(text) });
   const data = { msg_type: "text", content, uuid: keyOf(context, "send") };
@@ -328,7 +332,7 @@ async function sent(
         : await client.im.v1.message.reply({ data, path: { message_id: replyTo } }, as),
     result: ({ message_id: id = "" }) => id,
     find: async () => (await ownMessages(platform, to, content)).find((id) => !before.includes(id)),
-    windowMs: uuidWindowMs,
+    windowMs,
     // It knows the key: this message was taken before.
     isDuplicate: (error) => isRefusal(error, 230049),
     done: "",

@@ -454,6 +454,23 @@ async function cutOff(
   platform.faults.clear();
 }
 
+it.each([
+  ["create_task", "taskKeyWindowMs", /\/task\/v2\/tasks(\?|$)/],
+  ["add_records", "keyWindowMs", /\/batch_create(\?|$)/],
+  ["send_as_person", "messageKeyWindowMs", /\/im\/v1\/messages(\?|$)/],
+] as const)("the key of %s is trusted for as long as %s says", async (tool, setting, path) => {
+  const { tools } = await toolWorld({ settings: { clock, [setting]: 20_000 } });
+  expect(tools.find(({ name }) => name === tool)?.repeatMs).toBe(10_000);
+  // Nothing could be repeated so soon.
+  const world = await toolWorld({ settings: { clock, [setting]: 100 } });
+  const write = writes.find((one) => one.tool === tool);
+  const given = write?.input(world, "text-1.") ?? {};
+  const match = { method: "POST", path };
+  world.platform.faults.add({ match, times: 1, action: { kind: "drop" } });
+  expect(await world.call(tool, given)).toMatchObject({ ok: false, unknown: true });
+  expect(world.platform.faults.size).toBe(0);
+});
+
 describe("a call whose runner has died runs again under its id", () => {
   const repeated = ["create_task", "add_records", "send_as_person"];
 

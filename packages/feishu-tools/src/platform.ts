@@ -21,6 +21,15 @@ export interface WorkToolSettings {
    * seconds. A write without an answer is never repeated later than that.
    */
   keyWindowMs?: number;
+  /** How long the platform knows the key of a new task, in ms. Default 5 minutes ("Task v2 overview"). */
+  taskKeyWindowMs?: number;
+  /** How long the platform knows the key of a message, in ms. Default 1 hour ("Send message"). */
+  messageKeyWindowMs?: number;
+  /**
+   * For how long what a write without a key has made is looked for, in ms: the platform may list it a moment later. Default
+   * 2 seconds.
+   */
+  readBackMs?: number;
   /** How long a call waits for limits and locks of the platform in all, in ms. Default 20 seconds. */
   patienceMs?: number;
 }
@@ -34,6 +43,9 @@ export function completed(settings: WorkToolSettings): Settings {
   return {
     clock: systemClock,
     keyWindowMs: 60_000,
+    taskKeyWindowMs: 300_000,
+    messageKeyWindowMs: 3_600_000,
+    readBackMs: 2_000,
     patienceMs: 20_000,
     ...settings,
     lanes: new Lanes(),
@@ -69,6 +81,8 @@ export type Remedies = Readonly<Record<number, string>>;
 export interface Platform {
   readonly clock: Clock;
   readonly signal: AbortSignal;
+  /** For how long what was just written is looked for. */
+  readonly readBackMs: number;
   readonly as: "person" | "bot";
   /** Open id of the person as whom calls are made; undefined: the bot. */
   readonly openId: string | undefined;
@@ -131,7 +145,7 @@ export function platformOf(
     exclusive,
     beganAtMs,
   }: Pick<ToolContext, "identity" | "signal" | "actor" | "exclusive" | "beganAtMs">,
-  { clock, patienceMs, lanes }: Settings,
+  { clock, patienceMs, readBackMs, lanes }: Settings,
   remedies: Remedies = {},
 ): Platform {
   if (identity === undefined) {
@@ -196,6 +210,7 @@ export function platformOf(
   return {
     clock,
     signal,
+    readBackMs,
     as: identity.as,
     openId: identity.as === "person" ? identity.openId : undefined,
     read: async (run, pace) => await attempt(run, { isRead: true }, pace),

@@ -23,8 +23,6 @@ const taskRemedies: Remedies = {
   1470422: "The platform is still working at the same request.",
 };
 
-/** A `client_token` is known for five minutes after its success ("Task v2 overview"). */
-const tokenWindowMs = 300_000;
 const nameScope = "contact:user.basic_profile:readonly";
 const maxShown = 30;
 /** Pages of 100 that a search of the person's own tasks reads. */
@@ -186,7 +184,7 @@ function createTool(settings: Settings): HandlerTool {
       ),
     },
     effect: "once",
-    repeatMs: repeatMsOf(tokenWindowMs),
+    repeatMs: repeatMsOf(settings.taskKeyWindowMs),
     scopes: ["task:task:write", "task:task:read"],
     reach: "shared",
     run: async (
@@ -211,7 +209,7 @@ function createTool(settings: Settings): HandlerTool {
           await client.task.v2.task.create({ data, params: { user_id_type: "open_id" } }, as),
         result: ({ task: made = {} }): Task => made,
         find: async () => await createdTask(platform, { summary, description, before }),
-        windowMs: tokenWindowMs,
+        windowMs: settings.taskKeyWindowMs,
         // It knows the key: an earlier run of this call has made the task.
         isDuplicate: (error) => error instanceof UnansweredError && error.code === 1470422,
         done: {},
@@ -298,7 +296,12 @@ function changeTool(settings: Settings): HandlerTool {
       const fields = Object.keys(change);
       if (fields.length > 0) await patched(platform, guid, { change, fields });
       const missing = (added ?? []).filter((id) => !assigneesOf(before).includes(id));
-      if (missing.length > 0) await joined(platform, guid, missing, keyOf(context, "members"));
+      if (missing.length > 0) {
+        await joined(platform, guid, missing, {
+          token: keyOf(context, "members"),
+          windowMs: settings.taskKeyWindowMs,
+        });
+      }
       const after = await taskAt(platform, guid);
       const nothing = fields.length === 0 && missing.length === 0 ? "It was so already. " : "";
       const state = isOpen(after) ? "open" : "done";
@@ -344,7 +347,7 @@ async function joined(
   platform: Platform,
   guid: string,
   people: readonly string[],
-  token: string,
+  { token, windowMs }: { token: string; windowMs: number },
 ): Promise<void> {
   const members = people.map((id) => ({ id, type: "user", role: "assignee" }));
   await changeOnce(platform, {
@@ -357,7 +360,7 @@ async function joined(
       const there = assigneesOf(await taskAt(platform, guid));
       return people.every((id) => there.includes(id));
     },
-    windowMs: tokenWindowMs,
+    windowMs,
     open: "whether the people were added to the task",
   });
 }
