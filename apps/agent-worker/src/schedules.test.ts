@@ -283,6 +283,35 @@ describe("what quiet hours have held", () => {
     }
   });
 
+  it("runs as one also where workers look after a part of it each, one after the other or at once", async () => {
+    for (const order of ["after", "at once"]) {
+      const place = scene();
+      for (const number of [1, 2, 3]) {
+        await place.world.schedules.add(every(number), { dueMs: morning, alarmMs: morning });
+      }
+      stopScriptClock(place.world.redis, morning);
+      const { due, ...claim } = await place.world.schedules.claimDue(10, 30_000);
+      const sweepers = due.map((one) => async () => {
+        const schedules = replaced(place.services.schedules, {
+          claimDue: async () => ({ ...claim, due: [one] }),
+        });
+        await sweepSchedules({ ...place.services, schedules });
+      });
+      expect(sweepers).toHaveLength(3);
+      if (order === "at once") await Promise.all(sweepers.map(async (sweep) => await sweep()));
+      else for (const sweep of sweepers) await sweep();
+      expect([order, place.messages.length]).toEqual([order, 1]);
+      const text = JSON.stringify(place.messages[0]?.parts);
+      expect(
+        ["3 schedules", "number 1", "number 2", "number 3"].filter((one) => !text.includes(one)),
+      ).toEqual([]);
+      for (const number of [1, 2, 3]) {
+        const lines = await place.world.schedules.log(every(number).id);
+        expect(lines.map(({ state }) => state)).toEqual(["started"]);
+      }
+    }
+  });
+
   it("is written once where its worker dies at any step", async () => {
     for (let fatal = 1; fatal <= 6; fatal += 1) {
       let steps = 0;

@@ -68,9 +68,7 @@ type DueSchedules = [DueSchedule, ...DueSchedule[]];
 function byDigest(due: readonly DueSchedule[], nowMs: number): DueSchedules[] {
   const groups = new Map<string, DueSchedules>();
   for (const one of due) {
-    const { app, id, owner, chatId, threadMessageId = "", agent = "", zone } = one.schedule;
-    const together = [app, owner.id, chatId, threadMessageId, agent, zone, one.dueMs];
-    const key = JSON.stringify(mayBeHeld(one, nowMs) ? together : [id]);
+    const key = mayBeHeld(one, nowMs) ? digestKey(one) : one.schedule.id;
     const group = groups.get(key);
     if (group === undefined) groups.set(key, [one]);
     else group.push(one);
@@ -78,11 +76,20 @@ function byDigest(due: readonly DueSchedule[], nowMs: number): DueSchedules[] {
   return [...groups.values()];
 }
 
+/** What schedules that run together have in common. */
+function digestKey({ schedule, dueMs }: Pick<DueSchedule, "schedule" | "dueMs">): string {
+  const { app, owner, chatId, threadMessageId = "", agent = "", zone } = schedule;
+  return JSON.stringify([app, owner.id, chatId, threadMessageId, agent, zone, dueMs]);
+}
+
+function mayBeHeld(due: DueSchedule, nowMs: number): boolean {
+  return nowMs - due.claimedMs < rememberedMs && isHeldWithOthers(due);
+}
+
 /** What may be done without asking is allowed for a schedule alone; a client of the HTTP API reads each run by itself. */
-function mayBeHeld({ schedule, dueMs, claimedMs }: DueSchedule, nowMs: number): boolean {
+function isHeldWithOthers({ schedule, dueMs }: Pick<DueSchedule, "schedule" | "dueMs">): boolean {
   const { chatType, allowed } = schedule;
-  const isAlone = chatType === "api" || allowed !== undefined;
-  if (isAlone || nowMs - claimedMs >= rememberedMs) return false;
+  if (chatType === "api" || allowed !== undefined) return false;
   try {
     return isHeld(schedule, dueMs);
   } catch {
@@ -91,23 +98,35 @@ function mayBeHeld({ schedule, dueMs, claimedMs }: DueSchedule, nowMs: number): 
 }
 
 /**
- * Runs as one what quiet hours have held. Who runs together is written down before the run, so that a worker that
- * follows a dead one writes the same message again, which the session takes once.
+ * Runs as one what quiet hours have held. Who runs together is written down before the run, so that another worker, which
+ * follows a dead one or has claimed some of them, writes the same message again, which the session takes once.
  */
 async function runHeld(services: Services, due: DueSchedules, nowMs: number): Promise<void> {
   const { lookups, schedules } = services;
-  const marks = due.map(({ schedule, dueMs }) => `digest:${schedule.id}:${dueMs}`);
-  const known = await Promise.all(marks.map(async (mark) => await lookups.get(mark)));
-  const fresh = due.flatMap(({ schedule }, at) => (known[at] === undefined ? [schedule.id] : []));
+  const [{ schedule, dueMs }] = due;
+  // Before the marks: what another worker has settled since is not found here, but its marks are found then.
+  const own = await schedules.ofPerson(schedule.app, schedule.owner.id);
+  const key = digestKey({ schedule, dueMs });
+  const held = own.filter(
+    (one) => one.state === "active" && digestKey(one) === key && isHeldWithOthers(one),
+  );
+  const ids = [...new Set([...held, ...due].map((one) => one.schedule.id))].toSorted();
+  const markOf = (id: string): string => `digest:${id}:${dueMs}`;
+  const marks = await Promise.all(ids.map(async (id) => await lookups.get(markOf(id))));
+  const known = new Map(ids.map((id, at) => [id, marks[at]]));
+  const fresh = ids.filter((id) => known.get(id) === undefined);
   const together = fresh.length > 1 ? fresh.join(" ") : "";
-  const written = marks.map(async (mark, at) => {
-    if (together === "" || known[at] !== undefined) return;
-    await lookups.set(mark, together, rememberedMs);
-  });
-  await Promise.all(written);
-  for (const [ids, members] of Map.groupBy(due, (_, at) => known[at] ?? together)) {
+  if (together !== "") {
+    await Promise.all(
+      fresh.map(async (id) => await lookups.set(markOf(id), together, rememberedMs)),
+    );
+  }
+  for (const [listed, members] of Map.groupBy(
+    due,
+    (one) => known.get(one.schedule.id) ?? together,
+  )) {
     const read = await Promise.all(
-      ids.split(" ").map(async (id) => (id === "" ? undefined : await schedules.read(id))),
+      listed.split(" ").map(async (id) => (id === "" ? undefined : await schedules.read(id))),
     );
     const [first, ...others] = read.flatMap((one) => (one === undefined ? [] : [one.schedule]));
     if (first === undefined) for (const one of members) await runDue(services, one, nowMs);
