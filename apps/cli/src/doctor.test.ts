@@ -1,3 +1,4 @@
+import { SubscriptionStore } from "@larkline/store";
 import { noteBeat } from "@larkline/store/testing";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -764,6 +765,40 @@ describe("npm run doctor", () => {
     expect(skipped).toMatchObject([
       { status: "skipped", text: expect.stringContaining("--webhook-url") },
       {},
+    ]);
+  });
+
+  it("names what the door of personal events needs, and how many subscriptions are missing", async () => {
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      `export default { doors: { personal: { events: ["meeting-ended"] } } };`,
+    );
+    const event = "vc.meeting.participant_meeting_ended_v1";
+    platform.setConsole(app.appId, { events: allEventsBut(event) });
+    platform.grants.setUserScopes(app.appId, ["offline_access"]);
+    const subscriptions = new SubscriptionStore({ redis, namespace });
+    const before = await examined(healthy());
+    expect(before.of("doors")).toMatchObject([{ text: "Open doors: personal (meeting-ended)" }]);
+    expect(before.of("feishu.events")).toMatchObject([{ text: `Not subscribed events: ${event}` }]);
+    expect(before.of("feishu.people")).toMatchObject([
+      { status: "warning", advice: expect.stringContaining("(doors.personal)") },
+    ]);
+    expect(before.of("doors.personal")).toEqual([]);
+    for (const [number, state] of (["needs_consent", "failed", "subscribed"] as const).entries()) {
+      const owner = {
+        app: app.appId,
+        tenant: "t",
+        openId: `ou_${number}`,
+        on: "meeting-ended",
+      } as const;
+      const subscription = { state, atMs: 1, tries: 0 };
+      await subscriptions.settle({ owner, untilMs: 1 }, { subscription, againAtMs: 1 });
+    }
+    expect((await examined(healthy())).of("doors.personal")).toMatchObject([
+      {
+        status: "warning",
+        text: "2 subscriptions of people are missing (meeting-ended): their schedules get no such events",
+      },
     ]);
   });
 

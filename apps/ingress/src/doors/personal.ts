@@ -252,18 +252,22 @@ async function fate(
   bot: Bot,
   { schedule, cause, envelope }: Start,
 ): Promise<ScheduleLogEntry["state"] | undefined> {
-  const { clock, governor, schedules, settings } = services;
+  const { clock, governor, lookups, schedules, settings } = services;
   const { createdAtMs } = envelope;
   const nowMs = clock.now();
   if (createdAtMs > 0 && nowMs - createdAtMs > settings.limits.messageAgeMs) return "skipped";
   if (await mayBeOwn(services, schedule)) return "busy";
   const perHour = settings.doors.personal?.perHour ?? 1;
   const runs = `events of ${schedule.owner.id}`;
-  if ((await governor.takeRequest(bot.app, runs, perHour, hourMs)) > 0) {
+  // What has been let in once does not count again where its event comes again.
+  const letIn = `event-let-in:${schedule.id}:${cause.id}`;
+  const isNew = (await lookups.get(letIn)) === undefined;
+  if (isNew && (await governor.takeRequest(bot.app, runs, perHour, hourMs)) > 0) {
     // One line an hour: a storm must not push all others out of the log.
     const lines = `events over the limit of ${schedule.id}`;
     return (await governor.takeRequest(bot.app, lines, 1, hourMs)) > 0 ? undefined : "busy";
   }
+  if (isNew) await lookups.set(letIn, "yes", knownMs);
   const untilMs = quietEnd(schedule.zone, nowMs);
   if (untilMs === undefined || untilMs - nowMs < leastHeldMs) return "started";
   const held = await schedules.hold(schedule, cause, untilMs);
