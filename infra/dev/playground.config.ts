@@ -26,6 +26,7 @@ export default {
       files: true,
       todos: true,
       questions: true,
+      schedules: true,
       description: "The front desk.",
       handoffs: [
         { agent: "expert", when: "the person asks for the expert" },
@@ -59,6 +60,8 @@ export default {
       tools: [],
     },
   },
+  // The pages of meetings, mails and the calendar let these happen.
+  doors: { personal: { events: ["meeting-ended", "minutes-ready", "mail", "calendar"] } },
   feishu: {
     feedback: true,
     // PLAYGROUND_CONSENT=code shows the code flow in place of the device flow.

@@ -260,13 +260,56 @@ function planReply(
   return { calls, firstDelayMs: 700 };
 }
 
+const meetingsPattern = /\bafter (?:each of )?my meetings\b|会议(?:结束)?(?:之)?后/i;
+
+/** Minutes have come that a schedule has waited for: they are read. */
+function minutesReply(
+  message: string,
+  round: readonly NormalisedMessage[],
+  tools: readonly Tool[],
+): ScriptedReply | undefined {
+  const [, of] = /because of minutes-ready[^]*\nminute_token: (\w+)/.exec(message) ?? [];
+  const isOffered = tools.some(({ name }) => name === "read_minutes");
+  if (of === undefined || !isOffered || round.length > 0) return undefined;
+  const zh = /[\u4e00-\u9fff]/.test(message);
+  return {
+    text: zh ? "会议结束了，我来看看妙记。" : "Your meeting has ended: let me read its minutes.",
+    calls: [{ name: "read_minutes", arguments: { of, time_zone: "Asia/Shanghai" } }],
+  };
+}
+
+/** "after my meetings, send me the tasks" waits for the minutes of each. */
+function meetingsReply(
+  text: string,
+  round: readonly NormalisedMessage[],
+  tools: readonly Tool[],
+): ScriptedReply | undefined {
+  const isOffered = tools.some(({ name }) => name === "schedule");
+  if (!meetingsPattern.test(text) || !isOffered || round.length > 0) return undefined;
+  const zh = /[\u4e00-\u9fff]/.test(text);
+  const words = zh
+    ? { title: "会议任务", task: "读会议的妙记，把任务发给我。" }
+    : {
+        title: "Tasks of meetings",
+        task: "Read the minutes of the meeting, and send me its tasks.",
+      };
+  return {
+    text: zh ? "好的。" : "All right.",
+    calls: [{ name: "schedule", arguments: { do: "make", ...words, on: "minutes-ready" } }],
+  };
+}
+
 /** The next step of what takes several. */
 function stepOf(
   text: string,
   round: readonly NormalisedMessage[],
   tools: readonly Tool[],
 ): ScriptedReply | undefined {
-  return planReply(text, round, tools) ?? workReply(text, round, tools);
+  return (
+    planReply(text, round, tools) ??
+    meetingsReply(text, round, tools) ??
+    workReply(text, round, tools)
+  );
 }
 
 /** The name a tool gives to its main argument: its first required property, else its first one. */
@@ -318,6 +361,8 @@ const sentences: Readonly<Record<string, (content: string, zh: boolean) => strin
     const where = String(fields["timeZone"]);
     return zh ? `现在是 ${date} ${time}（${where}）。` : `It is ${time} on ${date} (${where}).`;
   },
+  schedule: (_content, zh) =>
+    zh ? "好，妙记一生成我就告诉你。" : "I tell you as soon as minutes are ready.",
   add_note: (_content, zh) => (zh ? "已经记下了。" : "I have written it down."),
   read_notes(content, zh) {
     if (!content.startsWith("- ")) return zh ? "还没有笔记。" : content;
@@ -381,8 +426,8 @@ function resultText(lines: readonly string[], zh: boolean): string {
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“安排项目”（以你的身份读写飞书里的内容，会先征求同意），“订一个行程”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "find the plan of the project" (works in Feishu as you, and asks you first), "book a trip", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），“记住我喜欢喝茶”，“请专家”，“请团队写一句话”，“派两个助手：绿茶和红茶”，“做个计划”，“每次会议后把任务发给我”（在“会议”页开一个会），“安排项目”（以你的身份读写飞书里的内容，会先征求同意），“订一个行程”，“等 8 秒”，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first) or "remember that I like tea", "ask the expert", "ask the team for a line", "send two helpers: tea and coffee", "make a plan", "after my meetings, send me the tasks" (hold one on the page of meetings), "find the plan of the project" (works in Feishu as you, and asks you first), "book a trip", "wait 8 seconds", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -488,7 +533,7 @@ function withoutContributions(text: string): string {
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note`, `read_notes`, `wait`, `roll_dice`, `remember` and `recall` when they are offered and asked for, several at
  * once, and then reports their results. "ask the expert" or "请专家" makes it hand over, where it can, and "ask me: ..." or "问我：..." ask; "ask the team" or "请团队" is for a writer and a critic; "send two helpers: ..." or "派两个助手：..." gives two tasks away; "book a trip" or "订一个行程" calls a tool of an MCP server that asks. "make a plan" or "做个计划" shows a
- * to-do list and a file; "find the plan of the project" or "安排项目" works with the tools of Feishu. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
+ * to-do list and a file; "after my meetings" or "会议后" waits for minutes; "find the plan of the project" or "安排项目" works with the tools of Feishu. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
@@ -499,7 +544,8 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const zh = /[\u4e00-\u9fff]/.test(text);
   const round = request.messages.slice(at + 1);
   const lines = resultLines(round, zh);
-  const next = stepOf(text, round, request.tools);
+  const whole = request.messages[at]?.text ?? "";
+  const next = minutesReply(whole, round, request.tools) ?? stepOf(text, round, request.tools);
   if (next !== undefined) return next;
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
   const greeting = greetingIn(round, zh);

@@ -288,6 +288,24 @@ describe("demoScript", () => {
     expect(demoScript(offering("请团队写一句话", "default")).text).toContain("先说“回到前台”");
   });
 
+  it("waits for minutes where the person wants that, and reads those that have come", () => {
+    const offering = (text: string, name: string): NormalisedRequest => ({
+      ...asked(text),
+      tools: [{ name, description: "", inputSchema: {} }],
+    });
+    const wish = "after my meetings, send me the tasks";
+    expect(demoScript(offering(wish, "schedule")).calls).toMatchObject([
+      { name: "schedule", arguments: { do: "make", on: "minutes-ready" } },
+    ]);
+    expect(demoScript(offering("每次会议后把任务发给我", "schedule")).calls).toHaveLength(1);
+    expect(demoScript(asked(wish)).calls).toBeUndefined();
+    const run =
+      "[Schedule “Tasks” runs because of minutes-ready]\nRead.\n```\nminute_token: obcn1\n```";
+    expect(demoScript(offering(run, "read_minutes")).calls).toEqual([
+      { name: "read_minutes", arguments: { of: "obcn1", time_zone: "Asia/Shanghai" } },
+    ]);
+  });
+
   it("argues as a writer and a critic in a team, until the critic agrees", () => {
     const offering = {
       ...asked("请团队写一句话"),
