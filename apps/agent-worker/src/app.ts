@@ -14,10 +14,9 @@ import {
   readTranscription,
   type Env,
 } from "@larkline/process/config";
-import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
+import { openInstruments, startOpsServer } from "@larkline/process/telemetry";
 import { systemClock, systemRandom } from "@larkline/protocol/clock";
 import { formatErrorForDisplay } from "@larkline/protocol/error";
-import { TraceLog } from "@larkline/store/operations";
 import { createAgentModels } from "./agent.ts";
 import { loadConfig } from "./config.ts";
 import { connect } from "./connections.ts";
@@ -37,30 +36,17 @@ export async function startWorkerApp(env: Env, options: AppOptions = {}): Promis
     createAgentModels(config, settings, { providers, modules }, { clock, random }),
   );
   return await openApp(async (opened) => {
-    const log = createLogger({
-      service: "agent-worker",
-      level: config.logLevel,
-      destination,
-      clock,
-    });
-    const metrics = new Metrics({ service: "agent-worker" });
-    const traceLog = TraceLog.connect({
-      ...config,
-      clock,
-      random,
-      ttlMs: settings.retention.traceDays * 86_400_000,
-    });
-    const watch = {
-      service: "agent-worker",
-      logger: log,
-      metrics,
-      traceLog,
-      modules: settings.observers,
-    } as const;
-    const { telemetry, close: closeTelemetry } = accept(
-      await openTelemetry({ ...watch, ...config, clock, random }),
+    const { log, metrics, telemetry, close } = accept(
+      await openInstruments({
+        service: "agent-worker",
+        config,
+        settings,
+        destination,
+        clock,
+        random,
+      }),
     );
-    opened.defer(closeTelemetry);
+    opened.defer(close);
     const owner = `worker-${random.uuid()}`;
     const counters = createCounters(metrics);
     const parts = {

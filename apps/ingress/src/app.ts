@@ -15,11 +15,11 @@ import {
   type Env,
   type IngressBotAccess,
 } from "@larkline/process/config";
-import { createLogger, Metrics, openTelemetry, watchPlatform } from "@larkline/process/telemetry";
+import { openInstruments, watchPlatform } from "@larkline/process/telemetry";
 import { systemClock, systemRandom } from "@larkline/protocol/clock";
 import { formatErrorForDisplay } from "@larkline/protocol/error";
 import { isRedisTrouble } from "@larkline/store/redis";
-import { TraceLog, refuseOlderInstances } from "@larkline/store/operations";
+import { refuseOlderInstances } from "@larkline/store/operations";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";
@@ -36,25 +36,10 @@ export async function startIngressApp(env: Env, options: AppOptions = {}): Promi
   const triggerSecrets = accept(readTriggerSecrets(env, settings.doors));
   const consumers = accept(await eventConsumers(clock, settings.events, config.eventsKey));
   return await openApp(async (opened) => {
-    const log = createLogger({ service: "ingress", level: config.logLevel, destination, clock });
-    const metrics = new Metrics({ service: "ingress" });
-    const traceLog = TraceLog.connect({
-      ...config,
-      clock,
-      random,
-      ttlMs: settings.retention.traceDays * 86_400_000,
-    });
-    const watch = {
-      service: "ingress",
-      logger: log,
-      metrics,
-      traceLog,
-      modules: settings.observers,
-    } as const;
-    const { telemetry, close: closeTelemetry } = accept(
-      await openTelemetry({ ...watch, ...config, clock, random }),
+    const { log, metrics, telemetry, close } = accept(
+      await openInstruments({ service: "ingress", config, settings, destination, clock, random }),
     );
-    opened.defer(closeTelemetry);
+    opened.defer(close);
     const stores = connectStores(config, { log, clock, random });
     opened.defer(stores.close);
     const problem = await stores.rightsProblem();

@@ -8,10 +8,9 @@ import {
   type RunningApp,
 } from "@larkline/process/app";
 import { loadConfigFile, mountsServer, type Env } from "@larkline/process/config";
-import { createLogger, Metrics, openTelemetry, startOpsServer } from "@larkline/process/telemetry";
+import { openInstruments, startOpsServer } from "@larkline/process/telemetry";
 import type { ParseResult } from "@larkline/protocol";
 import { systemRandom, systemClock } from "@larkline/protocol/clock";
-import { TraceLog } from "@larkline/store/operations";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp/mounts.ts";
@@ -62,12 +61,22 @@ export async function startRunnerApp(
   const missing = mcpServers.flatMap((server) => missingVariables(server, env));
   if (missing.length > 0) throw new StartError(missing.join("\n"));
   return await openApp(async (opened) => {
-    const logger = createLogger({
-      service: "tool-runner",
-      level: config.logLevel,
-      destination,
-      clock,
-    });
+    const {
+      log: logger,
+      metrics,
+      telemetry,
+      close,
+    } = accept(
+      await openInstruments({
+        service: "tool-runner",
+        config,
+        settings,
+        destination,
+        clock,
+        random,
+      }),
+    );
+    opened.defer(close);
     for (const server of settings.mcp.servers.filter((each) => !mcpServers.includes(each))) {
       const mountedBy = server.runner ?? "default";
       logger.info(
@@ -75,24 +84,6 @@ export async function startRunnerApp(
         "an MCP server of another runner is not mounted here",
       );
     }
-    const metrics = new Metrics({ service: "tool-runner" });
-    const traceLog = TraceLog.connect({
-      ...config,
-      clock,
-      random,
-      ttlMs: settings.retention.traceDays * 86_400_000,
-    });
-    const watch = {
-      service: "tool-runner",
-      logger,
-      metrics,
-      traceLog,
-      modules: settings.observers,
-    } as const;
-    const { telemetry, close: closeTelemetry } = accept(
-      await openTelemetry({ ...watch, ...config, clock, random }),
-    );
-    opened.defer(closeTelemetry);
     const runner = await startRunner({
       config,
       graceMs: config.drainMs,

@@ -31,7 +31,7 @@ export {
   type SpanName,
 } from "./observations.ts";
 export { adapterOf, type Observer } from "./observers.ts";
-export { openTelemetry, type ProcessTelemetry, type TelemetryOptions } from "./open-telemetry.ts";
+export { openInstruments, type Instruments, type InstrumentsOptions } from "./open-telemetry.ts";
 export {
   registerOpsRoutes,
   startOpsServer,

@@ -1,11 +1,70 @@
 import type { ParseResult } from "@larkline/protocol";
 import type { Clock, Random } from "@larkline/protocol/clock";
-import type { TraceLog } from "@larkline/store/operations";
-import { debugAdapter, type Logger } from "./logger.ts";
-import { metricAdapter, type Metrics } from "./metrics.ts";
+import { TraceLog } from "@larkline/store/operations";
+import {
+  createLogger,
+  debugAdapter,
+  type Logger,
+  type LoggerOptions,
+  type LogLevel,
+} from "./logger.ts";
+import { metricAdapter, Metrics } from "./metrics.ts";
 import type { ObservedService } from "./observations.ts";
 import { adapterOf, loadObservers } from "./observers.ts";
 import { telemetryFor, type Telemetry, type TelemetryAdapter, TraceAdapter } from "./telemetry.ts";
+
+/** What the log, the metrics and the telemetry of an app are opened with. */
+export interface InstrumentsOptions
+  extends Pick<TelemetryOptions, "service">, Pick<LoggerOptions, "destination"> {
+  config: Pick<TelemetryOptions, "otlpEndpoint" | "otlpHeaders"> & {
+    readonly logLevel: LogLevel;
+    readonly redisUrl: string;
+    readonly namespace: string;
+  };
+  settings: {
+    readonly retention: { readonly traceDays: number };
+    /** URLs of modules with the deployment's own observers. */
+    readonly observers: readonly string[];
+  };
+  clock: Clock;
+  random: Random;
+}
+
+/** What an app writes about itself. */
+export interface Instruments extends ProcessTelemetry {
+  readonly log: Logger;
+  readonly metrics: Metrics;
+}
+
+/** Opens all that an app writes about itself. An error is a text of one line for each observer that cannot be used. */
+export async function openInstruments({
+  service,
+  config,
+  settings,
+  destination,
+  clock,
+  random,
+}: InstrumentsOptions): Promise<ParseResult<Instruments>> {
+  const log = createLogger({ service, level: config.logLevel, destination, clock });
+  const metrics = new Metrics({ service });
+  const traceLog = TraceLog.connect({
+    ...config,
+    clock,
+    random,
+    ttlMs: settings.retention.traceDays * 86_400_000,
+  });
+  const opened = await openTelemetry({
+    ...config,
+    service,
+    logger: log,
+    metrics,
+    traceLog,
+    modules: settings.observers,
+    clock,
+    random,
+  });
+  return opened.ok ? { ok: true, value: { log, metrics, ...opened.value } } : opened;
+}
 
 export interface TelemetryOptions {
   service: ObservedService;
