@@ -84,7 +84,6 @@ export function registerChatRoutes(scope: FastifyInstance, services: Services): 
   scope.get<EventsRoute>(
     "/chat/:sessionId/events",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {

@@ -360,7 +360,6 @@ export function registerApprovalRoutes(scope: FastifyInstance, services: Service
   scope.get<ListRoute>(
     "/v1/approvals",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {
@@ -399,7 +398,6 @@ export function registerApprovalRoutes(scope: FastifyInstance, services: Service
   scope.get<ListRoute>(
     "/v1/inputs",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {
@@ -438,7 +436,6 @@ export function registerApprovalRoutes(scope: FastifyInstance, services: Service
   scope.get<RuleRoute>(
     "/v1/permissions",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {

@@ -15,8 +15,7 @@ export function registerConsentRoute(server: FastifyInstance, services: Services
   const { approvals, clock, consentCallbacks } = services;
   const logRefused = refusalLog(clock, bot.log, "consent refused");
   const path = bot.name === "default" ? "/feishu/consent" : `/feishu/${bot.name}/consent`;
-  const options = { exposeHeadRoute: false }; // a state is used up by the first request
-  server.get<{ Querystring: Record<string, unknown> }>(path, options, async (request, reply) => {
+  server.get<{ Querystring: Record<string, unknown> }>(path, async (request, reply) => {
     const { query, ip } = request;
     const { state, code, error } = query;
     const isRefused = typeof error === "string";

@@ -20,7 +20,6 @@ export function registerMemoryRoutes(scope: FastifyInstance, services: Services)
   scope.get<MemoryRoute>(
     "/v1/memories",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {

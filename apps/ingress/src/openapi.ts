@@ -276,12 +276,12 @@ export function registerDescription(scope: FastifyInstance): void {
   });
   let description: string | undefined;
   const policy = policyOf(page);
-  scope.get("/openapi.json", { exposeHeadRoute: false }, async (_request, reply) => {
+  scope.get("/openapi.json", async (_request, reply) => {
     return await reply
       .type("application/json")
       .send((description ??= JSON.stringify(openApiDocument(operations))));
   });
-  scope.get("/docs", { exposeHeadRoute: false }, async (_request, reply) => {
+  scope.get("/docs", async (_request, reply) => {
     return await reply
       .type("text/html; charset=utf-8")
       .header("content-security-policy", policy)

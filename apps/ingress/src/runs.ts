@@ -42,7 +42,6 @@ export function registerRunReading(scope: FastifyInstance, services: Services): 
   scope.get<RunRoute>(
     "/v1/runs/:id",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {
@@ -70,7 +69,6 @@ export function registerRunReading(scope: FastifyInstance, services: Services): 
   scope.get<RunRoute>(
     "/v1/runs/:id/events",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {

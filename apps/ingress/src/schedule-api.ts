@@ -98,7 +98,6 @@ export function registerScheduleRoutes(scope: FastifyInstance, services: Service
     scope.route<ScheduleRoute>({
       method,
       url,
-      exposeHeadRoute: false,
       config: { operation },
       handler: async (request, reply) => await handled(services, handle, request, reply),
     });

@@ -115,6 +115,7 @@ export async function createServer(
     http: { headersTimeout: requestTimeoutMs, connectionsCheckingInterval: slowRequestsEveryMs },
     forceCloseConnections: "idle",
     trustProxy: false,
+    exposeHeadRoutes: false, // a request for its head would use up the state of a consent
   });
   handleErrors(server, log);
   // Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type.

@@ -27,7 +27,6 @@ export function registerSessionRoutes(scope: FastifyInstance, services: Services
   scope.get<SessionRoute>(
     "/v1/sessions/:id",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {
@@ -43,7 +42,6 @@ export function registerSessionRoutes(scope: FastifyInstance, services: Services
   scope.get<SessionRoute>(
     "/v1/sessions/:id/items",
     {
-      exposeHeadRoute: false,
       config: {
         operation: {
           about: {

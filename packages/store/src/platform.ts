@@ -382,10 +382,8 @@ export class LookupCache {
   }
 }
 
-interface TokenCacheOptions extends StoreOptions {
-  /** Longest time one process may take to fetch before another tries. Default 10 s. */
-  fetchTimeoutMs?: number;
-}
+/** Longest time one process may take to fetch before another tries. */
+const fetchTimeoutMs = 10_000;
 
 type Fetch = () => Promise<{ value: string; ttlMs: number }>;
 
@@ -404,19 +402,17 @@ export interface TokenSource {
 export class TokenCache implements TokenSource {
   readonly #redis: RedisConnection;
   readonly #keyOf: (name: string) => string;
-  readonly #fetchTimeoutMs: number;
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #local = new Map<string, { value: string; untilMs: number }>();
   readonly #inFlight = new Map<string, Promise<string>>();
 
-  constructor(options: TokenCacheOptions) {
+  constructor(options: StoreOptions) {
     const keys = createKeyspace(options.namespace);
     this.#redis = options.redis;
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? systemRandom;
     this.#keyOf = keys.tokenOf;
-    this.#fetchTimeoutMs = options.fetchTimeoutMs ?? 10_000;
   }
 
   /**
@@ -451,7 +447,7 @@ export class TokenCache implements TokenSource {
     for (;;) {
       const known = await this.#read(name, rejected);
       if (known !== undefined) return known;
-      if ((await this.#redis.set(lock, owner, "PX", this.#fetchTimeoutMs, "NX")) === "OK") break;
+      if ((await this.#redis.set(lock, owner, "PX", fetchTimeoutMs, "NX")) === "OK") break;
       await pause(this.#clock, pollMs); // ends at the latest when the lock expires
     }
     try {

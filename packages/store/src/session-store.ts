@@ -119,8 +119,6 @@ interface SessionStoreOptions extends StoreOptions {
   maxWaiting?: number;
   /** How long a process may take to send one reply before another may try. Default 10 s. */
   outboxLeaseMs?: number;
-  /** Characters of history JSON kept in memory. Default 64 million. */
-  historyCacheCharacters?: number;
   /** How many approvals of one session are kept, apart from those that are not finished. Default 200. */
   maxApprovals?: number;
   /** About how many audit records each cell keeps, such as 1,000,000. Default: all. */
@@ -169,7 +167,7 @@ export class SessionStore {
   readonly outbox: Outbox;
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
-  readonly #cache: HistoryCache;
+  readonly #cache = new HistoryCache();
   readonly #stateSeal: StateSeal | undefined;
   readonly #dedupTtlMs: number;
   readonly #maxWaiting: number;
@@ -183,7 +181,6 @@ export class SessionStore {
     this.#redis = options.redis;
     this.#keys = createKeyspace(options.namespace);
     this.#stateSeal = options.stateKey === undefined ? undefined : new StateSeal(options.stateKey);
-    this.#cache = new HistoryCache(options.historyCacheCharacters ?? 64_000_000);
     this.#dedupTtlMs = options.dedupTtlMs ?? defaultDedupTtlMs;
     this.#maxWaiting = options.maxWaiting ?? 1_000;
     this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;

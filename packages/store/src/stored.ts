@@ -669,6 +669,9 @@ function lastOf(texts: readonly string[]): string | undefined {
   return text === undefined ? undefined : hash("sha1", text);
 }
 
+/** Of history JSON kept in memory. */
+const maxCachedCharacters = 64_000_000;
+
 /**
  * Histories this process has read, so that a turn reads only what is new. History is append-only:
  * what was read under a version stays true for that version, unless a failover lost its end. Bounded
@@ -676,12 +679,7 @@ function lastOf(texts: readonly string[]): string | undefined {
  */
 export class HistoryCache {
   readonly #entries = new Map<SessionKey, KnownHistory>();
-  readonly #maxCharacters: number;
   #characters = 0;
-
-  constructor(maxCharacters: number) {
-    this.#maxCharacters = maxCharacters;
-  }
 
   known(session: SessionKey): KnownHistory {
     return this.#entries.get(session) ?? nothing;
@@ -715,7 +713,7 @@ export class HistoryCache {
     this.#entries.delete(session);
     this.#entries.set(session, entry);
     for (const [oldest, { characters }] of this.#entries) {
-      if (this.#characters <= this.#maxCharacters) break;
+      if (this.#characters <= maxCachedCharacters) break;
       this.#entries.delete(oldest);
       this.#characters -= characters;
     }

@@ -82,7 +82,7 @@ export interface OpsRoutes {
  */
 export function registerOpsRoutes(server: FastifyInstance, routes: OpsRoutes): void {
   for (const [path, answer] of opsAnswers) {
-    server.get(path, async (_request, reply) => {
+    server.get(path, { exposeHeadRoute: true }, async (_request, reply) => {
       const { code, type, text } = await answer(routes);
       return reply.code(code).type(type).send(text);
     });
