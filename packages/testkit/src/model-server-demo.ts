@@ -263,14 +263,11 @@ function planReply(
 const meetingsPattern = /\bafter (?:each of )?my meetings\b|会议(?:结束)?(?:之)?后/i;
 
 /** Minutes have come that a schedule has waited for: they are read. */
-function minutesReply(
-  message: string,
-  round: readonly NormalisedMessage[],
-  tools: readonly Tool[],
-): ScriptedReply | undefined {
+function minutesReply({ messages, tools }: NormalisedRequest): ScriptedReply | undefined {
+  const message = messages.at(-1)?.text ?? "";
   const [, of] = /because of minutes-ready[^]*\nminute_token: (\w+)/.exec(message) ?? [];
   const isOffered = tools.some(({ name }) => name === "read_minutes");
-  if (of === undefined || !isOffered || round.length > 0) return undefined;
+  if (of === undefined || !isOffered) return undefined;
   const zh = /[\u4e00-\u9fff]/.test(message);
   return {
     text: zh ? "会议结束了，我来看看妙记。" : "Your meeting has ended: let me read its minutes.",
@@ -537,15 +534,15 @@ function withoutContributions(text: string): string {
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
-  const inRole = summaryReply(request) ?? teamReply(request) ?? helperReply(request);
+  const inRole =
+    summaryReply(request) ?? teamReply(request) ?? helperReply(request) ?? minutesReply(request);
   if (inRole !== undefined) return inRole;
   const at = lastUserAt(request.messages);
   const text = withoutContributions(lastWords(request.messages[at]));
   const zh = /[\u4e00-\u9fff]/.test(text);
   const round = request.messages.slice(at + 1);
   const lines = resultLines(round, zh);
-  const whole = request.messages[at]?.text ?? "";
-  const next = minutesReply(whole, round, request.tools) ?? stepOf(text, round, request.tools);
+  const next = stepOf(text, round, request.tools);
   if (next !== undefined) return next;
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
   const greeting = greetingIn(round, zh);
