@@ -134,6 +134,12 @@ function conversations(
   };
 }
 
+/** Begins a storm of one person. The result says how many of it may pass until now: twenty, and one each three seconds. */
+export function mostOfStorm(): () => number {
+  const startedMs = performance.now();
+  return () => 20 + Math.floor((performance.now() - startedMs) / 3_000);
+}
+
 /** Starts both and connects them. */
 export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorld> {
   const platform = await startFeishuSimulator({

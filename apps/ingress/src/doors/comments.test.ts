@@ -1,5 +1,11 @@
 import { afterEach, describe, expect, it } from "vitest";
-import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "../feishu.fixture.ts";
+import {
+  mostOfStorm,
+  startWorld,
+  testApp,
+  type FeishuWorld,
+  type WorldOptions,
+} from "../feishu.fixture.ts";
 
 const { appId: app } = testApp;
 const eventType = "drive.notice.comment_add_v1";
@@ -138,8 +144,12 @@ describe("a comment that mentions the bot", () => {
       const written = { documentId, by: here.ann, text: `Question ${number}`, mentions };
       return here.platform.work.docs.comment(written).event;
     });
+    const most = mostOfStorm();
     const outcomes = await Promise.all(events.map(async (event) => await send(event)));
     expect(new Set(outcomes)).toEqual(new Set(["acknowledged"]));
-    expect(await here.waiting(`${app}.document-${documentId}-whole`)).toBe(20);
+    const allowed = most();
+    const taken = await here.waiting(`${app}.document-${documentId}-whole`);
+    expect(taken).toBeGreaterThanOrEqual(20);
+    expect(taken).toBeLessThanOrEqual(allowed);
   });
 });

@@ -1,7 +1,13 @@
 import { createHash, createHmac } from "node:crypto";
 import { personZoneKey } from "@larkline/protocol/schedule";
 import { afterEach, describe, expect, it } from "vitest";
-import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "../feishu.fixture.ts";
+import {
+  mostOfStorm,
+  startWorld,
+  testApp,
+  type FeishuWorld,
+  type WorldOptions,
+} from "../feishu.fixture.ts";
 
 const { appId: app } = testApp;
 const secret = "s".repeat(40);
@@ -262,9 +268,13 @@ describe("a reaction", () => {
 
   it("is one of twenty a minute that a person may have, however many come", async () => {
     const { here, send, conversation } = await answered();
+    const most = mostOfStorm();
     const storm = Array.from({ length: 1_000 }, async (_, number) => await send(number));
     expect(new Set(await Promise.all(storm))).toEqual(new Set(["acknowledged"]));
-    expect(await here.waiting(conversation)).toBe(20);
+    const allowed = most();
+    const taken = await here.waiting(conversation);
+    expect(taken).toBeGreaterThanOrEqual(20);
+    expect(taken).toBeLessThanOrEqual(allowed);
     await here.ingress.close();
     expect(here.said(here.group)).toHaveLength(1);
   });
