@@ -139,6 +139,7 @@ const catalogue: ConsoleEntry = {
     "mail.user_mailbox.event.message_received_v1",
     "minutes.minute.generated_v1",
     "p2p_chat_create",
+    "task.task.update_user_access_v2",
     "vc.meeting.participant_meeting_ended_v1",
   ],
   callbacks: ["card.action.trigger", "url.preview.get"],

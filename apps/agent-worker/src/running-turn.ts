@@ -340,6 +340,7 @@ export class TurnReply {
       },
       text: withoutImageMarks(whole),
       ...(view === undefined ? {} : { view }),
+      ...(reply.object !== undefined && reason === "" ? { isDone: true as const } : {}),
       traceparent: traceparentOfMessage(turn.message),
       askedAtMs: turn.message.createdAtMs,
       createdAtMs: this.#services.clock.now(),

@@ -1,5 +1,5 @@
 import { deadline, withDeadline, type Clock } from "@larkline/protocol/clock";
-import { openDoors, toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
+import { openDoors, subscriptionsOf, toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
@@ -50,6 +50,7 @@ import {
   botFinding,
   checkCommandPanel,
   checkLongConnection,
+  checkOwnSubscriptions,
   checkSubscriptions,
   checkWebhook,
   credentialFinding,
@@ -253,6 +254,7 @@ async function inspectFeishu(
       ? []
       : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
     checkSubscriptions(inspector, feishu, neededEvents(config)),
+    checkOwnSubscriptions(inspector, config === undefined ? [] : subscriptionsOf(config.doors)),
     feishu.transport === "webhook"
       ? []
       : checkLongConnection(inspector).then((finding) => [finding]),

@@ -7,6 +7,7 @@ import {
   FeishuError,
   type InspectedBot,
   type ManifestText,
+  type OwnSubscription,
   missingScopes,
   type PanelEntry,
   type ScopeLevel,
@@ -542,4 +543,40 @@ export function permissionList(language: Language): string {
     ...modes,
     "",
   ].join("\n");
+}
+
+/** Subscribes the app itself as ingress does when it starts, and says what the platform refuses. */
+export async function checkOwnSubscriptions(
+  inspector: AppInspector,
+  wanted: readonly OwnSubscription[],
+): Promise<Finding[]> {
+  if (wanted.length === 0) return [];
+  const check = "feishu.subscriptions";
+  const refused = await Promise.all(
+    wanted.map(async (to) => {
+      try {
+        await inspector.subscribe(to);
+        return [];
+      } catch (error) {
+        return [`${to} (${reasonOf(error)})`];
+      }
+    }),
+  );
+  const missing = refused.flat().join("; ");
+  const names = wanted.join(", ");
+  return [
+    missing === ""
+      ? ok(check, {
+          zh: `应用已自行订阅：${names}`,
+          en: `The app has subscribed itself to: ${names}`,
+        })
+      : warning(
+          check,
+          { zh: `应用无法订阅：${missing}`, en: `The app cannot subscribe itself to: ${missing}` },
+          {
+            zh: "没有订阅就收不到这些事件。开通入口所需的权限并发布应用，再重启 ingress。",
+            en: "Without it these events do not come. Grant the permissions of the door, publish the app, and restart ingress.",
+          },
+        ),
+  ];
 }

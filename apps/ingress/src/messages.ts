@@ -10,6 +10,7 @@ import {
 import { lateCard } from "@larkline/feishu/cards";
 import type { AgentConfig, GroupPolicy } from "@larkline/process/config";
 import {
+  objectFeatures,
   replyLanguages,
   textIn,
   type InboundMessage,
@@ -508,7 +509,7 @@ function inboundOf(services: Services, bot: Bot, arrival: ReadyArrival): Inbound
     ...answered,
     ...(place.target.object === undefined
       ? {}
-      : { needs: [...(answered.needs ?? []), "reply-object"] }),
+      : { needs: [...(answered.needs ?? []), objectFeatures[place.target.object.kind]] }),
     ...(references === undefined ? {} : { references }),
   };
 }

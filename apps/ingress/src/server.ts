@@ -7,7 +7,7 @@ import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
 import { guardApi } from "./api-access.ts";
 import { registerChatRoutes } from "./api.ts";
-import { callerDoors, signedDoors } from "./doors/index.ts";
+import { callerDoors, signedDoors, subscribe } from "./doors/index.ts";
 import { registerApprovalRoutes } from "./approvals.ts";
 import { registerMemoryRoutes } from "./memories.ts";
 import { registerConsentRoute } from "./consent-callback.ts";
@@ -59,7 +59,11 @@ export async function startIngress(
   // Last of all: the platform would send events to a process that then fails to start.
   const takeEvents = (): void => {
     isWarm = true;
-    if (!closing) for (const { connection } of bots) connection?.start();
+    if (closing) return;
+    for (const bot of bots) {
+      bot.connection?.start();
+      subscribe(services, bot);
+    }
   };
   if (warm === undefined) takeEvents();
   else void warm.then(takeEvents); // it never rejects

@@ -6,6 +6,8 @@ import type { RateGovernor, TokenSource } from "@larkline/store/platform";
 import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
 import { CommentsApi } from "./objects/comments.ts";
+import { subscribeApp, type OwnSubscription } from "./objects/subscriptions.ts";
+import { TasksApi } from "./objects/tasks.ts";
 import {
   ApiCaller,
   maxListed,
@@ -76,6 +78,7 @@ export class FeishuApi {
   readonly files: FilesApi;
   readonly history: ChatHistory;
   readonly comments: CommentsApi;
+  readonly tasks: TasksApi;
   readonly #caller: ApiCaller;
   readonly quota: MonthlyQuota;
 
@@ -118,11 +121,17 @@ export class FeishuApi {
     this.files = new FilesApi(this.#caller);
     this.history = new ChatHistory(this.#caller);
     this.comments = new CommentsApi(this.#caller);
+    this.tasks = new TasksApi(this.#caller);
   }
 
   /** The token with which the bot acts. `refused`: digest of one that the platform has refused, another one is fetched. */
   async botToken(refused?: string): Promise<string> {
     return await this.#caller.token(refused);
+  }
+
+  /** Subscribes the app itself to events. Subscribing twice is the same as once. */
+  async subscribe(to: OwnSubscription, options?: CallOptions): Promise<void> {
+    await subscribeApp(this.#caller, to, options);
   }
 
   /** Who the bot is; its open_id is what mentions carry. */

@@ -7,8 +7,13 @@ export { FeishuError } from "./transport/error.ts";
 /** A message as the platform keeps it. */
 export type { FetchedMessage } from "./feishu-api.ts";
 export type { Comment } from "./objects/comments.ts";
+export type { FeishuTask, TaskComment } from "./objects/tasks.ts";
 /** Subscribes the app to events about a person, with a token of theirs. */
-export { subscribePerson, unsubscribePerson } from "./objects/subscriptions.ts";
+export {
+  subscribePerson,
+  unsubscribePerson,
+  type OwnSubscription,
+} from "./objects/subscriptions.ts";
 export type { SaidMessage } from "./messages/chat-history.ts";
 
 /** Decides on the requests of the platform's webhook. */

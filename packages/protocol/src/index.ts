@@ -19,6 +19,7 @@ export {
   isProgram,
   programSender,
   type ReplyObject,
+  objectFeatures,
   ReplyTarget,
   SessionKey,
   knownFeatures,

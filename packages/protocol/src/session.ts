@@ -68,7 +68,7 @@ export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), {
  * about a call. `stored-response`: messages, and turns, that continue an answer which the vendor keeps. `schedule`: turns
  * with an open call that makes or changes a schedule. `consent`: turns that wait until a person lets the app act as them.
  * `private-answer`: turns with an open call that answers a person of a group in their own chat.
- * `reply-object`: messages that are answered in a comment.
+ * `reply-object`: messages that are answered in a comment. `reply-task`: those that are answered in a task.
  */
 export const knownFeatures: readonly string[] = [
   "held-step",
@@ -89,6 +89,7 @@ export const knownFeatures: readonly string[] = [
   "consent",
   "private-answer",
   "reply-object",
+  "reply-task",
 ];
 
 /** Names one run. Deterministic, so that a redelivered message and its retry share it. */
@@ -99,6 +100,7 @@ export function turnIdOf(session: SessionKey, seq: number): string {
 /**
  * Something of the platform besides chats in which an answer is written.
  * `comment`: the thread of a comment in a document; `isWhole`: it is about the whole document, and takes no replies.
+ * `task`: a task that the bot is responsible for.
  */
 const ReplyObject = Type.Union([
   Type.Object({
@@ -108,13 +110,23 @@ const ReplyObject = Type.Union([
     commentId: Type.String({ minLength: 1, maxLength: 128 }),
     isWhole: Type.Boolean(),
   }),
+  Type.Object({
+    kind: Type.Literal("task"),
+    guid: Type.String({ minLength: 1, maxLength: 128 }),
+  }),
 ]);
 export type ReplyObject = Static<typeof ReplyObject>;
 
+/** What a process must know to answer in an object. */
+export const objectFeatures: Readonly<Record<ReplyObject["kind"], string>> = {
+  comment: "reply-object",
+  task: "reply-task",
+};
+
 /**
  * Where the answer to a message goes. `none`: read from the event stream only (HTTP API). With `object` the answer is written
- * there, `chatId` is the open_id of the person, and people are asked in their own chat; `needs` names the feature
- * `reply-object` then.
+ * there, `chatId` is the open_id of the person, and people are asked in their own chat; `needs` names the feature of its
+ * kind then.
  */
 export const ReplyTarget = Type.Union([
   Type.Object({

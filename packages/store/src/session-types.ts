@@ -311,6 +311,8 @@ export interface OutboxRecord {
   view?: ReplyView;
   /** A card that is ready to be sent as it is (JSON 2.0). */
   card?: Record<string, unknown>;
+  /** The run has ended well: an object that can be completed is completed after its answer. */
+  isDone?: true;
   createdAtMs: number;
   attempts: number;
   /** Time of the first attempt whose outcome is unknown (timeout, crash); 0 if none. */

@@ -405,6 +405,8 @@ export type ConfigInput = {
     reactions?: Record<string, string>;
     /** Answer comments in documents that mention the bot. Default off. */
     comments?: boolean;
+    /** Work on tasks for which the bot is made responsible. Default off. */
+    tasks?: boolean;
     /** What happens to a person starts the schedules with which they wait for it. */
     personal?: {
       /** What schedules may wait for. */

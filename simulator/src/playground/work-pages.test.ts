@@ -44,6 +44,15 @@ test("the tasks show who has them, and whether they are done", async () => {
   expect((await page("/page/tasks")).body).toContain("<li>☑ Plan Bob");
 });
 
+test("a button of the tasks gives the bot one, as the person", async () => {
+  const { simulator, server, ann } = await scene();
+  const url = `/page/tasks?as=${ann}`;
+  const pressed = await server.inject({ method: "POST", url });
+  expect(pressed.statusCode).toBe(303);
+  const [task] = simulator.work.tasks.tasks.values();
+  expect(task).toMatchObject({ creator: ann, members: [{ id: "cli_0123456789abcdef" }] });
+});
+
 test("documents and tables are shown to those who may see them", async () => {
   const { simulator, page, ann, bob } = await scene();
   const { docs, tables } = simulator.work;

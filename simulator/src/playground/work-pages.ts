@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyReply } from "fastify";
 import type { FeishuSimulator } from "../index.ts";
 
-type Shown = Pick<FeishuSimulator, "users" | "work">;
+type Shown = Pick<FeishuSimulator, "users" | "work" | "apps">;
 
 /**
  * Plain pages on which one sees what tools have done: documents, tables, calendar and tasks of each person, as
@@ -47,6 +47,16 @@ function mailed({ work: { mail } }: Shown, to: string): void {
   });
 }
 
+/** The person gives the first bot a task. */
+async function tasked({ apps, work: { tasks } }: Shown, creator: string): Promise<void> {
+  await tasks.giveTask({
+    creator,
+    summary: `整理周报 · Sum up the week ${tasks.tasks.size + 1}`,
+    description: "三句话即可。 · Three sentences are enough.",
+    assignees: apps.slice(0, 1).map(({ appId }) => appId),
+  });
+}
+
 /** A meeting of all people has just ended, and its minutes are ready. */
 async function holdMeeting({ users, work }: Shown, organizer: string): Promise<void> {
   const { meetings } = work;
@@ -66,7 +76,11 @@ const pages: Readonly<Record<string, Pick<PageFacts, "title" | "list" | "act">>>
     list: eventsOf,
     act: { text: "收到邀请 · Get an invitation", does: invited },
   },
-  tasks: { title: "任务 · Tasks", list: tasksOf },
+  tasks: {
+    title: "任务 · Tasks",
+    list: tasksOf,
+    act: { text: "交给机器人一个任务 · Give the bot a task", does: tasked },
+  },
   documents: { title: "文档 · Documents", list: documentsOf },
   tables: { title: "多维表格 · Bases", list: tablesOf },
   sheets: { title: "电子表格 · Spreadsheets", list: sheetsOf },

@@ -67,6 +67,7 @@ export function createWork(clock: Clock): Work {
     events: calendar.events,
     rooms: calendar.rooms,
     tasks: tasks.tasks,
+    taskSubscriptions: tasks.subscribed,
     meetings: meetings.meetings,
     minutes: meetings.minutes,
     spreadsheets: sheets.spreadsheets,

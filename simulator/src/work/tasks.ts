@@ -1,3 +1,4 @@
+import { type DeliveryReport, envelope } from "../delivery.ts";
 import type { Platform } from "../platform.ts";
 import { systemRandom } from "@larkline/protocol/clock";
 import { type WorkWorld, actorOf } from "./world.ts";
@@ -12,7 +13,7 @@ import {
   fieldError,
 } from "../open-api.ts";
 
-// Tasks with their members and comments ("Task v2 overview").
+// Tasks with their members and comments, and the events of those for which an app is responsible ("Task v2 overview").
 
 interface TaskMember {
   id: string;
@@ -30,13 +31,32 @@ interface SimTask {
   members: TaskMember[];
   completedAt: number;
   createdAt: number;
+  updatedAt: number;
   comments: { id: string; by: string; content: string; at: number }[];
 }
 
 export interface TaskControls {
   readonly tasks: ReadonlyMap<string, SimTask>;
   /** A task of a person, as if made in the client. */
-  addTask(task: { creator: string; summary: string; assignees?: readonly string[] }): SimTask;
+  addTask(task: NewTask): SimTask;
+  /** The same; apps that are responsible for it and have subscribed get the event. */
+  giveTask(task: NewTask): Promise<{ task: SimTask; reports: DeliveryReport[] }>;
+  /** A person makes one more responsible for the task. */
+  assign(guid: string, who: string): Promise<DeliveryReport[]>;
+  /** A person completes the task, or opens it again. */
+  setDone(guid: string, isDone: boolean): Promise<DeliveryReport[]>;
+  /** A person writes a comment; no app gets an event. */
+  addComment(guid: string, by: string, content: string): void;
+  /** Apps that get events of tasks for which they are responsible. */
+  readonly subscribed: ReadonlyMap<string, true>;
+}
+
+/** What a person writes in the client. Responsible are people (open ids) and apps (their ids). */
+interface NewTask {
+  creator: string;
+  summary: string;
+  description?: string;
+  assignees?: readonly string[];
 }
 
 /** A key is known for five minutes after its success ("Task v2 overview"). */
@@ -47,29 +67,79 @@ const fields = ["summary", "description", "due", "completed_at", "start", "repea
 
 export class SimTasks implements TaskControls {
   readonly tasks = new Map<string, SimTask>();
+  readonly subscribed = new Map<string, true>();
   readonly #world: WorkWorld;
+  #platform: Platform | undefined;
 
   constructor(world: WorkWorld) {
     this.#world = world;
   }
 
-  addTask({
-    creator,
-    summary,
-    assignees = [],
-  }: {
-    creator: string;
-    summary: string;
-    assignees?: readonly string[];
-  }): SimTask {
-    const members = assignees.map((id): TaskMember => ({ id, type: "user", role: "assignee" }));
-    return this.#kept({ creator, summary, members });
+  addTask({ assignees = [], ...task }: NewTask): SimTask {
+    return this.#kept({ ...task, members: assignees.map(responsible) });
+  }
+
+  async giveTask(given: NewTask): Promise<{ task: SimTask; reports: DeliveryReport[] }> {
+    const task = this.addTask(given);
+    return { task, reports: await this.#announce(task, "task_create") };
+  }
+
+  async assign(guid: string, who: string): Promise<DeliveryReport[]> {
+    const task = this.#known(guid);
+    task.members.push(responsible(who));
+    return await this.#announce(task, "task_assignees_update");
+  }
+
+  async setDone(guid: string, isDone: boolean): Promise<DeliveryReport[]> {
+    const task = this.#known(guid);
+    task.completedAt = isDone ? this.#world.clock.now() : 0;
+    return await this.#announce(task, "task_completed_update");
+  }
+
+  addComment(guid: string, by: string, content: string): void {
+    const { comments } = this.#known(guid);
+    comments.push({ id: String(comments.length + 1), by, content, at: this.#world.clock.now() });
+  }
+
+  #known(guid: string): SimTask {
+    const task = this.tasks.get(guid);
+    if (task === undefined) throw new Error(`No task ${guid}`);
+    return task;
+  }
+
+  /** The task has changed: subscribed apps that are responsible for it get an event that names no person. */
+  async #announce(task: SimTask, ...types: string[]): Promise<DeliveryReport[]> {
+    if (types[0] !== "task_create") {
+      // One tick of the platform's clock at least: a change is no part of the creation.
+      task.updatedAt = Math.max(this.#world.clock.now(), task.updatedAt + 1);
+    }
+    const apps = task.members.flatMap(({ id, role }) => {
+      const app = this.#platform?.apps.get(id);
+      return app === undefined || role !== "assignee" || !this.subscribed.has(id) ? [] : [app];
+    });
+    const event = { event_types: types, task_guid: task.guid };
+    const eventType = "task.task.update_user_access_v2";
+    const createdAt = this.#world.clock.now();
+    const reports = apps.map(
+      async (app) => await this.#platform?.publish(envelope(app, { eventType, event, createdAt })),
+    );
+    return (await Promise.all(reports)).flatMap((report) => report ?? []);
   }
 
   routes(platform: Platform): ApiRoute[] {
+    this.#platform = platform;
     const tasks = "/open-apis/task/v2/tasks";
     const comments = "/open-apis/task/v2/comments";
     return [
+      {
+        method: "POST",
+        path: "/open-apis/task/v2/task_v2/task_subscription",
+        handle: ({ app, person }) => {
+          // People's own subscriptions are not simulated.
+          if (person === undefined) this.subscribed.set(app.appId, true);
+          return success({});
+        },
+      },
       { method: "GET", path: tasks, personScopes: reading, handle: (call) => this.#mine(call) },
       {
         method: "POST",
@@ -120,12 +190,14 @@ export class SimTasks implements TaskControls {
   }
 
   #kept(task: Pick<SimTask, "summary" | "creator"> & Partial<SimTask>): SimTask {
+    const now = this.#world.clock.now();
     const added = {
       guid: systemRandom.uuid(),
       description: "",
       members: [],
       completedAt: 0,
-      createdAt: this.#world.clock.now(),
+      createdAt: now,
+      updatedAt: now,
       comments: [],
       ...task,
     };
@@ -205,6 +277,7 @@ export class SimTasks implements TaskControls {
           ...dueOf(call.body.due),
         });
         this.#world.record(call, "task.create", summary);
+        void this.#announce(task, "task_create");
         return success({ task: viewOf(task) });
       },
     );
@@ -237,6 +310,8 @@ export class SimTasks implements TaskControls {
       task.completedAt = at;
     }
     this.#world.record(call, "task.change", `${task.summary} ${names.join(",")}`);
+    const isCompletion = names.includes("completed_at");
+    void this.#announce(task, isCompletion ? "task_completed_update" : "task_desc_update");
     return success({ task: viewOf(task) });
   }
 
@@ -259,6 +334,7 @@ export class SimTasks implements TaskControls {
           "task.members",
           `${task.summary} ${added.map(({ id }) => id).join(",")}`,
         );
+        void this.#announce(task, "task_assignees_update");
         return success({ task: viewOf(task) });
       },
     );
@@ -283,6 +359,10 @@ export class SimTasks implements TaskControls {
     const { items, ...page } = pageOf(task.comments.toReversed(), call.query, 100);
     return success({ ...page, items: items.map(commentView) });
   }
+}
+
+function responsible(id: string): TaskMember {
+  return { id, type: id.startsWith("cli_") ? "app" : "user", role: "assignee" };
 }
 
 function sees({ creator, members }: SimTask, who: string): boolean {
@@ -338,11 +418,13 @@ function viewOf(task: SimTask): JsonObject {
     members: task.members,
     completed_at: String(task.completedAt),
     created_at: String(task.createdAt),
+    updated_at: String(task.updatedAt),
     status: task.completedAt > 0 ? "done" : "todo",
     url: linkOf(task),
   };
 }
 
 function commentView({ id, by, content, at }: SimTask["comments"][number]): JsonObject {
-  return { id, content, creator: { id: by, type: "user" }, created_at: String(at) };
+  const type = by.startsWith("cli_") ? "app" : "user";
+  return { id, content, creator: { id: by, type }, created_at: String(at) };
 }

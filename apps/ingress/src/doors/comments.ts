@@ -1,12 +1,11 @@
 import { sessionKeyOf } from "@larkline/agent/messages";
-import { FeishuError, type Comment, type Envelope, type FeishuMessage } from "@larkline/feishu";
+import type { Comment, Envelope, FeishuMessage } from "@larkline/feishu";
 import { parserOf } from "@larkline/protocol";
-import { deadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import type { Bot } from "../bot.ts";
 import { servesPerson, takeMessage, watched } from "../messages.ts";
 import type { Services } from "../services.ts";
-import { fenced, fetchMs, idOf, letIn } from "./event-door.ts";
+import { fenced, idOf, letIn, readFor } from "./door.ts";
 
 // A comment in a document that mentions the bot is a message of its author, and is answered in its thread. People
 // are asked in their own chat with the bot.
@@ -50,7 +49,12 @@ export async function commentAdded(
   const wanted = replyId ?? "";
   const said = { door: "comments", person, id: idOf([fileToken, commentId, wanted]) };
   if (!(await letIn(services, bot, said))) return;
-  const comment = await readable(services, bot, { fileType, fileToken, commentId });
+  const place = { fileType, fileToken, commentId };
+  const comment = await readFor(
+    services,
+    bot,
+    async (signal) => await bot.api.comments.fetch(place, { signal }),
+  );
   const own =
     wanted === ""
       ? comment?.replies[0]
@@ -76,7 +80,7 @@ export async function commentAdded(
   };
   const { isWhole } = comment;
   const object = { kind: "comment", fileType, fileToken, commentId, isWhole } as const;
-  const place = {
+  const belongs = {
     // Comments about the whole document take no replies: together they are one conversation.
     session: sessionKeyOf(bot.app, `document-${fileToken}-${isWhole ? "whole" : commentId}`),
     target: { app: bot.app, chatId: person, messageId: "", inThread: false, object },
@@ -85,30 +89,13 @@ export async function commentAdded(
   const tenant = tenantKey === "" ? undefined : tenantKey;
   const arriving = { app: bot.app, id, chat: person, person, channel: "feishu" } as const;
   // No line says that too much waits: a storm of comments would be answered by another one.
-  const arrival = { message, place, tenant, about, hasToast: true };
+  const arrival = { message, place: belongs, tenant, about, hasToast: true };
   const outcome = await watched(
     services,
     arriving,
     async () => await takeMessage(services, bot, arrival, { verdict: "accept" }),
   );
   counters.messages.add(1, { channel: "feishu", outcome });
-}
-
-/** Undefined where the platform refuses for good, such as in a document that the bot may not see. */
-async function readable(
-  { clock }: Services,
-  { api, log }: Bot,
-  place: { fileType: string; fileToken: string; commentId: string },
-): Promise<Comment | undefined> {
-  try {
-    return await api.comments.fetch(place, { signal: deadline(clock, fetchMs) });
-  } catch (error) {
-    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") {
-      throw error;
-    }
-    log.warn({ kind: error.kind, code: error.code }, "a comment cannot be read");
-    return undefined;
-  }
 }
 
 function aboutOf(

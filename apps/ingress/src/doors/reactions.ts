@@ -1,12 +1,11 @@
 import type { Envelope, FeishuMessage } from "@larkline/feishu";
 import { parserOf } from "@larkline/protocol";
-import { deadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import type { Bot } from "../bot.ts";
 import { servesPerson, takeMessage, watched } from "../messages.ts";
 import type { Services } from "../services.ts";
 import { placeOf } from "../sessions.ts";
-import { fetchMs, idOf, letIn } from "./event-door.ts";
+import { idOf, letIn, readFor } from "./door.ts";
 
 // A reaction to an answer of the bot says what `doors.reactions` has for its emoji, as the person who reacted, in the
 // conversation of that answer. Thumbs that rate are apart from this (`feishu.feedback`).
@@ -84,8 +83,14 @@ export async function reactionCame(
 }
 
 /** The message, where it is one of this bot. */
-async function answerOf({ clock }: Services, { api, app }: Bot, messageId: string) {
-  const [message] = await api.messages.fetch(messageId, { signal: deadline(clock, fetchMs) });
+async function answerOf(services: Services, bot: Bot, messageId: string) {
+  const { api, app } = bot;
+  const [message] =
+    (await readFor(
+      services,
+      bot,
+      async (signal) => await api.messages.fetch(messageId, { signal }),
+    )) ?? [];
   const isOwn = message?.senderType === "app" && message.senderId === app;
   return isOwn && !message.deleted && message.chatId !== "" ? message : undefined;
 }

@@ -1,8 +1,6 @@
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { sessionKeyOf } from "@larkline/agent/messages";
 import { agentNamed, type TriggerDoor } from "@larkline/process/config";
-import { programSender, turnIdOf, type InboundMessage } from "@larkline/protocol";
-import { withDeadline } from "@larkline/protocol/clock";
 import { Type } from "@larkline/protocol/type";
 import { ApiError } from "@larkline/protocol/views/run-api";
 import type { FastifyInstance } from "fastify";
@@ -10,8 +8,7 @@ import { bodyText } from "../api-access.ts";
 import type { Bot } from "../bot.ts";
 import { refusalLog } from "../refusal-log.ts";
 import type { Services } from "../services.ts";
-import { answeredBy, wakeSession } from "../sessions.ts";
-import { fenced } from "./event-door.ts";
+import { appendProgram, fenced } from "./door.ts";
 
 // `POST /v1/triggers/<name>`: something outside says that a thing has happened, and an agent says in a chat what it
 // means. The request is signed. No person's identity comes with it: calls of its turn act as the bot, and what it says
@@ -142,29 +139,17 @@ async function append(
   bot: Bot,
   { name, door, text, key }: { name: string; door: TriggerDoor; text: string; key: string },
 ): Promise<string | undefined> {
-  const { store, clock, settings } = services;
-  const agent = agentNamed(settings, door.agent ?? "") ?? bot.agentIn(door.chat);
-  const session = sessionKeyOf(bot.app, `trigger-${name}`);
-  const message: InboundMessage = {
-    v: 1,
-    session,
+  const agent = agentNamed(services.settings, door.agent ?? "") ?? bot.agentIn(door.chat);
+  return await appendProgram(services, bot, {
+    session: sessionKeyOf(bot.app, `trigger-${name}`),
     id: `trigger-${name}-${createHash("sha256").update(key).digest("hex").slice(0, 32)}`,
-    app: bot.app,
-    sender: programSender(`trigger:${name}`),
-    chatType: "group",
-    parts: [{ type: "text", text: wordsOf(name, door.task, text) }],
-    foreign: true,
-    addresses: [],
-    createdAtMs: clock.now(),
+    program: `trigger:${name}`,
+    agent,
     language: agent.defaultLanguage,
-    reply: { channel: "feishu", app: bot.app, chatId: door.chat, messageId: "", inThread: false },
-    ...answeredBy(agent),
-  };
-  const appending = store.append(message, { maxWaiting });
-  const { result, seq, wakeGen } = await withDeadline(clock, appending, bot.storeDeadlineMs);
-  // Also for a duplicate: the process of the first request may have died between append and wake.
-  await wakeSession(services, bot, session, wakeGen);
-  return result === "accepted" || result === "duplicate" ? turnIdOf(session, seq) : undefined;
+    text: wordsOf(name, door.task, text),
+    target: { app: bot.app, chatId: door.chat, messageId: "", inThread: false },
+    maxWaiting,
+  });
 }
 
 function wordsOf(name: string, task: string, text: string): string {

@@ -1,4 +1,4 @@
-import { parserOf, type ReplyObject } from "@larkline/protocol";
+import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
 import type { ApiCaller, CallOptions } from "../transport/api-call.ts";
 
@@ -31,8 +31,6 @@ interface CommentReply {
   createdAtMs: number;
 }
 
-/** Longest piece of an answer, in characters; the platform's page names no limit. */
-const maxPiece = 2_000;
 /** Comments about a whole document among which an earlier answer is looked for: newest come first. */
 const pageSize = 100;
 
@@ -167,34 +165,4 @@ function commentOf({
     };
   });
   return { isWhole, quote, replies };
-}
-
-/** Puts an answer into the thread of a comment, in as many pieces as it needs; what stands there since then is not repeated. */
-export async function sendComment(
-  comments: CommentsApi,
-  object: Extract<ReplyObject, { kind: "comment" }>,
-  { text, sinceMs }: { text: string; sinceMs: number },
-  options: CallOptions,
-): Promise<void> {
-  const said = object.isWhole
-    ? (await comments.fetchWhole(object, options)).flatMap(({ replies }) => replies)
-    : (await comments.fetch(object, options)).replies;
-  const before = said.filter((reply) => reply.createdAtMs >= sinceMs).map((reply) => reply.text);
-  for (const piece of piecesOf(text)) {
-    if (before.includes(piece)) continue;
-    if (object.isWhole) await comments.add(object, piece, options);
-    else await comments.reply(object, piece, options);
-  }
-}
-
-function piecesOf(text: string): string[] {
-  const pieces: string[] = [];
-  let rest = text.trim();
-  while (rest.length > maxPiece) {
-    const line = rest.lastIndexOf("\n", maxPiece);
-    const at = line > maxPiece / 2 ? line : maxPiece;
-    pieces.push(rest.slice(0, at).trimEnd());
-    rest = rest.slice(at).trimStart();
-  }
-  return rest === "" ? pieces : [...pieces, rest];
 }

@@ -1,9 +1,14 @@
 import { scheduleEvents, type ScheduleEvent } from "@larkline/protocol/schedule";
+import { parserOf } from "@larkline/protocol";
+import { Type } from "@larkline/protocol/type";
+import type { ApiCaller, CallOptions } from "../transport/api-call.ts";
+import { FeishuError } from "../transport/error.ts";
 import { callWithToken, type TokenBearer } from "../transport/token-call.ts";
 
-// Events that the platform sends about a person after that person has subscribed the app to them ("Subscribe to meeting
-// events", "Subscribe to minutes events", "Subscribe to events" of mails, "Subscribe to event changes" of calendars). The
-// calls have no key; subscribing twice is the same as once.
+// Events that the platform sends after an app has subscribed itself ("Subscribe to task events", "Subscribe to approval
+// events"), and about a person after that person has subscribed the app to them ("Subscribe to meeting events", "Subscribe
+// to minutes events", "Subscribe to events" of mails, "Subscribe to event changes" of calendars). The calls have no key;
+// subscribing twice is the same as once.
 
 type Call = Parameters<typeof callWithToken>[1];
 
@@ -71,4 +76,35 @@ async function primaryCalendar({ person, signal }: Subscribing): Promise<string>
     signal,
   );
   return calendars?.[0]?.calendar?.calendar_id ?? "primary";
+}
+
+/** What an app subscribes itself to: tasks that it is responsible for, or approvals of the definition with a code. */
+export type OwnSubscription = "tasks" | `approval:${string}`;
+
+const parseDone = parserOf(Type.Object({}));
+/** The definition is subscribed to already. */
+const subscribedBefore = 1390007;
+
+/** From now on the app gets these events. Subscribing twice is the same as once. Rejects with a FeishuError. */
+export async function subscribeApp(
+  caller: ApiCaller,
+  to: OwnSubscription,
+  options?: CallOptions,
+): Promise<void> {
+  const [api, url] =
+    to === "tasks"
+      ? ["task.subscribe", "/open-apis/task/v2/task_v2/task_subscription"]
+      : [
+          "approval.subscribe",
+          `/open-apis/approval/v4/approvals/${encodeURIComponent(to.slice("approval:".length))}/subscribe`,
+        ];
+  const request = { method: "POST", url, data: {} };
+  try {
+    await caller.call(
+      { api, run: (client, sdk) => client.request(request, sdk), parse: parseDone },
+      options,
+    );
+  } catch (error) {
+    if (!(error instanceof FeishuError) || error.code !== subscribedBefore) throw error;
+  }
 }

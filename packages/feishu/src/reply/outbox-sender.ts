@@ -18,7 +18,7 @@ import {
   type FeishuApi,
   type MessageBody,
 } from "../feishu-api.ts";
-import { sendComment } from "../objects/comments.ts";
+import { answerObject } from "../objects/objects.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
@@ -582,12 +582,12 @@ async function wasSent({ api, lease, signal, logger, clock }: Delivery): Promise
 
 /** Sends the text of a reply to where it belongs besides chats. No message shows it. */
 async function sendToObject(
-  { api, lease, signal }: Delivery,
+  { api, lease, signal, logger, clock }: Delivery,
   object: ReplyObject,
 ): Promise<string[]> {
-  const { text, createdAtMs, traceparent } = lease.record;
-  const said = { text, sinceMs: createdAtMs - clockSkewMs };
-  await sendComment(api.comments, object, said, { signal, traceparent });
+  const { text, createdAtMs, traceparent, isDone = false } = lease.record;
+  const answer = { text, sinceMs: createdAtMs - clockSkewMs, isDone };
+  await answerObject(api, object, answer, { signal, traceparent, logger, nowMs: clock.now() });
   return [];
 }
 

@@ -9,6 +9,7 @@ import {
 } from "@larkline/protocol/clock";
 import { Type, type Static, type TSchema } from "@larkline/protocol/type";
 import type { TokenSource } from "@larkline/store/platform";
+import { subscribeApp, type OwnSubscription } from "../objects/subscriptions.ts";
 import { ApiCaller, maxListed, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
@@ -241,6 +242,11 @@ export class AppInspector {
       { api, once: true, run: (client, options) => client.request(request, options), parse },
       { signal },
     );
+  }
+
+  /** Subscribes the app itself to events, as its processes do when they start. */
+  async subscribe(to: OwnSubscription, signal?: AbortSignal): Promise<void> {
+    await subscribeApp(this.#caller, to, { signal });
   }
 
   async #read<Schema extends TSchema>(

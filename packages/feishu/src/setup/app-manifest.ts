@@ -171,6 +171,39 @@ export const appManifest: AppManifest = {
         en: "Answer in comments of documents (doors.comments)",
       },
     },
+    {
+      name: "task:task:read",
+      level: "optional",
+      coveredBy: ["task:task:write"],
+      purpose: {
+        zh: "读取机器人负责的任务，并接收其事件（doors.tasks）",
+        en: "Read tasks of the bot, and get their events (doors.tasks)",
+      },
+    },
+    {
+      name: "task:task:write",
+      level: "optional",
+      coveredBy: [],
+      purpose: {
+        zh: "完成机器人负责的任务（doors.tasks）",
+        en: "Complete tasks of the bot (doors.tasks)",
+      },
+    },
+    {
+      name: "task:comment:read",
+      level: "optional",
+      coveredBy: ["task:comment:write"],
+      purpose: { zh: "读取任务的评论（doors.tasks）", en: "Read comments of tasks (doors.tasks)" },
+    },
+    {
+      name: "task:comment:write",
+      level: "optional",
+      coveredBy: [],
+      purpose: {
+        zh: "在任务的评论中回答（doors.tasks）",
+        en: "Answer in comments of tasks (doors.tasks)",
+      },
+    },
   ],
   events: [
     {
@@ -231,6 +264,14 @@ export const appManifest: AppManifest = {
       purpose: {
         zh: "文档评论提到了机器人（doors.comments）",
         en: "A comment in a document mentions the bot (doors.comments)",
+      },
+    },
+    {
+      name: "task.task.update_user_access_v2",
+      level: "optional",
+      purpose: {
+        zh: "机器人负责的任务有变化（doors.tasks）",
+        en: "A task for which the bot is responsible has changed (doors.tasks)",
       },
     },
     {

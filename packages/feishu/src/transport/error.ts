@@ -275,6 +275,8 @@ const familyCodes: Record<string, CodeTable> = {
       300314, 300315, 230099,
     ],
   },
+  // "Task v2 overview".
+  task: { bad_request: [1470400], forbidden: [1470403], target_gone: [1470404] },
   // "Query the user groups of a user".
   contact: {
     retry: [40003],

@@ -15,6 +15,7 @@ it("all doors are shut unless the configuration opens them", () => {
     messages: { callers: ["ops"] },
     reactions: { Pin: "Note this." },
     comments: true,
+    tasks: true,
     personal: { events: ["minutes-ready", "meeting-ended"] },
   });
   if (typeof open === "string") expect.fail(open);
@@ -27,6 +28,7 @@ it("all doors are shut unless the configuration opens them", () => {
     ["messages", []],
     ["reactions", ["im.message.reaction.created_v1"]],
     ["comments", ["drive.notice.comment_add_v1"]],
+    ["tasks", ["task.task.update_user_access_v2"]],
     ["personal", ["minutes.minute.generated_v1", "vc.meeting.participant_meeting_ended_v1"]],
   ]);
 });

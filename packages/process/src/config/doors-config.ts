@@ -69,6 +69,8 @@ export const DoorsInput = Type.Object(
     reactions: Type.Optional(Type.Record(Type.String({ pattern: "^[A-Za-z0-9_]{1,64}$" }), words)),
     /** Answer comments in documents that mention the bot. Default off. */
     comments: Type.Optional(Type.Boolean()),
+    /** Work on tasks for which the bot is made responsible. Default off. */
+    tasks: Type.Optional(Type.Boolean()),
     /** What happens to a person starts the schedules with which they wait for it. */
     personal: Type.Optional(PersonalInput),
   },
@@ -96,6 +98,7 @@ export interface DoorsConfig {
     | undefined;
   readonly reactions: Readonly<Record<string, string>>;
   readonly comments: boolean;
+  readonly tasks: boolean;
   readonly personal:
     | { readonly events: readonly ScheduleEvent[]; readonly perHour: number }
     | undefined;
@@ -109,7 +112,14 @@ export function resolveDoors(
   { doors = {}, bots = {} }: { doors?: DoorsInput; bots?: object },
   agents: object,
 ): ParseResult<DoorsConfig> {
-  const { triggers = {}, messages, reactions = {}, comments = false, personal } = doors;
+  const {
+    triggers = {},
+    messages,
+    reactions = {},
+    comments = false,
+    tasks = false,
+    personal,
+  } = doors;
   const problems: string[] = [];
   const named = Object.entries(triggers).map(([trigger, input]) => {
     const { bot: botName = "default", agent, task = defaultTask, perMinute = 60, chat } = input;
@@ -137,6 +147,7 @@ export function resolveDoors(
       messages: messages === undefined ? undefined : { perHour: 20, quietHours: true, ...messages },
       reactions,
       comments,
+      tasks,
       personal: personal === undefined ? undefined : { perHour: 20, ...personal },
     },
   };
@@ -168,7 +179,7 @@ export function readTriggerSecrets(
 
 /** A door that is open, and what it needs. */
 export interface OpenDoor {
-  name: "triggers" | "messages" | "reactions" | "comments" | "personal";
+  name: "triggers" | "messages" | "reactions" | "comments" | "tasks" | "personal";
   events: readonly string[];
   /** Permissions of the app that it needs besides those of every bot. */
   scopes: readonly string[];
@@ -178,9 +189,14 @@ export interface OpenDoor {
   what: string;
 }
 
+/** What the app of a bot has to subscribe itself to for the doors that are open. */
+export function subscriptionsOf({ tasks }: DoorsConfig): "tasks"[] {
+  return tasks ? ["tasks"] : [];
+}
+
 /** The doors that the configuration has opened. */
 export function openDoors(config: DoorsConfig): OpenDoor[] {
-  const { triggers, messages, reactions, comments, personal } = config;
+  const { triggers, messages, reactions, comments, tasks, personal } = config;
   const doors: OpenDoor[] = [];
   const names = Object.keys(triggers);
   if (names.length > 0) {
@@ -209,6 +225,14 @@ export function openDoors(config: DoorsConfig): OpenDoor[] {
       events: ["drive.notice.comment_add_v1"],
       scopes: ["docs:document.comment:read", "docs:document.comment:create"],
       what: "documents",
+    });
+  }
+  if (tasks) {
+    doors.push({
+      name: "tasks",
+      events: ["task.task.update_user_access_v2"],
+      scopes: ["task:task:read", "task:task:write", "task:comment:read", "task:comment:write"],
+      what: "tasks of the bot",
     });
   }
   if (personal !== undefined) {

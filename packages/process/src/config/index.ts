@@ -30,6 +30,7 @@ export {
 } from "./added-providers.ts";
 export {
   openDoors,
+  subscriptionsOf,
   readTriggerSecrets,
   triggerVariable,
   type OpenDoor,
