@@ -515,6 +515,26 @@ describe("npm run doctor", () => {
     expect(JSON.stringify(of("feishu.scopes"))).toContain("docs:document.comment:create");
   });
 
+  it("subscribes the app itself where a door needs it, and says what the platform refuses", async () => {
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      `export default { doors: { tasks: true } };`,
+    );
+    const good = await examined(healthy());
+    expect(good.of("feishu.subscriptions")).toMatchObject([
+      { status: "ok", text: "The app has subscribed itself to: tasks" },
+    ]);
+    expect(platform.work.tasks.subscribed.has(app.appId)).toBe(true);
+    const body = { code: 99991672, msg: "Access denied." };
+    const action = { kind: "respond", status: 400, body } as const;
+    platform.faults.add({ match: { path: /task_subscription$/ }, action });
+    const bad = await examined(healthy());
+    platform.faults.clear();
+    expect(bad.of("feishu.subscriptions")).toMatchObject([
+      { status: "warning", text: expect.stringMatching(/itself to: tasks \(.*99991672/) },
+    ]);
+  });
+
   it("says that the app was never published, and does not judge what the platform leaves out", async () => {
     const answer = (data: object) => ({
       kind: "respond" as const,

@@ -1,5 +1,11 @@
 import { deadline, withDeadline, type Clock } from "@larkline/protocol/clock";
-import { openDoors, subscriptionsOf, toolProblem, type Env, type LarklineConfig } from "@larkline/process/config";
+import {
+  openDoors,
+  subscriptionsOf,
+  toolProblem,
+  type Env,
+  type LarklineConfig,
+} from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
