@@ -521,6 +521,13 @@ function summaryReply({ system, messages }: NormalisedRequest): ScriptedReply | 
   return { text: zh ? "用户和演示模型聊了一会儿。" : "The person has talked with the demo model." };
 }
 
+/** What is said besides in answer to a person's own words. */
+function replyInRole(request: NormalisedRequest): ScriptedReply | undefined {
+  return (
+    summaryReply(request) ?? teamReply(request) ?? helperReply(request) ?? minutesReply(request)
+  );
+}
+
 /** What a team has said stands before the person's next message, quoted below the names of its members. */
 function withoutContributions(text: string): string {
   return text.replaceAll(/^[\w-]+:\n(?:>.*(?:\n|$))+/gm, "");
@@ -534,8 +541,7 @@ function withoutContributions(text: string): string {
  * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
-  const inRole =
-    summaryReply(request) ?? teamReply(request) ?? helperReply(request) ?? minutesReply(request);
+  const inRole = replyInRole(request);
   if (inRole !== undefined) return inRole;
   const at = lastUserAt(request.messages);
   const text = withoutContributions(lastWords(request.messages[at]));
