@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { toolWorld } from "./world.fixture.ts";
 
 it("lists folders, and makes, fills, copies and moves what is in them", async () => {
-  const { platform, textOf, ann } = await toolWorld();
+  const { platform, call, textOf, ann } = await toolWorld();
   const { drive, docs } = platform.work;
   const folder = drive.addFile({ owner: ann, name: "Old", type: "folder" }).token;
   const made = await textOf("create_folder", { name: "Reports", folder });
@@ -17,7 +17,12 @@ it("lists folders, and makes, fills, copies and moves what is in them", async ()
   });
   const copy = /token (\w+)/.exec(copied)?.[1] ?? "";
   expect(docs.markdown(copy)).toBe("# Goals");
-  await textOf("move_file", { token: plan, type: "docx", name: "Plan", folder: token });
+  const move = { token: plan, type: "docx", name: "Plan", folder: token };
+  expect(await call("move_file", { ...move, folder_name: "Other" })).toMatchObject({
+    ok: false,
+    error: expect.stringContaining('is "Reports"'),
+  });
+  await textOf("move_file", { ...move, folder_name: "Reports" });
   const listed = await textOf("list_drive_files", { folder: token });
   for (const name of ["data.csv (file,", "Plan 2 (docx,", "Plan (docx,"]) {
     expect(listed).toContain(`- ${name}`);

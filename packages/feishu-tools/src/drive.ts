@@ -286,21 +286,26 @@ function moveTool(settings: Settings): HandlerTool {
   return workTool(settings, driveRemedies, {
     name: "move_file",
     description:
-      "Moves a document, file or folder into another folder. Others may see it there, or no longer. Needs its name, as list_drive_files gives it.",
+      "Moves a document, file or folder into another folder. Others may see it there, or no longer. Needs its name and that of the folder, as list_drive_files gives them.",
     title: { zh: "移动文件", en: "Move a file" },
-    summary: { zh: "把「{name}」移到文件夹 {folder}", en: "Move “{name}” to the folder {folder}" },
+    summary: {
+      zh: "把「{name}」移到文件夹「{folder_name}」（{folder}）",
+      en: "Move “{name}” to the folder “{folder_name}” ({folder})",
+    },
     input: {
       token: Token,
       type: Kind,
       name: Name,
       folder: Type.String({ minLength: 1, maxLength: 100, description: "Token of the folder." }),
+      folder_name: Type.String({ minLength: 1, maxLength: 250 }),
     },
     effect: "idempotent",
     scopes: ["space:document:move", metaScope, ...listScopes],
     reach: "shared",
-    run: async ({ token, type, name, folder }, platform) => {
+    run: async ({ token, type, name, folder, folder_name: folderName }, platform) => {
       const folder_token = checkedId(folder, "a folder");
       await checkName(platform, { token, type, name });
+      await checkName(platform, { token: folder_token, type: "folder", name: folderName });
       await driveAlone(platform, async () => {
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // what lies there stays there

@@ -176,7 +176,7 @@ const writes: Write[] = [
     certain: true,
     input: (world, Task) => {
       const { base, record } = tableOf(world);
-      return { base, changes: [{ record, values: { Task } }] };
+      return { base, changes: [{ record, old_values: { Task: "Old" }, values: { Task } }] };
     },
   },
   {
@@ -201,7 +201,7 @@ const writes: Write[] = [
     tool: "write_sheet",
     change: "sheet.write",
     certain: true,
-    input: (world, text) => ({ ...cellOf(world), rows: [[text, 1]] }),
+    input: (world, text) => ({ ...cellOf(world), old_rows: [["Old", "1"]], rows: [[text, 1]] }),
   },
   {
     tool: "append_rows",
@@ -237,7 +237,8 @@ const writes: Write[] = [
     input: ({ platform, ann }, name) => {
       const { drive } = platform.work;
       const folder = drive.addFile({ owner: ann, name: "Folder", type: "folder" }).token;
-      return { token: drive.addFile({ owner: ann, name }).token, type: "file", name, folder };
+      const { token } = drive.addFile({ owner: ann, name });
+      return { token, type: "file", name, folder, folder_name: "Folder" };
     },
   },
   {

@@ -49,6 +49,10 @@ describe("spreadsheets", () => {
     const answer = await textOf("write_sheet", {
       spreadsheet: token,
       range: `${id}!A2:B3`,
+      old_rows: [
+        ["Tea", "3"],
+        ["<b>Coffee</b>", "4.5"],
+      ],
       rows: [
         ["=SUM(A1)", 5],
         [null, true],
@@ -60,7 +64,10 @@ describe("spreadsheets", () => {
       ["=SUM(A1)", 5],
       [null, true],
     ]);
-    const wrong = { spreadsheet: token, range: `${id}!A1:B1`, rows: [["x"]] };
+    const head = { spreadsheet: token, range: `${id}!A1:B1` };
+    const stale = { ...head, old_rows: [["Item", "Cost"]], rows: [["Item", "x"]] };
+    expect(JSON.stringify(await call("write_sheet", stale))).toContain("say something else");
+    const wrong = { ...head, old_rows: [["Item", "Price"]], rows: [["x"]] };
     expect(JSON.stringify(await call("write_sheet", wrong))).toContain("1 rows of 2 cells");
     expect(sheet.rows[0]).toEqual(["Item", "Price"]);
   });
@@ -86,7 +93,7 @@ describe("spreadsheets", () => {
     expect(platform.apiCalls.at(-1)).toMatchObject({ status: 200, code: 1310213 });
     platform.work.share(token, bob, "view");
     expect(await call("read_sheet", read, { person: bob })).toMatchObject({ ok: true });
-    const write = { ...read, range: `${id}!A1`, rows: [["x"]] };
+    const write = { ...read, range: `${id}!A1`, old_rows: [["Item"]], rows: [["x"]] };
     expect(await call("write_sheet", write, { person: bob })).toMatchObject({ ok: false });
   });
 

@@ -205,26 +205,38 @@ function writeTool(settings: Settings): HandlerTool {
   return workTool(settings, remedies, {
     name: "write_sheet",
     description:
-      "Sets cells of a spreadsheet to values. The range must be as large as the values. Texts stay texts: formulas are not evaluated. The answer has the old values.",
+      "Sets cells of a spreadsheet to values. The range must be as large as the values. Texts stay texts: formulas are not evaluated. Give what the cells say now, too, as read_sheet shows it, so that the person who is asked sees what goes and what comes.",
     title: { zh: "修改电子表格", en: "Change a spreadsheet" },
     summary: {
-      zh: "修改电子表格 {spreadsheet} 的 {range}：{rows}",
-      en: "Change {range} of {spreadsheet}: {rows}",
+      zh: "修改电子表格 {spreadsheet} 的 {range}：{old_rows} → {rows}",
+      en: "Change {range} of {spreadsheet}: {old_rows} → {rows}",
     },
     input: {
       spreadsheet: sheetLink,
       range: Range,
+      old_rows: Type.Array(Row, {
+        minItems: 1,
+        maxItems: 500,
+        description: "What the cells say now, null for blank ones.",
+      }),
       rows: Type.Array(Row, { minItems: 1, maxItems: 500 }),
     },
     effect: "idempotent",
     scopes: ["sheets:spreadsheet:write_only", "sheets:spreadsheet:read", "wiki:node:read"],
     reach: "shared",
-    run: async ({ spreadsheet, range, rows }, platform) => {
+    run: async ({ spreadsheet, range, old_rows: claimed, rows }, platform) => {
       const token = await sheetAt(platform, spreadsheet);
+      checkSize(range, claimed);
       checkSize(range, rows);
       const now = async () => await valuesIn(platform, { token, range, as: "UnformattedValue" });
       return await platform.exclusive(`sheet ${token}`, async () => {
         const old = await valuesIn(platform, { token, range, as: "FormattedValue" });
+        // What the person saw on the card must be what goes; a former run of the call may have changed it already.
+        if (!isSame(old, claimed) && !isSame(await now(), rows)) {
+          throw new Error(
+            `Nothing was changed: the cells say something else. ${quoted("cells", shownRows(old, firstRowOf(range)))}`,
+          );
+        }
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // a repeat sets the same values
           run: (client, as) =>

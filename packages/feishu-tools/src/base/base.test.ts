@@ -49,12 +49,23 @@ describe("tables of a Base", () => {
     const record = table.records[0]?.record_id ?? "";
     expect(found).toContain(`${record} {"Task":"Write","Days":2,"Due":"2026-12-24T00:00:00.000Z"`);
     expect(found).not.toContain("Ship");
+    const change = {
+      old_values: { State: "open", Days: 2 },
+      values: { State: "done", Days: null },
+    };
+    const stale = { record, ...change, old_values: { State: "open", Days: 5 } };
+    expect(await call("update_records", { base, changes: [stale] })).toMatchObject({
+      ok: false,
+      error: expect.stringContaining(`"Days" of the record ${record} is 2`),
+    });
     const changed = await textOf("update_records", {
       base,
-      changes: [{ record, values: { State: "done", Days: null } }],
+      changes: [{ record, ...change }],
     });
     expect(changed).toContain('{"Days":2,"State":"open"}');
     expect(table.records[0]?.fields).toMatchObject({ Task: "Write", State: "done", Days: null });
+    // A repeat of the call finds its own values.
+    await textOf("update_records", { base, changes: [{ record, ...change }] });
     expect(
       await call("delete_records", { base, records: [{ id: record, first_column: "Ship" }] }),
     ).toMatchObject({
@@ -211,7 +222,7 @@ describe("rows whose answer is lost", () => {
     });
     await world.textOf("update_records", {
       base,
-      changes: [{ record: write, values: { Days: 3 } }],
+      changes: [{ record: write, old_values: { Days: null }, values: { Days: 3 } }],
     });
     world.platform.faults.add({
       match: { path: /batch_delete$/ },

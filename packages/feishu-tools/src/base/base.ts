@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Client } from "@larkline/feishu/token-call";
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
@@ -388,14 +389,21 @@ function updateTool(settings: Settings): HandlerTool {
   return workTool(settings, baseRemedies, {
     name: "update_records",
     description:
-      "Changes records of a table by their ids: the named fields only. The answer has the old values.",
+      "Changes records of a table by their ids: the named fields only. Give the values that they have now, too, as search_records shows them, so that the person who is asked sees what goes and what comes.",
     title: { zh: "修改多维表格记录", en: "Change rows of a table" },
     summary: { zh: "修改多维表格 {base}：{changes}", en: "Change the Base {base}: {changes}" },
     input: {
       ...table,
       changes: Type.Array(
         Type.Object(
-          { record: Type.String({ minLength: 1, maxLength: 100 }), values: row },
+          {
+            record: Type.String({ minLength: 1, maxLength: 100 }),
+            old_values: Type.Record(Type.String({ maxLength: 200 }), Type.Unknown(), {
+              description:
+                "What these fields say now, as search_records shows it; null where blank.",
+            }),
+            values: row,
+          },
           { additionalProperties: false },
         ),
         { minItems: 1, maxItems: 100 },
@@ -414,6 +422,9 @@ function updateTool(settings: Settings): HandlerTool {
       const ids = records.map(({ record_id }) => record_id);
       return await oneWriter(platform, path, async () => {
         const old = await rowsOf(platform, path, ids);
+        for (const [at, change] of changes.entries()) {
+          checkOld(fields, { ...change, wanted: records[at]?.fields ?? {} }, old);
+        }
         await changeOnce(platform, {
           windowMs: settings.keyWindowMs, // a repeat sets the same values
           run: (client, as) =>
@@ -440,6 +451,29 @@ function updateTool(settings: Settings): HandlerTool {
       });
     },
   });
+}
+
+/** What the person saw on the card must be what goes; a former run of the call may have changed it already. */
+function checkOld(
+  fields: readonly Field[],
+  {
+    record,
+    old_values: claimed,
+    wanted,
+  }: { record: string; old_values: Record<string, unknown>; wanted: Record<string, unknown> },
+  rows: readonly Row[],
+): void {
+  const now = rows.find((one) => one.record_id === record)?.fields ?? {};
+  for (const [name, value] of Object.entries(wanted)) {
+    const field = fields.find((one) => one.name === name);
+    const says = shownValue(field, now[name]) ?? "";
+    const isClaimed = isDeepStrictEqual(says, claimed[name] ?? "");
+    if (!isClaimed && comparable(field, value) !== comparable(field, now[name])) {
+      throw new Error(
+        `Nothing was changed: ${JSON.stringify(name)} of the record ${record} is ${JSON.stringify(says).slice(0, 300)}.`,
+      );
+    }
+  }
 }
 
 /** Names of the fields that do not say what they were set to. */
