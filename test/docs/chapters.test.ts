@@ -5,7 +5,6 @@ import { root, textOf } from "./document.ts";
 
 /** Short files with one importer that a reader looks for by name, or that cannot be part of their importer's file. */
 const reasons: Record<string, string> = {
-  "apps/console/src/run-words.ts": "words of two pages: those of the others fill words.ts",
   "apps/ingress/src/webhook.ts": "the addresses that Feishu calls: where a message comes in",
   "apps/ingress/src/consent-callback.ts": "the address to which browsers bring people's consents",
   "apps/agent-worker/src/attachments/watchdog.ts": "the program of a thread",

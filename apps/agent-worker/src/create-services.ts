@@ -117,7 +117,15 @@ export function createServices({
   const lacks = async (owner: Pick<GrantOwner, "app" | "openId">, scopes: readonly string[]) =>
     await reportMissingScopes(services, owner, scopes);
   const { timeZone } = settings.budgets;
-  const runs = new RunRecords({ ...stores, apis, timeZone, clock, random, logger: log });
+  const runs = new RunRecords({
+    ...stores,
+    apis,
+    timeZone,
+    keepsQuestions: settings.keepsQuestions,
+    clock,
+    random,
+    logger: log,
+  });
   const services: Services = {
     ...parts,
     ...stores,

@@ -210,11 +210,35 @@ describe("records of runs", () => {
             suggestion: "",
             retryable: false,
             partial: false,
+            vendor: { message: "no such key: sk-0123456789abcdef0123" },
           };
         },
       },
     });
-    expect(await runsOf(world, 1)).toMatchObject([{ outcome: "api_auth_error", steps: 0 }]);
+    expect(await runsOf(world, 1)).toMatchObject([
+      { outcome: "api_auth_error", steps: 0, problem: "no such key: [secret]" },
+    ]);
+  });
+
+  it("have the first words of what was asked and of what failed, where the deployment keeps them", async () => {
+    const world = newWorld();
+    const records = new RunRecords({
+      ...servicesOf(world),
+      apis: new Map(),
+      timeZone: "UTC",
+      keepsQuestions: true,
+      logger: silentLogger,
+    });
+    const message = inbound("om_1", `问题\n${"很".repeat(80)}`);
+    const failed = { id: "c1", name: "wiki", state: "failed" as const, startedAtMs: 1 };
+    const tools = [{ ...failed, output: "HTTP 503" }];
+    const begun = newTurn({ seq: 1, message }, 1);
+    const turn = { ...begun, shown: { ...begun.shown, tools } };
+    records.ended({ turn, model: "m", firstTextMs: undefined, version: 0 }, "answered");
+    await records.close();
+    expect(await runsOf(world, 1)).toMatchObject([
+      { asked: `问题 ${"很".repeat(57)}`, toolProblem: "HTTP 503" },
+    ]);
   });
 
   it("wait for Redis, the newest of them, and make no turn wait", async () => {

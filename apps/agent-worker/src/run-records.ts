@@ -1,5 +1,5 @@
 import type { DeliveryWatch, FeishuApi } from "@larkline/feishu";
-import type { Logger } from "@larkline/process/telemetry";
+import { scrubText, type Logger } from "@larkline/process/telemetry";
 import type { InboundMessage } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
 import { deadline, type Clock, type Random } from "@larkline/protocol/clock";
@@ -33,6 +33,8 @@ export interface EndedRun {
   firstTextMs: number | undefined;
   /** Number of the version of the agent; 0: it was as in the file. */
   version: number;
+  /** What the vendor of the model said, when the turn ended in that. */
+  problem?: string;
 }
 
 interface RunRecordsOptions {
@@ -46,6 +48,8 @@ interface RunRecordsOptions {
   apis: ReadonlyMap<string, Pick<FeishuApi, "userNames" | "chat">>;
   /** The time zone that decides when a day begins. */
   timeZone: string;
+  /** Records have the first words of what was asked, and of what failed calls said. Default: no. */
+  keepsQuestions?: boolean;
   clock: Clock;
   random: Random;
   logger: Logger;
@@ -113,7 +117,8 @@ export class RunRecords {
 
   /** A turn is committed. */
   ended(run: EndedRun, outcome: string): void {
-    const record = recordOf(run, { outcome, endedAtMs: this.#options.clock.now() });
+    const facts = { outcome, endedAtMs: this.#options.clock.now() };
+    const record = recordOf(run, facts, this.#options.keepsQuestions === true);
     this.#waiting.push(record);
     if (this.#waiting.length > maxKept) this.#waiting.shift();
     this.#counter.countRun(record, { isTask: run.turn.message.task !== undefined });
@@ -249,7 +254,7 @@ const dayMs = 86_400_000;
 const nameKnownMs = 7 * dayMs;
 /** Most people and chats that this process remembers to have seen within a day. */
 const maxSeen = 10_000;
-const maxAsked = 50;
+const maxNamesAsked = 50;
 /** How long the platform is waited for. */
 const patienceMs = 3_000;
 
@@ -296,7 +301,7 @@ class NamesSeen {
   }
 
   async keep(): Promise<void> {
-    const news = [...this.#news].slice(0, maxAsked);
+    const news = [...this.#news].slice(0, maxNamesAsked);
     const direct = [...this.#direct].filter(
       ([, person]) => !this.#news.has(person) || news.some(([id]) => id === person),
     );
@@ -346,8 +351,9 @@ class NamesSeen {
 }
 
 function recordOf(
-  { turn, model, firstTextMs, version }: EndedRun,
+  { turn, model, firstTextMs, version, problem = "" }: EndedRun,
   { outcome, endedAtMs }: Pick<RunRecord, "outcome" | "endedAtMs">,
+  keepsQuestions: boolean,
 ): RunRecord {
   const { message, turnId, steps, totals, startedAtMs, waiting } = turn;
   return {
@@ -369,7 +375,29 @@ function recordOf(
     output: totals.outputTokens,
     usd: Number(totals.costUsd.toPrecision(6)),
     ...toolsOf(turn),
+    ...(problem === "" ? {} : { problem: beginningOf(problem, maxProblem) }),
+    ...(keepsQuestions ? excerptsOf(turn) : {}),
   };
+}
+
+const maxAsked = 60;
+const maxProblem = 160;
+
+/** The first words of what was asked, and of what the last failed call said. */
+function excerptsOf({ message, shown }: TurnState): Pick<RunRecord, "asked" | "toolProblem"> {
+  const texts = message.parts.flatMap((part) => (part.type === "text" ? [part.text] : []));
+  const asked = beginningOf(texts.join(" "), maxAsked);
+  const said = shown.tools.findLast(({ state }) => state === "failed")?.output ?? "";
+  const toolProblem = beginningOf(said, maxProblem);
+  return { ...(asked === "" ? {} : { asked }), ...(toolProblem === "" ? {} : { toolProblem }) };
+}
+
+/** The first characters of a text in one line, without secrets. */
+function beginningOf(text: string, length: number): string {
+  const line = scrubText(text.slice(0, 10 * length))
+    .replaceAll(/\s+/g, " ")
+    .trim();
+  return [...line].slice(0, length).join("");
 }
 
 /** The latest calls of the turn, as many as its card can show. */

@@ -250,7 +250,9 @@ export class SessionRunner {
       const failure = end.end === "committed" ? end.failure : undefined;
       const seconds = (clock.monotonic() - startedMs) / 1_000;
       reportTurn(services, { turnId, outcome, seconds, failure });
-      if (end.end === "committed" && committed) services.runs.ended(end.run, outcome);
+      if (end.end === "committed" && committed) {
+        services.runs.ended({ ...end.run, ...problemOf(failure) }, outcome);
+      }
       noteScheduleEnd(services, message, { committed, failed: failure !== undefined });
       return end;
     } finally {
@@ -480,6 +482,11 @@ function faultOf(
     ...(message !== undefined && { vendor: scrubText(message) }),
     ...(message !== undefined && requestId !== undefined && { requestId }),
   };
+}
+
+/** What the list of runs says of a failure of the model. */
+function problemOf(failure: ModelFailure | undefined): { problem?: string } {
+  return failure === undefined ? {} : { problem: failure.vendor?.message ?? failure.message };
 }
 
 interface EndedTurn {

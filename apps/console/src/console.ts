@@ -15,6 +15,7 @@ import { registerAgents } from "./agents.ts";
 import { registerApprovals } from "./approvals.ts";
 import { registerBudgets } from "./budgets.ts";
 import { registerDeadLetters } from "./dead-letters.ts";
+import { registerErrors } from "./errors.ts";
 import { registerFeedback } from "./feedback.ts";
 import { registerGrants } from "./grants.ts";
 import { registerFeishu } from "./feishu.ts";
@@ -126,6 +127,7 @@ async function createServer(services: Services, ready: ReadyChecks): Promise<Fas
   if (signIns !== undefined) registerSignIn(server, services, signIns);
   registerOverview(server, services);
   registerRuns(server, services);
+  registerErrors(server, services);
   registerTrends(server, services);
   registerFeedback(server, services);
   registerWhy(server, services);

@@ -23,6 +23,7 @@ import {
 } from "./page.ts";
 import type { Word } from "./words.ts";
 import { html, type Html, moment, table, facts, who } from "./html.ts";
+import { letterKinds } from "./errors.ts";
 import type { Services } from "./services.ts";
 
 /** Adds the list of what was given up, looking into one, trying it again and doing away with it. */
@@ -209,13 +210,6 @@ function letterRow(view: View, letter: DeadLetterFacts) {
     moment(view, atMs),
   ];
 }
-
-/** What a letter is about. */
-const letterKinds: Readonly<Record<DeadLetterFacts["kind"], Word>> = {
-  reply: "letterReply",
-  message: "letterMessage",
-  approval: "letterApproval",
-};
 
 function jobTable(view: View, jobs: GivenUp["jobs"]): Html {
   const { say } = view;

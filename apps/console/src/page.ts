@@ -180,6 +180,7 @@ function banner(view: PlainView): Html {
 const sections = [
   ["/", "overview"],
   ["/runs", "runs"],
+  ["/errors", "errors"],
   ["/trends", "trends"],
   ["/feedback", "feedback"],
   ["/why", "why"],
@@ -296,16 +297,19 @@ export interface Question {
   /** Where a yes is sent. */
   path: string;
   label: Word;
+  /** What goes with it. */
+  fields?: Record<string, string>;
   /** Where a no leads. */
   back: string;
 }
 
 /** Asks once more before something that cannot be undone. */
-export function confirmPage(view: View, { title, texts, path, label, back }: Question): Page {
+export function confirmPage(view: View, question: Question): Page {
   const { say } = view;
+  const { title, texts, path, label, fields = {}, back } = question;
   const body = html`${texts.map((text) => html`<p>${say(text)}</p>`)}
     <div class="row">
-      ${actionForm(view, { path, label })}
+      ${actionForm(view, { path, label, fields })}
       <a href="${back}">${say("back")}</a>
     </div>`;
   return { title, body };
@@ -384,12 +388,15 @@ export async function lookAtContent(
   return { isShown: true };
 }
 
-/** The answer to the button `<page>/content`: the page with its content. */
+/** The answer to the button `<page>/content`: the page, with its query, and with its content. */
 export async function toContent(
   { url }: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  return await reply.redirect(`${url.replace(/\/content(?:\?.*)?$/, "")}?content=shown`, 303);
+  const [path = "", query = ""] = url.split("?", 2);
+  const shown = new URLSearchParams(query);
+  shown.set("content", "shown");
+  return await reply.redirect(`${path.replace(/\/content$/, "")}?${shown.toString()}`, 303);
 }
 
 /** Counts and logs what an operator did. */

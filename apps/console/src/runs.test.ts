@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
 import {
   answerOne,
+  auditOf,
   openWorld,
   passwords,
   session,
@@ -75,6 +76,7 @@ const bob = runOf({
   agent: "expert",
   model: "other/large",
   outcome: "api_overloaded",
+  problem: "Overloaded, request 7",
   endedAtMs: nowMs - 60_000,
   ms: 45_000,
   usd: 0.25,
@@ -87,7 +89,7 @@ it("lists the runs, the newest first, each with what it took, and leads to what 
   expect(
     (await rowsOf(page)).map((row) => row.replace(/^\d+ minutes? ago/, "Minutes ago")),
   ).toEqual([
-    "Minutes ago api_overloaded ou_bob oc_bob expert other/large – – 45.0 s 100 / 20 $0.25",
+    "Minutes ago The model is overloaded Overloaded, request 7 ou_bob oc_bob expert other/large – – 45.0 s 100 / 20 $0.25",
     "2 hours ago Answered ou_ann oc_team default scripted/model search ×2, page 800 ms 1.2 s 100 / 20 $0.0010",
   ]);
   await page.getByRole("link", { name: /\d+ minutes? ago/ }).click();
@@ -108,6 +110,7 @@ it.each([
   ["span=hour", ["oc_bob"]],
   ["q=cli_1.oc_team-1", ["oc_team"]],
   ["q=om_2", ["oc_bob"]],
+  ["q=overloaded,+request", ["oc_bob"]],
   [`q=${"b".repeat(8)}`, ["oc_bob"]],
   ["q=nothing", []],
   ["outcome=failed&person=ou_ann", []],
@@ -130,6 +133,41 @@ it("shows and filters sums in the currency of the configuration", async () => {
   expect(html).toContain("Dearer than (CNY)");
   expect(html).toContain("¥1.75");
   expect(await (await viewer.get("/trends")).text()).toContain("¥0.00");
+});
+
+it("shows what was asked to operators who ask for it, finds by it, and records each look; viewers get none of it", async () => {
+  const [asked, toolProblem] = ["Where is the merger?", "HTTP 503 from the wiki"];
+  const here = { turn: `${session}-1`, endedAtMs: nowMs };
+  await world.runs.append([ann, runOf({ ...here, asked, toolProblem })]);
+  await answerOne(world);
+  const off = await signIn(running, passwords.operator);
+  expect(await (await off.post("/runs/content")).text()).not.toContain(asked);
+  const keeping = await startTestConsole(world, passwords, { console: { questions: true } });
+  closing.push(async () => await keeping.close());
+  const [operator, viewer] = [
+    await signIn(keeping, passwords.operator),
+    await signIn(keeping, passwords.viewer ?? ""),
+  ];
+  const pages = ["/runs", "/sessions", "/runs?q=503", "/sessions?search=oc_chat"];
+  for (const path of pages) {
+    const hidden = await (await operator.get(path)).text();
+    expect(hidden).not.toMatch(/merger|wiki/);
+    expect(hidden).toContain("Show questions");
+  }
+  expect(await auditOf(world, "content_shown")).toEqual([]);
+  expect(await (await operator.post("/runs/content?q=503")).text()).toMatch(
+    /Where is the merger\?[^]*HTTP 503 from the wiki/,
+  );
+  expect(await (await operator.post("/sessions/content")).text()).toContain(asked);
+  expect(await auditOf(world, "content_shown")).toHaveLength(2);
+  for (const path of [
+    "/runs?content=shown",
+    "/sessions?content=shown",
+    "/runs?q=503&content=shown",
+  ]) {
+    expect(await (await viewer.get(path)).text()).not.toMatch(/merger\?|wiki|Show questions/);
+  }
+  expect(await auditOf(world, "content_shown")).toHaveLength(2);
 });
 
 it("shows names in place of ids, also in the other pages, and finds by them", async () => {

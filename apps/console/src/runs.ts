@@ -12,26 +12,42 @@ import {
 } from "@larkline/store/operations";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, type HtmlValue, moment, nameOf, table, toolNamed, who } from "./html.ts";
-import { answerPage, type Page, type View, whyPath } from "./page.ts";
+import { fingerprintOf, outcomeText } from "./errors.ts";
+import {
+  actionForm,
+  answerPage,
+  lookAtContent,
+  type Page,
+  problemPage,
+  toContent,
+  type View,
+  whyPath,
+} from "./page.ts";
 import { longestSearch, meantBy } from "./search.ts";
 import type { Services } from "./services.ts";
 import { durationText } from "./why-text.ts";
 import type { Word } from "./words.ts";
 
-/** Adds the list of runs; each leads to what is known of it. It shows no content. */
+/** Adds the list of runs; each leads to what is known of it. What was asked is shown to operators who ask for it. */
 export function registerRuns(server: FastifyInstance, services: Services): void {
   server.get<{ Querystring: Readonly<Record<string, unknown>> }>("/runs", async (request, reply) =>
     answerPage(services, request, reply, async (view) => {
       const filters = filtersIn(request.query);
+      const look = services.settings.keepsQuestions
+        ? await lookAtContent(services, view, request, { kind: "content_shown" })
+        : { isShown: false };
+      if (look.problem !== undefined) return problemPage(view, look.problem);
       const meant = meantBy(filters.q ?? "");
       const named = meant === "" ? [] : await services.names.find(meant, maxNamed);
       const { code, perUsd } = services.settings.currency ?? { code: "USD", perUsd: 1 };
       const query = queryOf(filters, [meant, ...named], { nowMs: view.nowMs, perUsd });
-      const page = await services.runs.page(query);
+      const page = await services.runs.page({ ...query, inContent: look.isShown });
       const agents = Object.keys(services.settings.agents);
-      return runsPage(view, { filters, page, agents, currency: code });
+      const { keepsQuestions } = services.settings;
+      return runsPage(view, { filters, page, agents, currency: code, keepsQuestions, ...look });
     }),
   );
+  server.post("/runs/content", toContent);
 }
 
 const perPage = 50;
@@ -48,6 +64,7 @@ const spanWords = { hour: "lastHour", day: "lastDay" } as const satisfies Record
 const filterNames = [
   "q",
   "outcome",
+  "error",
   "agent",
   "model",
   "tool",
@@ -73,7 +90,7 @@ function filtersIn(query: Readonly<Record<string, unknown>>): Filters {
 }
 
 /** The list with these filters. */
-export function runsPath(filters: Filters): string {
+export function runsPath(filters: Filters & { content?: string }): string {
   const query = new URLSearchParams(filters).toString();
   return query === "" ? "/runs" : `/runs?${query}`;
 }
@@ -107,12 +124,13 @@ function numberOf(text: string | undefined): number | undefined {
 
 function fits(
   run: RunRecord,
-  { outcome, agent, model, tool, person, chat, longer, dearer }: Filters,
+  { outcome, error, agent, model, tool, person, chat, longer, dearer }: Filters,
   perUsd: number,
 ): boolean {
   const place = placeOfRun(run);
   return (
     (outcome === undefined || outcome === run.outcome || outcome === outcomeKind(run.outcome)) &&
+    (error === undefined || error === fingerprintOf(run)) &&
     (agent === undefined || agent === run.agent) &&
     (model === undefined || run.model.includes(model)) &&
     (tool === undefined || Object.hasOwn(run.tools ?? {}, tool)) &&
@@ -130,24 +148,37 @@ interface ShownRuns {
   agents: readonly string[];
   /** The code of the currency in which sums are shown. */
   currency: string;
+  /** Whether records have content, and whether this visitor has asked for it. */
+  keepsQuestions: boolean;
+  isShown: boolean;
 }
 
 function runsPage(view: View, shown: ShownRuns): Page {
   const { say } = view;
-  const { filters, page } = shown;
+  const { filters, page, isShown } = shown;
   const isFiltered = Object.keys(filters).length > 0;
-  const body = html`${filterForm(view, shown)}
+  const body = html`${filterForm(view, shown)} ${contentButton(view, shown)}
   ${page.runs.length === 0 && html`<p class="quiet" role="status">${say(isFiltered ? "noRuns" : "noRunsYet")}</p>`}
   ${
     page.runs.length === 0 &&
     filters.q !== undefined &&
     html`<p>${say("runsHaveEnded")} <a href="${whyPath(filters.q)}">${say("why")}</a></p>`
   }
-  ${page.runs.length > 0 && runTable(view, page.runs)} ${pager(view, shown)}`;
-  return { title: say("runs"), body };
+  ${page.runs.length > 0 && runTable(view, page.runs, isShown)} ${pager(view, shown)}`;
+  return { title: say("runs"), body, ...(isShown && { note: "shown" as const }) };
 }
 
-function filterForm(view: View, { filters, agents, currency }: ShownRuns): Html {
+/** Shows what was asked, and finds by it. */
+function contentButton(view: View, { filters, keepsQuestions, isShown }: ShownRuns): Html | false {
+  if (!keepsQuestions || isShown || view.visitor?.role !== "operator") return false;
+  const path = runsPath(filters).replace("/runs", "/runs/content");
+  return html`<div class="row">
+    ${actionForm(view, { path, label: "showQuestions" })}
+    <span class="quiet">${view.say("questionsAre")}</span>
+  </div>`;
+}
+
+function filterForm(view: View, { filters, agents, currency, isShown }: ShownRuns): Html {
   const { say } = view;
   const { from, to } = filters;
   const outcomes = outcomeKinds.map((kind): Choice => [kind, say(kindWords[kind])]);
@@ -178,6 +209,8 @@ function filterForm(view: View, { filters, agents, currency }: ShownRuns): Html 
     ${(from ?? to) !== undefined && html`<p class="quiet field wider">${say("spanOfChart")}</p>`}
     ${from !== undefined && html`<input type="hidden" name="from" value="${from}" />`}
     ${to !== undefined && html`<input type="hidden" name="to" value="${to}" />`}
+    ${filters.error !== undefined && html`<input type="hidden" name="error" value="${filters.error}" />`}
+    ${isShown && html`<input type="hidden" name="content" value="shown" />`}
     <div class="row">
       <button>${say("applyFilters")}</button>
       ${isFiltered && html`<a href="/runs">${say("clearFilters")}</a>`}
@@ -226,8 +259,9 @@ function numberField(name: string, label: string, value = ""): Html {
   </div>`;
 }
 
-function pager({ say }: View, { filters, page }: ShownRuns): Html {
-  const { after, ...rest } = filters;
+function pager({ say }: View, { filters, page, isShown }: ShownRuns): Html {
+  const { after, ...others } = filters;
+  const rest = { ...others, ...(isShown && { content: "shown" }) };
   const isCut = page.next !== undefined && page.runs.length < perPage;
   return html`${isCut && html`<p class="note">${say("lookedFarEnough")}</p>`}
     <div class="row">
@@ -241,13 +275,14 @@ function pager({ say }: View, { filters, page }: ShownRuns): Html {
     </div>`;
 }
 
-/** The runs of a list, each with a way to what is known of it. */
-export function runTable(view: View, runs: readonly RunRecord[]): Html {
+/** The runs of a list, each with a way to what is known of it. `isShown`: with what was asked. */
+export function runTable(view: View, runs: readonly RunRecord[], isShown = false): Html {
   const { say, language } = view;
   return table({
     caption: say("runs"),
     columns: [
       say("ended"),
+      ...(isShown ? [say("question")] : []),
       say("outcome"),
       say("person"),
       say("chat"),
@@ -261,7 +296,8 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
     ],
     rows: runs.map((run) => [
       html`<a href="${whyPath(run.trace)}">${moment(view, run.endedAtMs)}</a>`,
-      outcomePill(view, run.outcome),
+      ...(isShown ? [run.asked ?? "–"] : []),
+      html`${outcomePill(view, run.outcome)}${problemsOf(run, isShown)}`,
       filterLink({ person: run.person }),
       filterLink({ chat: placeOfRun(run).chat }),
       agentOf(view, run),
@@ -273,6 +309,13 @@ export function runTable(view: View, runs: readonly RunRecord[]): Html {
       view.money(run.usd),
     ]),
   });
+}
+
+/** What the vendor said, and what a failed call said. */
+function problemsOf({ problem, toolProblem }: RunRecord, isShown: boolean): Html[] {
+  return [problem, isShown ? toolProblem : undefined].flatMap((text) =>
+    text === undefined ? [] : [html` <span class="quiet">${text}</span>`],
+  );
 }
 
 /** The agent, with its version where operators have changed it. */
@@ -287,11 +330,12 @@ const kindWords = {
   failed: "outcomeFailed",
 } as const satisfies Record<OutcomeKind, Word>;
 
-/** What became of a run; codes of failures as they are. */
-function outcomePill({ say }: View, outcome: string): Html {
+/** What became of a run; failures in words. */
+function outcomePill({ say, language }: View, outcome: string): Html {
   const kind = outcomeKind(outcome);
   const usual = outcome === "" || outcome === "answered" || outcome === "cancelled";
-  return html`<span class="pill ${kind}">${usual ? say(kindWords[kind]) : outcome}</span>`;
+  const text = usual ? say(kindWords[kind]) : outcomeText(outcome, language);
+  return html`<span class="pill ${kind}" title="${outcome}">${text}</span>`;
 }
 
 function filterLink(filters: Filters): HtmlValue {

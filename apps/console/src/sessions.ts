@@ -1,7 +1,18 @@
 import { parserOf, SessionKey } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
 import type { SessionSummary } from "@larkline/store";
-import { answerPage, sessionLink, sessionPath, type Page, type View } from "./page.ts";
+import { sessionOfRun } from "@larkline/store/operations";
+import {
+  actionForm,
+  answerPage,
+  lookAtContent,
+  type Page,
+  problemPage,
+  sessionLink,
+  sessionPath,
+  toContent,
+  type View,
+} from "./page.ts";
 import { html, type Html, moment, table } from "./html.ts";
 import { longestSearch, meantBy, sessionsOf, wantedIn } from "./search.ts";
 import type { Word } from "./words.ts";
@@ -20,11 +31,19 @@ export function registerSessions(server: FastifyInstance, services: Services): v
       if (wanted !== "" && parseKey(wanted).ok && exists(await lookAt(services, wanted))) {
         return await reply.redirect(sessionPath(wanted), 303);
       }
-      return await answerPage(services, request, reply, async (view) =>
-        sessionListPage(view, await listsOf(services, wanted === "" ? undefined : wanted)),
-      );
+      return await answerPage(services, request, reply, async (view) => {
+        const { keepsQuestions } = services.settings;
+        const look = keepsQuestions
+          ? await lookAtContent(services, view, request, { kind: "content_shown" })
+          : { isShown: false };
+        if (look.problem !== undefined) return problemPage(view, look.problem);
+        const lists = await listsOf(services, wanted === "" ? undefined : wanted);
+        const asked = look.isShown ? await askedIn(services, lists) : undefined;
+        return sessionListPage(view, { ...lists, keepsQuestions, asked });
+      });
     },
   );
+  server.post("/sessions/content", toContent);
 }
 
 /** How many of each list are shown. */
@@ -40,6 +59,32 @@ interface ListedSession {
   summary: SessionSummary | undefined;
   /** When it last finished a turn. */
   atMs?: number;
+}
+
+/** The lists as a visitor sees them. */
+interface ShownLists extends SessionLists {
+  keepsQuestions: boolean;
+  /** The first words of what was asked last, by session; undefined: they are hidden. */
+  asked: ReadonlyMap<string, string> | undefined;
+}
+
+/** What was asked last in each session, as far as runs are kept. */
+async function askedIn(
+  { runs }: Services,
+  { found, busy, recent }: SessionLists,
+): Promise<Map<string, string>> {
+  const sessions = new Set([...found, ...busy, ...recent].map(({ session }) => session));
+  const asked = new Map<string, string>();
+  await runs.page({
+    limit: sessions.size,
+    matches: (run) => {
+      const session = sessionOfRun(run);
+      if (run.asked === undefined || !sessions.has(session) || asked.has(session)) return false;
+      asked.set(session, run.asked);
+      return true;
+    },
+  });
+  return asked;
 }
 
 interface SessionLists {
@@ -127,10 +172,11 @@ function stateOf({ say }: View, summary: SessionSummary | undefined): Html | str
     : html`${state} <span class="quiet">+ ${setAside.length} ${say("areSetAside")}</span>`;
 }
 
-function row(view: View, listed: ListedSession) {
+function row(view: View, listed: ListedSession, asked: ShownLists["asked"]) {
   const { session, summary } = listed;
   return [
     sessionLink(session),
+    ...(asked === undefined ? [] : [asked.get(session) ?? "–"]),
     stateOf(view, summary),
     summary?.waiting ?? "–",
     summary?.unsent ?? "–",
@@ -139,9 +185,22 @@ function row(view: View, listed: ListedSession) {
   ];
 }
 
-function list(view: View, [heading, none]: [Word, Word], sessions: readonly ListedSession[]): Html {
+function list(
+  view: View,
+  [heading, none]: [Word, Word],
+  [sessions, asked]: [readonly ListedSession[], ShownLists["asked"]],
+): Html {
   const { say } = view;
-  const columns = ["session", "state", "inInbox", "unsent", "messages", "lastTurn"] as const;
+  const words = asked === undefined ? [] : (["question"] as const);
+  const columns = [
+    "session",
+    ...words,
+    "state",
+    "inInbox",
+    "unsent",
+    "messages",
+    "lastTurn",
+  ] as const;
   return html`<h2>${say(heading)}</h2>
     ${
       sessions.length === 0
@@ -149,14 +208,17 @@ function list(view: View, [heading, none]: [Word, Word], sessions: readonly List
         : table({
             caption: say(heading),
             columns: columns.map(say),
-            rows: sessions.map((one) => row(view, one)),
+            rows: sessions.map((one) => row(view, one, asked)),
           })
     }`;
 }
 
 /** What sessions do at this moment, what they did last, and a way to find one. */
-function sessionListPage(view: View, { search, found, busy, recent, hasMore }: SessionLists): Page {
-  const { say } = view;
+function sessionListPage(view: View, shown: ShownLists): Page {
+  const { say, visitor } = view;
+  const { search, found, busy, recent, hasMore, keepsQuestions, asked } = shown;
+  const query = search === undefined ? "" : `?${new URLSearchParams({ search }).toString()}`;
+  const path = `/sessions/content${query}`;
   const body = html`<form action="/sessions" class="row" role="search">
       <label for="search">${say("searchSessions")}</label>
       <input
@@ -170,9 +232,15 @@ function sessionListPage(view: View, { search, found, busy, recent, hasMore }: S
       <button>${say("search")}</button>
     </form>
     <p class="quiet">${say("searchHint")}</p>
-    ${search !== undefined && list(view, ["foundSessions", "nothingFound"], found)}
+    ${
+      keepsQuestions &&
+      asked === undefined &&
+      visitor?.role === "operator" &&
+      actionForm(view, { path, label: "showQuestions" })
+    }
+    ${search !== undefined && list(view, ["foundSessions", "nothingFound"], [found, asked])}
     ${hasMore && html`<p class="note">${say("moreBusy")}</p>`}
-    ${list(view, ["busySessions", "nothingBusy"], busy)}
-    ${list(view, ["recentSessions", "nothingRecent"], recent)}`;
-  return { title: say("sessions"), body };
+    ${list(view, ["busySessions", "nothingBusy"], [busy, asked])}
+    ${list(view, ["recentSessions", "nothingRecent"], [recent, asked])}`;
+  return { title: say("sessions"), body, ...(asked !== undefined && { note: "shown" as const }) };
 }

@@ -111,6 +111,7 @@ it("lists the messages of a chat with what became of them, and shows the one tha
   expect(await (await client.get("/why?q=om_1")).text()).toContain("Not taken");
   const unknown = await client.get("/why?q=om_9%3Cb%3E");
   expect(await unknown.text()).toMatch(/value="om_9&lt;b&gt;"[\s\S]*Nothing is known of it/);
+  expect(await (await client.get("/why?q=credit+balance")).text()).toContain(">Nothing found.<");
 });
 
 it("shows the message of a trace before those that clients have put into it", async () => {

@@ -133,8 +133,14 @@ function whyListPage(view: View, query: string, listed: readonly ListedMessage[]
 function whyEmptyPage(view: View, query: string): Page {
   const { say } = view;
   const body = html`${searchForm(view, query)}
-  ${query !== "" && html`<p class="reason wrong" role="status">${say("whyNothing")}</p>`}`;
+  ${query !== "" && html`<p class="reason wrong" role="status">${say(isId(query) ? "whyNothing" : "whyNothingElse")}</p>`}`;
   return { title: say("why"), body };
+}
+
+/** Whether something of the platform or of Larkline itself is meant, and no text. */
+function isId(query: string): boolean {
+  const wanted = wantedIn(meantBy(query));
+  return wanted !== undefined && wanted.by !== "any";
 }
 
 function searchForm({ say }: View, query: string): Html {

@@ -310,6 +310,7 @@ const words = {
     zh: "没有找到：消息没有到达过 ingress（请检查机器人的事件订阅和连接），或者记录已过期。",
     en: "Nothing is known of it: no such message has reached ingress (look at the bot's subscriptions and its connection), or its trace has expired.",
   },
+  whyNothingElse: { zh: "没有找到。", en: "Nothing found." },
   search: { zh: "查找", en: "Search" },
   matches: { zh: "找到的消息", en: "Messages found" },
   traceId: { zh: "Trace ID", en: "Trace id" },

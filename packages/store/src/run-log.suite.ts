@@ -61,6 +61,18 @@ export function describeRunLog(
       });
     });
 
+    it("finds what a vendor said, and content only where that is asked for", async () => {
+      const [problem, toolProblem] = ["Your credit balance is too low", "HTTP 503 from the wiki"];
+      await log.append([
+        ended(1, { problem, outcome: "api_bad_request" }),
+        ended(2, { asked: "Where is the wiki?", toolProblem }),
+      ]);
+      expect(await numbersOf({ texts: ["credit BALANCE"] })).toEqual([1]);
+      expect(await numbersOf({ texts: ["503"] })).toEqual([]);
+      expect(await numbersOf({ texts: ["503"], inContent: true })).toEqual([2]);
+      expect(await numbersOf({ texts: ["where is"], inContent: true })).toEqual([2]);
+    });
+
     it("continues where a page has ended, whatever is written meanwhile, until nothing is left", async () => {
       for (let number = 1; number <= 5; number += 1) {
         await log.append([ended(number)]);

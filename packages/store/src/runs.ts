@@ -9,7 +9,7 @@ import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 // the background, so that no turn waits for it. Records are in lists of ten minutes, by the time when they were written;
 // a reader goes through them from the newest to the oldest and stops when it has enough.
 
-/** How a run has ended: ids, names of agents, models and tools, and numbers; never content. */
+/** How a run has ended: ids, names of agents, models and tools, and numbers; content only where the deployment keeps it. */
 export const RunRecord = Type.Object({
   /** `<session>-<number>`. */
   turn: Type.String(),
@@ -40,6 +40,12 @@ export const RunRecord = Type.Object({
   /** Calls by tool, and those of them that failed. */
   tools: Type.Optional(Type.Record(Type.String(), Type.Integer())),
   failedTools: Type.Optional(Type.Record(Type.String(), Type.Integer())),
+  /** What the vendor of the model said of the failure that ended the run, without secrets. */
+  problem: Type.Optional(Type.String()),
+  /** The first words that were asked. Content: kept only where the deployment says so. */
+  asked: Type.Optional(Type.String()),
+  /** The beginning of what the last failed call said. Content, as well. */
+  toolProblem: Type.Optional(Type.String()),
 });
 export type RunRecord = Static<typeof RunRecord>;
 
@@ -86,10 +92,12 @@ export interface RunQuery {
   /** Nothing that ended after. */
   untilMs?: number;
   /**
-   * Runs that have one of these in an id, a name or their outcome, and those whose answer a message shows with one in
-   * its id; small letters and capitals are the same. Absent: all.
+   * Runs that have one of these in an id, a name, their outcome or what the vendor said, and those whose answer a message
+   * shows with one in its id; small letters and capitals are the same. Absent: all.
    */
   texts?: readonly string[];
+  /** Texts are looked for in content, too. */
+  inContent?: boolean;
   matches?(run: RunRecord): boolean;
   limit: number;
   /** Where the page before has ended. */
@@ -104,7 +112,7 @@ export interface RunPage {
 }
 
 /** A record is no longer, in bytes of JSON. */
-export const maxRunBytes = 600;
+export const maxRunBytes = 1_400;
 
 const windowMs = 600_000;
 /** Clocks of processes may differ by less than this, ms. */
@@ -115,7 +123,7 @@ const defaultRunTtlMs = 3 * 86_400_000;
 /** Lists whose lengths are asked for at once. */
 const windowsAtOnce = 144;
 const linesAtOnce = 1_000;
-/** Records that are looked at for one page: about 20 MB. */
+/** Records that are looked at for one page: about 20 MB, and twice that where they have content. */
 const maxLooked = 40_000;
 
 const parseRun = jsonParserOf(RunRecord);
@@ -281,8 +289,9 @@ class RunSearch {
     const parsed = parseRun(line);
     if (!parsed.ok) return undefined; // a line of a newer version, or an erased one
     const run = parsed.value;
-    const { matches = () => true, untilMs } = this.#query;
-    if (!this.#shown.has(run.turn) && !this.#hasText(wordsOf(run))) return undefined;
+    const { matches = () => true, untilMs, inContent = false } = this.#query;
+    const words = inContent ? [...wordsOf(run), ...contentOf(run)] : wordsOf(run);
+    if (!this.#shown.has(run.turn) && !this.#hasText(words)) return undefined;
     if (this.#known.has(run.turn) || !isBetween(run, this.#oldestMs, untilMs) || !matches(run)) {
       return undefined;
     }
@@ -319,8 +328,13 @@ function wordsOf({
   model,
   outcome,
   tools = {},
+  problem = "",
 }: RunRecord): string[] {
-  return [turn, trace, message, person, agent, model, outcome, ...Object.keys(tools)];
+  return [turn, trace, message, person, agent, model, outcome, ...Object.keys(tools), problem];
+}
+
+function contentOf({ asked = "", toolProblem = "" }: RunRecord): string[] {
+  return [asked, toolProblem];
 }
 
 interface Line {
@@ -356,7 +370,7 @@ function quotedStart(text: string): string {
 }
 
 /** What may be left out of a record that is too long, the least useful first. */
-const optional = ["failedTools", "tools", "message"] as const;
+const optional = ["failedTools", "tools", "toolProblem", "problem", "asked", "message"] as const;
 const longestName = 60;
 
 function lineOf(run: RunRecord): string {

@@ -563,6 +563,8 @@ export type ConfigInput = {
   console?: {
     /** Its address: traces below answers are links then. Default: no links. */
     url?: string;
+    /** Lists of runs and sessions have the first 60 characters of what was asked, and the beginning of what failed calls said: for operators who ask for it, with a record of each look. Default: no. */
+    questions?: boolean;
     /** Operators may change agents, within what this file allows. Default: no. */
     changes?: boolean;
     /** Operators may add servers of models, at public https addresses; `hosts` (`host` or `host:port`) may be private and without https, too. Needs `changes`. Default: no. */

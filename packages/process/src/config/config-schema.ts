@@ -478,6 +478,11 @@ const ConsoleInput = Type.Object(
   {
     /** Its address: traces below answers are links then. Default: no links. */
     url: Type.Optional(Type.String({ pattern: '^https?://[^\\s()<>"]+$', maxLength: 500 })),
+    /**
+     * Lists of runs and sessions have the first 60 characters of what was asked, and the beginning of what failed calls
+     * said: for operators who ask for it, with a record of each look. Default: no.
+     */
+    questions: Type.Optional(Type.Boolean()),
     /** Operators may change agents, within what this file allows. Default: no. */
     changes: Type.Optional(Type.Boolean()),
     /**

@@ -328,8 +328,9 @@ function consoleProblems({ console: given }: ConfigInput): string[] {
 }
 
 function resolveConsole({ console: given }: ConfigInput) {
-  const { url, changes = false, models = false } = given ?? {};
+  const { url, questions = false, changes = false, models = false } = given ?? {};
   const hosts = typeof models === "object" ? models.hosts : models ? [] : undefined;
   const modelHosts = changes ? hosts : undefined;
-  return { consoleUrl: url?.replace(/\/+$/, ""), changesAgents: changes, modelHosts };
+  const consoleUrl = url?.replace(/\/+$/, "");
+  return { consoleUrl, keepsQuestions: questions, changesAgents: changes, modelHosts };
 }

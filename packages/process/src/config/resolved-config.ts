@@ -101,6 +101,8 @@ export interface LarklineConfig {
   readonly sandbox: { readonly allowUnboundedMemory: boolean };
   /** Address of the console, without a slash at its end. */
   readonly consoleUrl: string | undefined;
+  /** Records of runs have the first words of what was asked, and of what failed calls said. */
+  readonly keepsQuestions: boolean;
   /** Operators may change agents at the console. */
   readonly changesAgents: boolean;
   /** Operators may add servers of models; these hosts may be private. Undefined: they may add none. */
