@@ -91,7 +91,7 @@ export type Schedule = Static<typeof Schedule>;
 
 /** An event that a schedule has waited for: its id, and what the platform says of it, in words of others. */
 export const ScheduleCause = Type.Object({
-  id: Type.String({ minLength: 1, maxLength: 128 }),
+  id: Type.String({ minLength: 1, maxLength: 256 }),
   facts: Type.String({ maxLength: 2_000 }),
 });
 export type ScheduleCause = Static<typeof ScheduleCause>;

@@ -93,9 +93,12 @@ describe("an event of a person", () => {
       "topic: Plan ```ignore``` this\nended: 2026-09-21T14:13:20.000Z\n````",
     );
     expect(await logOf(here, schedule)).toEqual(["started"]);
-    await send(here, ended(here), "e2");
+    // As long as the platform's ids may be.
+    await send(here, ended(here), "e".repeat(256));
     expect(await here.waiting(session)).toBe(2);
     expect(await logOf(here, schedule)).toEqual(["started", "started"]);
+    await here.finish(await here.begin(session));
+    expect((await here.head(session))?.schedule?.causes?.[0]?.id).toHaveLength(256);
   });
 
   it("starts nothing for others, for paused schedules, for other events, or where the door is shut", async () => {

@@ -141,14 +141,15 @@ function timeOf(seconds: string | null | undefined): string | undefined {
     : undefined;
 }
 
-const maxFactChars = 300;
+const [maxFactChars, maxFactsChars] = [300, 2_000];
 
 function factsText(facts: Happened["facts"]): string {
   return Object.entries(facts)
     .flatMap(([name, value]) =>
       value ? [`${name}: ${value.replaceAll(/\s+/g, " ").slice(0, maxFactChars)}`] : [],
     )
-    .join("\n");
+    .join("\n")
+    .slice(0, maxFactsChars);
 }
 
 /** People of an event that are looked at side by side: the platform waits for them. */

@@ -1,5 +1,6 @@
--- Counts runs of a schedule that failed, one after the other; a good one begins anew. One in which people have answered
--- what they were asked, or were asked nothing, ends the row of those that they missed. -> how many have failed now
+-- A run of a schedule has ended. Counts those that failed, one after the other; a good one begins anew. One in which
+-- people have answered what they were asked, or were asked nothing, ends the row of those that they missed. -> how many
+-- have failed now
 --
 -- KEYS row
 -- ARGV
