@@ -84,6 +84,10 @@ it("an operator adds a server with its key, which the console cannot show again,
   await page.getByLabel("Key", { exact: true }).fill(secret);
   await press(page, "Save");
   await untilShown(page.getByText("It is saved"));
+  const ordered = world.ordered.length;
+  await page.reload();
+  await untilShown(page.getByText("It is saved"));
+  expect(world.ordered).toHaveLength(ordered);
   await page.getByText("sealed: only workers open it").waitFor();
   expect(await page.content()).not.toContain(secret);
   await world.providers.refresh();
@@ -134,6 +138,7 @@ it("a server is changed without its key, and removed after a question", async ()
   await page.getByRole("link", { name: "Remove" }).click();
   await press(page, "Remove");
   await untilShown(page.getByText("It is removed."));
+  expect(new URL(page.url()).pathname).toBe("/models");
   expect((await world.providers.list()).providers).toEqual([]);
 });
 

@@ -59,12 +59,12 @@ export function registerModels(server: FastifyInstance, services: Services): voi
       const sealed = sealedKey === undefined ? {} : { sealedKey };
       const act = { do: "set_provider", provider, ...sealed } as const;
       const { word, isDone, result } = await order(services, view, act, orderWords);
-      if (isDone) countAction(services, "provider_set", modelsPath);
-      return modelsPage(at(view), await stateOf(services), {
-        ...(isDone ? {} : { draft }),
-        note: word,
-        detail: result?.agents,
-      });
+      if (isDone) {
+        countAction(services, "provider_set", modelsPath);
+        return { to: modelsPath, note: word };
+      }
+      const shown = { draft, note: word, detail: result?.agents };
+      return modelsPage(at(view), await stateOf(services), shown);
     }),
   );
   server.get<OfServer>(`${modelsPath}/:name/remove`, async (request, reply) =>
@@ -91,7 +91,10 @@ export function registerModels(server: FastifyInstance, services: Services): voi
         done: "serverRemoved",
         nothing: "noSuchServer",
       });
-      if (removal.isDone) countAction(services, "provider_removed", modelsPath);
+      if (removal.isDone) {
+        countAction(services, "provider_removed", modelsPath);
+        return { to: modelsPath, note: removal.word };
+      }
       return modelsPage(at(view), await stateOf(services), {
         note: removal.word,
         detail: removal.result?.agents,
