@@ -20,7 +20,6 @@ export {
   withNotes,
   abandonTurn,
   afterControl,
-  outOfSteps,
   resumeTurn,
 } from "./turn/turn.ts";
 export type { TurnEnvironment } from "./turn/ability.ts";
@@ -36,7 +35,7 @@ export type {
   OfferedTool,
 } from "./turn/facts.ts";
 export { readStep } from "./turn/stream.ts";
-export { stepRestart, withOtherUse, resultShare, turnLimits } from "./turn/step.ts";
+export { stepRestart, withOtherUse, resultShare, turnLimits, outOfSteps } from "./turn/step.ts";
 export {
   isOwn,
   usageText,

@@ -1,9 +1,21 @@
 import { type ReplyLanguage, knownFeatures } from "@larkline/protocol";
-import type { TextPart, ThinkingPart, Message } from "@larkline/protocol/content";
+import type {
+  TextPart,
+  ThinkingPart,
+  Message,
+  LeftOut,
+  PieceKind,
+} from "@larkline/protocol/content";
 import { newEngineError, errorCodes, type ErrorCode } from "@larkline/protocol/error";
 import type { EngineEvent, EventOf, EndTexts } from "@larkline/protocol/event";
 import type { ModelFailure, ModelWarning } from "@larkline/protocol/model-stream";
-import { type StepUse, type OpenStep, type TurnState, iterationsOf } from "@larkline/protocol/turn";
+import {
+  type StepUse,
+  type OpenStep,
+  type TurnState,
+  iterationsOf,
+  type PutOffStep,
+} from "@larkline/protocol/turn";
 import { exhaustedText, noticeText, oneLine, textsOf, type NoticeName } from "../texts/index.ts";
 import {
   afterAnswer,
@@ -13,7 +25,7 @@ import {
   withState,
   type TurnEnvironment,
 } from "./ability.ts";
-import { addUse, allTokens, noUse, stepUse } from "./context.ts";
+import { addUse, allTokens, noUse, stepUse, requestTokens } from "./context.ts";
 import type {
   DoneEnding,
   TurnModel,
@@ -29,7 +41,7 @@ import {
   languageOfMessage,
 } from "./messages.ts";
 import { blockEventOf } from "./stream.ts";
-import { withText } from "./view.ts";
+import { withText, withoutText } from "./view.ts";
 
 /**
  * Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. An answer
@@ -159,6 +171,88 @@ function failureNotice({ code, retryable, blames }: ModelFailure): NoticeName {
   if (code === "api_auth_error") return "failedForAccess";
   if (code === "api_bad_request") return "failedForRequest";
   return retryable ? "failedForNow" : "failed";
+}
+
+/**
+ * No model has answered, but a later try may succeed: the turn waits without a slot. The checkpoint holds the time of
+ * the next try, so that any worker can continue the turn.
+ */
+export function putOffStep(
+  turn: TurnState,
+  { warnings, use = noUse, model = "" }: StepResult,
+  { failure, waitMs, nowMs }: { failure: ModelFailure; waitMs: number; nowMs: number },
+): Transition {
+  const { needs: _needs, ...rest } = turn;
+  const before = turn.requests.putOff;
+  const putOff: PutOffStep = {
+    atMs: nowMs + Math.round(waitMs),
+    sinceMs: before?.sinceMs ?? nowMs,
+    rounds: (before?.rounds ?? 0) + 1,
+    askedWaitMs: Math.round(failure.askedWaitMs ?? 0),
+    model,
+    code: failure.code,
+    used: addUse(before?.used ?? noUse, use),
+  };
+  return {
+    turn: {
+      needs: needsOf(turn, "put-off-step"),
+      ...rest,
+      requests: { ...turn.requests, putOff },
+    },
+    history: [],
+    events: warnings.map(warningEvent),
+    next: { do: "wait" },
+  };
+}
+
+/** Notes for the person, once, what a vendor has refused and the step was made without. */
+export function withLeftOutNote(
+  turn: TurnState,
+  { leftOut }: StepResult,
+  { texts }: TurnEnvironment,
+): { turn: TurnState; events: EngineEvent[] } {
+  if (leftOut === undefined) return { turn, events: [] };
+  const note = leftOutNote(leftOut, languageOfMessage(turn.message, texts));
+  const message = `The vendor refused the request; it was made without: ${kindsOf(leftOut).join(", ")}.`;
+  const events: EngineEvent[] = [
+    { type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") },
+  ];
+  const notes = [...new Set([...turn.shown.notes, note])];
+  return { turn: { ...turn, shown: { ...turn.shown, notes } }, events };
+}
+
+/** Kinds of the pieces that were left out, each once. */
+function kindsOf(leftOut: readonly LeftOut[]): PieceKind[] {
+  return [...new Set(leftOut.flatMap(({ kinds }) => kinds))];
+}
+
+/** What people read about pieces that were left out. */
+function leftOutNote(leftOut: readonly LeftOut[], language: ReplyLanguage): string {
+  const { pieces, comma } = textsOf(language);
+  const names = kindsOf(leftOut).map((kind) => pieces[kind]);
+  return noticeText("leftOut", language, { pieces: names.join(comma) });
+}
+
+/** A request that takes this share of the model's window is warned of. */
+const highShare = 0.8;
+
+/** Warns, once in a turn, of a window that is nearly full. */
+export function warnFullWindow(
+  turn: TurnState,
+  { usage }: StepResult,
+  { model: { info } }: TurnEnvironment,
+): { turn: TurnState; events: EngineEvent[] } {
+  const tokens = requestTokens(usage) ?? 0;
+  if (turn.requests.windowWarned || tokens < info.contextWindow * highShare) {
+    return { turn, events: [] };
+  }
+  const percent = Math.round((tokens / info.contextWindow) * 100);
+  const message = `The request took ${percent} % of the model's window.`;
+  const detail = `${tokens}/${info.contextWindow}`;
+  return {
+    turn: { ...turn, requests: { ...turn.requests, windowWarned: true } },
+    events: [{ type: "warning", code: "token_usage_high", message, detail }],
+  };
 }
 
 /** Counts a step that ended without an answer but has used tokens. */
@@ -373,6 +467,32 @@ export function resultShare(limits: TurnLimits, calls: number): number {
     1,
     Math.min(limits.maxResultChars, Math.floor(limits.maxStepResultChars / Math.max(1, calls))),
   );
+}
+
+/** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
+export function endAtLimit(turn: TurnState, { abilities, known }: TurnEnvironment): Transition {
+  const final = turn.round?.step.text ?? "";
+  const shown = shownTextOf(final, abilities, known);
+  return endDone(withoutText(turn, final), {
+    history: [assistantText(exhaustedText)],
+    historyNote: exhaustedText,
+    events: [],
+    reply: shown.trim() === "" ? exhaustedText : `${shown}\n\n${exhaustedText}`,
+    reason: "max_turns_reached",
+    final,
+  });
+}
+
+/** The end of a helper's turn before another model step: the message that it works for has none left. */
+export function outOfSteps(turn: TurnState): Transition {
+  const history = [assistantText(exhaustedText)];
+  return endDone(turn, {
+    history,
+    events: [],
+    reply: exhaustedText,
+    reason: "max_turns_reached",
+    final: "",
+  });
 }
 
 /** Ends the turn with its `done` event, the last one of the run. */

@@ -4,7 +4,7 @@ import type { ToolUsePart } from "@larkline/protocol/content";
 import { resultCodeIn } from "@larkline/protocol/error";
 import type { EngineEvent, EventOf } from "@larkline/protocol/event";
 import type { CallWords } from "@larkline/protocol/reply-view";
-import { argumentsHashOf, attemptIdOf } from "@larkline/protocol/runner";
+import { argumentsHashOf, attemptIdOf, awayMs } from "@larkline/protocol/runner";
 import {
   type ToolAnnouncement,
   type ToolCall,
@@ -19,7 +19,7 @@ import { itemOfPart } from "@larkline/protocol/vendor-item";
 import { maskedArguments } from "../permissions/arguments.ts";
 import type { AddressContext, Verdict, RiskFinding } from "../permissions/policy.ts";
 import { oneLine, shortened, textHead, textsOf } from "../texts/index.ts";
-import { addressContextOf } from "./context.ts";
+import { addressContextOf, turnNumberOf } from "./context.ts";
 import {
   abilityOf,
   firstObjection,
@@ -32,8 +32,10 @@ import {
   type CallFacts,
   permissionAsked,
   type TurnEnvironment,
+  type OutcomeEntry,
 } from "./ability.ts";
 import type { OfferedTool } from "./facts.ts";
+import { isDeepStrictEqual } from "node:util";
 
 /** A call of the model under the id it is stored with. `outcome` is set when it is answered at once: an ability has, or it must not run. */
 export interface PreparedCall {
@@ -299,10 +301,7 @@ export function toolUseEvent({ call, use, own }: PreparedCall): EventOf<"tool_us
 }
 
 /** The call with the facts of its tool, copied because the tool may be gone when they are needed. */
-export function withFacts(
-  call: CallState,
-  { announcement, runner, awayForMs }: OfferedTool,
-): CallState {
+function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
   const { effect, timeoutMs, limits, secrets, digest, identity } = announcement;
   const words = wordsOf(announcement, call.arguments);
   return {
@@ -358,7 +357,7 @@ function valueText(value: unknown): string {
  * Epoch ms after which a call that is handed out now is answered with a timeout. It may wait in the queue for
  * `toolWaitMs`, or for as long as a runner that is away is believed in.
  */
-export function deadlineOf(
+function deadlineOf(
   timeoutMs: number,
   { limits, nowMs }: Pick<TurnEnvironment, "limits" | "nowMs">,
   tool?: Pick<OfferedTool, "awayForMs">,
@@ -401,9 +400,9 @@ export function withoutWait({
   return call;
 }
 
-/** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
-export function turnNumberOf(turnId: string): string {
-  return turnId.slice(turnId.lastIndexOf("-") + 1);
+/** Whether the call still waits for its outcome. */
+export function isOpen({ state }: CallState): boolean {
+  return state !== "done";
 }
 
 /** The call as it starts after people were waited for: its clock and its deadline begin now. */
@@ -418,6 +417,103 @@ export function startedNow(call: CallState, env: TurnEnvironment): CallState {
     startedAtMs: env.nowMs,
     deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env, tool),
   };
+}
+
+/** The attempt that follows by itself on an outcome which has taken no effect; undefined where the outcome counts. */
+export function attemptAfter(
+  { outcome, unstarted = false }: OutcomeEntry,
+  call: CallState,
+  { turn, env }: Pick<CallFacts, "turn" | "env">,
+): CallState | undefined {
+  const again = unstarted ? handedOutAgain(turn, call, env) : undefined;
+  return again ?? withOtherToken(call, outcome, env);
+}
+
+/** Most that the clocks of a runner and of a worker may differ, ms. */
+const clockSlackMs = 1_000;
+
+/**
+ * The next attempt of a call that was not started by its deadline because its runner was away: for the same runner, or
+ * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
+ * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
+ */
+function handedOutAgain(
+  turn: TurnState,
+  call: CallState,
+  env: TurnEnvironment,
+): CallState | undefined {
+  const { nowMs, limits } = env;
+  const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
+  const offered = env.tools.get(call.name);
+  const isLate = deadlineMs <= nowMs + clockSlackMs;
+  // A runner that keeps restarting holds a call no longer than one that stays away.
+  if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
+  const { awayForMs, livingSinceMs = 0 } = offered;
+  const isTaken = offered.runner !== call.runner;
+  // Its instances started after the call: for a time the runner had none.
+  const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
+  const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
+  if (!wasAway || next === undefined) return undefined;
+  const { runnerIsAway: _wasAway, ...rest } = next;
+  return {
+    ...rest,
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+    attempt: (call.attempt ?? 1) + 1,
+    handedOutAgainAtMs: nowMs,
+    deadlineMs: deadlineOf(next.timeoutMs ?? limits.toolTimeoutMs, env, offered),
+  };
+}
+
+/**
+ * The next attempt of a call whose token the platform has refused before it took any effect: once, because a worker
+ * fetches another token for it. Undefined for all other outcomes.
+ */
+function withOtherToken(
+  call: CallState,
+  outcome: ToolOutcome,
+  env: TurnEnvironment,
+): CallState | undefined {
+  if (outcome.ok || outcome.grant?.kind !== "token" || call.tokenRefused === true) return undefined;
+  const attempt = (call.attempt ?? 1) + 1;
+  return { ...startedNow(call, env), attempt, tokenRefused: true };
+}
+
+/**
+ * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
+ * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
+ */
+function takenOver(
+  turn: TurnState,
+  call: CallState,
+  { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
+): CallState | undefined {
+  const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
+  const { digest, identity, secrets: itsSecrets = [] } = offered.announcement;
+  if (toolDigest === undefined || toolDigest !== digest) return undefined;
+  if (!isDeepStrictEqual(identity, call.identity)) return undefined;
+  const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
+  const verdict = env.callPolicy.verdict({
+    name: call.name,
+    arguments: call.arguments,
+    addressContext,
+  });
+  const isApproved = authority?.by === "approval";
+  if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
+  const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
+  const hidden = [...new Set([...secrets, ...itsSecrets])];
+  return {
+    ...withFacts(rest, offered),
+    ...(hidden.length === 0 ? {} : { secrets: hidden }),
+    ...(allowed === undefined || allowed.by === "policy" ? {} : { authority: allowed }),
+  };
+}
+
+/** The next attempt of a call that people let run again. Each ability may object to it. */
+export function retried(
+  { askedBy: _askedBy, ...call }: CallState,
+  env: TurnEnvironment,
+): CallState {
+  return { ...startedNow(call, env), attempt: (call.attempt ?? 1) + 1 };
 }
 
 /** What every vendor accepts as the id of a call. */

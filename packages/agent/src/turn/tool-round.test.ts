@@ -5,7 +5,8 @@ import type { TurnState } from "@larkline/protocol/turn";
 import { describe, expect, it } from "vitest";
 import type { TurnEnvironment } from "./ability.ts";
 import { modelMessagesOf } from "./messages.ts";
-import { isWhole, largeResults } from "./tool-round.ts";
+import { isWhole } from "./context.ts";
+import { largeResults } from "./tool-round.ts";
 import {
   call,
   cancel,

@@ -1,23 +1,15 @@
 import type { ReplyLanguage, ControlEntry } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
-import {
-  type AssistantPart,
-  type Message,
-  toolResultPart,
-  textOf,
-} from "@larkline/protocol/content";
+import { type AssistantPart, type Message, toolResultPart } from "@larkline/protocol/content";
 import type { EngineEvent, McpOrigin } from "@larkline/protocol/event";
 import type { ShownTool } from "@larkline/protocol/reply-view";
-import { awayMs, argumentsHashOf } from "@larkline/protocol/runner";
 import { type CallTiming, type ToolOutcome, outcomeText, denial } from "@larkline/protocol/tool";
 import {
   type CallState,
   type TurnState,
   iterationsOf,
-  type HeldStep,
   type OpenStep,
 } from "@larkline/protocol/turn";
-import { isDeepStrictEqual } from "node:util";
 import {
   needsOfCalls,
   withOpened,
@@ -25,34 +17,17 @@ import {
   isOutOfSteps,
   isStoppedFirst,
   lastToSettle,
-  shownTextOf,
   withAnswer,
   type SettledOwn,
   decidedAbout,
   type CallFacts,
   entryEffect,
   firstOnOutcome,
-  readsOthers,
   type DecisionEntry,
   type OutcomeEntry,
 } from "./ability.ts";
-import type {
-  StepResult,
-  Records,
-  Transition,
-  NextAction,
-  TurnLimits,
-  OfferedTool,
-} from "./facts.ts";
-import {
-  callIdsOf,
-  isOpaque,
-  isSendable,
-  languageOfMessage,
-  isCorrection,
-  userMessageOf,
-  writerOf,
-} from "./messages.ts";
+import type { StepResult, Records, Transition, NextAction, TurnLimits } from "./facts.ts";
+import { callIdsOf, isOpaque, isSendable, languageOfMessage } from "./messages.ts";
 import {
   blockEvents,
   leftOutOf,
@@ -60,10 +35,9 @@ import {
   stepStart,
   after,
   needsOf,
-  endDone,
-  assistantText,
   resultShare,
   withNeeds,
+  endAtLimit,
 } from "./step.ts";
 import {
   prepareCalls,
@@ -78,15 +52,14 @@ import {
   type WaitingCall,
   waitingFor,
   hashOf,
-  deadlineOf,
   startedNow,
   startUnlessObjected,
-  withFacts,
-  turnNumberOf,
+  attemptAfter,
+  retried,
+  isOpen,
 } from "./tool-call.ts";
-import { exhaustedText, textHead } from "../texts/index.ts";
-import { endedTool, withoutText, withTools } from "./view.ts";
-import { addressContextOf, isSummary } from "./context.ts";
+import { endedTool, withTools } from "./view.ts";
+import { isWhole, heldStep, releasedStep } from "./context.ts";
 
 // A step has asked for calls: its round begins.
 
@@ -310,7 +283,7 @@ function settleRound(open: TurnState, env: TurnEnvironment): Transition {
   const { history, events: ends } = roundRecords(turn, env.history, last?.settled);
   const records: Records = { history, events: [...events, ...ends] };
   const isOver = iterationsOf(turn) >= env.limits.maxIterations || isOutOfSteps(turn, env);
-  if (isOver) return after(records, exhausted(turn, env));
+  if (isOver) return after(records, endAtLimit(turn, env));
   if (last?.settled.end !== undefined) return last.settled.end(turn, records);
   const { round: _round, ...rest } = turn;
   const next: TurnState = { ...rest, calls: [] };
@@ -342,20 +315,6 @@ function resultsMessage(turn: TurnState, { handoff }: Pick<SettledOwn, "handoff"
     outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
   );
   return { role: "tool", content, ...(handoff === undefined ? {} : { handoff }) };
-}
-
-/** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
-function exhausted(turn: TurnState, { abilities, known }: TurnEnvironment): Transition {
-  const final = turn.round?.step.text ?? "";
-  const shown = shownTextOf(final, abilities, known);
-  return endDone(withoutText(turn, final), {
-    history: [assistantText(exhaustedText)],
-    historyNote: exhaustedText,
-    events: [],
-    reply: shown.trim() === "" ? exhaustedText : `${shown}\n\n${exhaustedText}`,
-    reason: "max_turns_reached",
-    final,
-  });
 }
 
 /** What the model reads of calls that are open when a turn ends. */
@@ -403,11 +362,6 @@ function closedOutcome(
 /** Calls that runners should be working on. */
 export function runningCalls({ calls }: TurnState): CallState[] {
   return calls.filter(({ state }) => state === "running");
-}
-
-/** Whether the call still waits for its outcome. */
-export function isOpen({ state }: CallState): boolean {
-  return state !== "done";
 }
 
 /** A call that waits for nothing itself may be answered last. */
@@ -491,17 +445,15 @@ export function applyControlEntries(
 
 /** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
 function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
-  const { callId, timing, unstarted = false } = entry;
+  const { callId, timing, outcome } = entry;
   const call = applied.turn.calls.find(
     (one) => one.state === "running" && attemptOf(one) === callId,
   );
   if (call === undefined) return applied;
-  const { outcome } = entry;
-  const again =
-    unstarted && !facts.ending ? handedOutAgain(applied.turn, call, facts.env) : undefined;
-  if (again !== undefined) return { ...applied, turn: withCall(applied.turn, again) };
-  const renewed = facts.ending ? undefined : withOtherToken(call, outcome, facts.env);
-  if (renewed !== undefined) return { ...applied, turn: withCall(applied.turn, renewed) };
+  const next = facts.ending
+    ? undefined
+    : attemptAfter(entry, call, { ...facts, turn: applied.turn });
+  if (next !== undefined) return { ...applied, turn: withCall(applied.turn, next) };
   const own = firstOnOutcome(call, entry, { ...facts, turn: applied.turn });
   if (own !== undefined) {
     const { made, by } = own;
@@ -524,85 +476,6 @@ function withWaiting(
     turn: { ...withCall(applied.turn, call), ...(needs.length === 0 ? {} : { needs }) },
     events: [...applied.events, ...events],
     asked: [...applied.asked, asked],
-  };
-}
-
-/** Most that the clocks of a runner and of a worker may differ, ms. */
-const clockSlackMs = 1_000;
-
-/**
- * The next attempt of a call that was not started by its deadline because its runner was away: for the same runner, or
- * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
- * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
- */
-function handedOutAgain(
-  turn: TurnState,
-  call: CallState,
-  env: TurnEnvironment,
-): CallState | undefined {
-  const { nowMs, limits } = env;
-  const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
-  const offered = env.tools.get(call.name);
-  const isLate = deadlineMs <= nowMs + clockSlackMs;
-  // A runner that keeps restarting holds a call no longer than one that stays away.
-  if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
-  const { awayForMs, livingSinceMs = 0 } = offered;
-  const isTaken = offered.runner !== call.runner;
-  // Its instances started after the call: for a time the runner had none.
-  const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
-  const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
-  if (!wasAway || next === undefined) return undefined;
-  const { runnerIsAway: _wasAway, ...rest } = next;
-  return {
-    ...rest,
-    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
-    attempt: (call.attempt ?? 1) + 1,
-    handedOutAgainAtMs: nowMs,
-    deadlineMs: deadlineOf(next.timeoutMs ?? limits.toolTimeoutMs, env, offered),
-  };
-}
-
-/**
- * The next attempt of a call whose token the platform has refused before it took any effect: once, because a worker
- * fetches another token for it. Undefined for all other outcomes.
- */
-function withOtherToken(
-  call: CallState,
-  outcome: ToolOutcome,
-  env: TurnEnvironment,
-): CallState | undefined {
-  if (outcome.ok || outcome.grant?.kind !== "token" || call.tokenRefused === true) return undefined;
-  const attempt = (call.attempt ?? 1) + 1;
-  return { ...startedNow(call, env), attempt, tokenRefused: true };
-}
-
-/**
- * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
- * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
- */
-function takenOver(
-  turn: TurnState,
-  call: CallState,
-  { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
-): CallState | undefined {
-  const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
-  const { digest, identity, secrets: itsSecrets = [] } = offered.announcement;
-  if (toolDigest === undefined || toolDigest !== digest) return undefined;
-  if (!isDeepStrictEqual(identity, call.identity)) return undefined;
-  const addressContext = addressContextOf(env.history ?? [], turn.message, readsOthers(env));
-  const verdict = env.callPolicy.verdict({
-    name: call.name,
-    arguments: call.arguments,
-    addressContext,
-  });
-  const isApproved = authority?.by === "approval";
-  if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
-  const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
-  const hidden = [...new Set([...secrets, ...itsSecrets])];
-  return {
-    ...withFacts(rest, offered),
-    ...(hidden.length === 0 ? {} : { secrets: hidden }),
-    ...(allowed === undefined || allowed.by === "policy" ? {} : { authority: allowed }),
   };
 }
 
@@ -634,17 +507,11 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
   }
   if (entry.argumentsHash !== hashOf(call)) return end(denial(otherArguments));
   if (ending) return applied;
-  const started =
-    "again" in decided ? nextAttempt(decided.again, env) : startedNow(decided.start, env);
+  const started = "again" in decided ? retried(decided.again, env) : startedNow(decided.start, env);
   return withStart(applied, started, facts);
 }
 
 const otherArguments = "the approval was given for other arguments. The call was not run.";
-
-/** Each ability may object to the next attempt of a call. */
-function nextAttempt({ askedBy: _askedBy, ...call }: CallState, env: TurnEnvironment): CallState {
-  return { ...startedNow(call, env), attempt: (call.attempt ?? 1) + 1 };
-}
 
 /** People have let a call start: it does, unless an ability objects. */
 function withStart(applied: Applied, call: CallState, { env, ending }: ApplyFacts): Applied {
@@ -662,86 +529,4 @@ function withStart(applied: Applied, call: CallState, { env, ending }: ApplyFact
 export function startedSince(before: TurnState, { calls }: TurnState): CallState[] {
   const running = new Set(before.calls.filter(({ state }) => state === "running").map(attemptOf));
   return calls.filter((call) => call.state === "running" && !running.has(attemptOf(call)));
-}
-
-/*
- * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
- * a day, and meanwhile the turns of other people in the group write there: a message between a call and its
- * results is refused by every vendor. So the checkpoint holds the step, and it enters the history together with
- * the results. Two notes keep what models read in between and afterwards in order:
- *
- *   user      Ann: deploy it
- *   assistant (pause note)                     written by the first turn of another person
- *   user      Bob: what is 2 + 2?
- *   assistant 4
- *   user      (resume note, with Ann's words)  written with the held step, where something came in between
- *   assistant tool_use deploy                  the held step
- *   tool      deployed
- */
-
-/** What the model said in a step whose calls are open now; `history` is the conversation before it. */
-function heldStep(message: Message, history: readonly Message[] = []): HeldStep {
-  const last = history.at(-1);
-  return last === undefined ? { message } : { message, after: fingerprintOf(last) };
-}
-
-function fingerprintOf(message: Message): string {
-  return argumentsHashOf(JSON.stringify(message));
-}
-
-const maxQuoteChars = 4_000;
-
-const resumeTitle =
-  "[People have answered what an earlier message waited for, so the work on that message continues.";
-
-/**
- * What enters the history before the results of a round: the held step, and before it a note where other
- * messages have come in between. In a group the note is by the writer of what it quotes: who has their words deleted is rid of it, and of what answers it.
- */
-function releasedStep(
-  { round, message }: TurnState,
-  history: readonly Message[] | undefined,
-): Message[] {
-  if (round === undefined) return [];
-  const { held } = round;
-  const last = history?.at(-1);
-  const isNext =
-    history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
-  if (isNext) return [held.message];
-  const said = userMessageOf(message);
-  const note = `${resumeTitle} It was:]\n${textHead(textOf(said), maxQuoteChars)}`;
-  return [
-    { role: "user", content: [{ type: "text", text: note }], ...writerOf(said) },
-    held.message,
-  ];
-}
-
-const pauseText =
-  "(I have asked people about something that I need for the message above, and wait for their answer. " +
-  "I answer that message when they have decided; nothing is to be done about it until then.)";
-
-/** The note that another person's turn writes before its message while the message before it is unanswered. */
-export function pauseNote(history: readonly Message[]): Message[] {
-  const last = history.at(-1);
-  if (last === undefined || last.role === "assistant") return [];
-  return [{ role: "assistant", content: [{ type: "text", text: pauseText }] }];
-}
-
-/** Whether a user message is the system's note about a turn that continues. */
-function isResumeNote({ role, content }: Message): boolean {
-  const [first] = content;
-  return role === "user" && first?.type === "text" && first.text.startsWith(resumeTitle);
-}
-
-/**
- * Whether a history holds every message up to the turn. After a cut of the context it does not, and
- * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
- */
-export function isWhole(history: readonly Message[], { turnId, absorbed }: TurnState): boolean {
-  const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
-  return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
-}
-
-function isSystemMessage(message: Message): boolean {
-  return isSummary(message) || isResumeNote(message) || isCorrection(message);
 }

@@ -7,18 +7,10 @@ import {
   cancelReasons,
   type CancelReason,
 } from "@larkline/protocol";
-import type { LeftOut, PieceKind, Message } from "@larkline/protocol/content";
-import type { EngineEvent, EventOf } from "@larkline/protocol/event";
-import type { ModelFailure } from "@larkline/protocol/model-stream";
-import type { ShownTool } from "@larkline/protocol/reply-view";
+import type { Message } from "@larkline/protocol/content";
+import type { EventOf } from "@larkline/protocol/event";
 import type { ToolCall, ToolSpec } from "@larkline/protocol/tool";
-import {
-  type TurnState,
-  agentOfTurn,
-  blankTurn,
-  type PutOffStep,
-  type CallState,
-} from "@larkline/protocol/turn";
+import { type TurnState, agentOfTurn, blankTurn } from "@larkline/protocol/turn";
 import {
   type Ability,
   type AbilityFacts,
@@ -32,7 +24,7 @@ import {
   stoppedFirst,
   takerOf,
 } from "./ability.ts";
-import { noticeText, exhaustedText, inlineCode, textsOf } from "../texts/index.ts";
+import { noticeText } from "../texts/index.ts";
 import type { Transition, TurnModel, StepResult } from "./facts.ts";
 import {
   type UserMessage,
@@ -52,17 +44,17 @@ import {
   stepFailure,
   counted,
   measured,
-  warningEvent,
-  needsOf,
   stepRestart,
   answering,
   noticeFor,
   assistantText,
   endDone,
   withUnanswered,
+  putOffStep,
+  withLeftOutNote,
+  warnFullWindow,
 } from "./step.ts";
 import {
-  pauseNote,
   openRound,
   applyControlEntries,
   startedSince,
@@ -70,11 +62,10 @@ import {
   nextInRound,
   runningCalls,
   type RoundMove,
-  isOpen,
 } from "./tool-round.ts";
-import { addUse, noUse, requestTokens } from "./context.ts";
+import { pauseNote } from "./context.ts";
 import { parseArguments, attemptOf } from "./tool-call.ts";
-import { withText, withThinking } from "./view.ts";
+import { withText, withThinking, cancelReport } from "./view.ts";
 
 /*
  * A turn answers one user message:
@@ -315,34 +306,6 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
   return ofNextAgent({ ...decided, events: [...events, ...decided.events] }, env);
 }
 
-/** Notes for the person, once, what a vendor has refused and the step was made without. */
-function withLeftOutNote(
-  turn: TurnState,
-  { leftOut }: StepResult,
-  { texts }: TurnEnvironment,
-): { turn: TurnState; events: EngineEvent[] } {
-  if (leftOut === undefined) return { turn, events: [] };
-  const note = leftOutNote(leftOut, languageOfMessage(turn.message, texts));
-  const message = `The vendor refused the request; it was made without: ${kindsOf(leftOut).join(", ")}.`;
-  const events: EngineEvent[] = [
-    { type: "warning", code: "left_out", message, detail: kindsOf(leftOut).join(",") },
-  ];
-  const notes = [...new Set([...turn.shown.notes, note])];
-  return { turn: { ...turn, shown: { ...turn.shown, notes } }, events };
-}
-
-/** Kinds of the pieces that were left out, each once. */
-function kindsOf(leftOut: readonly LeftOut[]): PieceKind[] {
-  return [...new Set(leftOut.flatMap(({ kinds }) => kinds))];
-}
-
-/** What people read about pieces that were left out. */
-function leftOutNote(leftOut: readonly LeftOut[], language: ReplyLanguage): string {
-  const { pieces, comma } = textsOf(language);
-  const names = kindsOf(leftOut).map((kind) => pieces[kind]);
-  return noticeText("leftOut", language, { pieces: names.join(comma) });
-}
-
 /** Whether calls of a step run: those that are complete do, whatever the vendor says of its end. */
 function hasCompleteCalls({ stopReason, toolCalls }: StepResult): boolean {
   if (stopReason === "tool_use") return toolCalls.length > 0;
@@ -370,60 +333,6 @@ function isCutCall(
   return (
     name === "" || !parseArguments(text).ok || (stopReason === "max_tokens" && text.trim() === "")
   );
-}
-
-/** A request that takes this share of the model's window is warned of. */
-const highShare = 0.8;
-
-/** Warns, once in a turn, of a window that is nearly full. */
-function warnFullWindow(
-  turn: TurnState,
-  { usage }: StepResult,
-  { model: { info } }: TurnEnvironment,
-): { turn: TurnState; events: EngineEvent[] } {
-  const tokens = requestTokens(usage) ?? 0;
-  if (turn.requests.windowWarned || tokens < info.contextWindow * highShare) {
-    return { turn, events: [] };
-  }
-  const percent = Math.round((tokens / info.contextWindow) * 100);
-  const message = `The request took ${percent} % of the model's window.`;
-  const detail = `${tokens}/${info.contextWindow}`;
-  return {
-    turn: { ...turn, requests: { ...turn.requests, windowWarned: true } },
-    events: [{ type: "warning", code: "token_usage_high", message, detail }],
-  };
-}
-
-/**
- * No model has answered, but a later try may succeed: the turn waits without a slot. The checkpoint holds the time of
- * the next try, so that any worker can continue the turn.
- */
-function putOffStep(
-  turn: TurnState,
-  { warnings, use = noUse, model = "" }: StepResult,
-  { failure, waitMs, nowMs }: { failure: ModelFailure; waitMs: number; nowMs: number },
-): Transition {
-  const { needs: _needs, ...rest } = turn;
-  const before = turn.requests.putOff;
-  const putOff: PutOffStep = {
-    atMs: nowMs + Math.round(waitMs),
-    sinceMs: before?.sinceMs ?? nowMs,
-    rounds: (before?.rounds ?? 0) + 1,
-    askedWaitMs: Math.round(failure.askedWaitMs ?? 0),
-    model,
-    code: failure.code,
-    used: addUse(before?.used ?? noUse, use),
-  };
-  return {
-    turn: {
-      needs: needsOf(turn, "put-off-step"),
-      ...rest,
-      requests: { ...turn.requests, putOff },
-    },
-    history: [],
-    events: warnings.map(warningEvent),
-    next: { do: "wait" },
-  };
 }
 
 /** What the model is offered now: tools, and calls of abilities, whose names no tool can have. */
@@ -494,18 +403,6 @@ export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
         resumed,
       )
     : resumed;
-}
-
-/** The end of a helper's turn before another model step: the message that it works for has none left. */
-export function outOfSteps(turn: TurnState): Transition {
-  const history = [assistantText(exhaustedText)];
-  return endDone(turn, {
-    history,
-    events: [],
-    reply: exhaustedText,
-    reason: "max_turns_reached",
-    final: "",
-  });
 }
 
 /**
@@ -602,48 +499,4 @@ function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Tran
 
 function knownReason(reason: string): CancelReason {
   return cancelReasons.find((known) => known === reason) ?? "stopped";
-}
-
-/**
- * The report of a cancelled turn: why it ended, which calls had finished, and which were aborted, split by whether
- * they may have taken effect. `turn` still has its open calls.
- */
-function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLanguage): string {
-  const { cancelled, comma } = textsOf(language);
-  const { done, failed, maybe, harmless, helpers, notRun, earlier } = cancelled;
-  const { tools, earlierTools } = turn.shown;
-  const open = turn.calls.filter(isOpen);
-  const handedOut = open.filter(({ state }) => state !== "waiting_approval");
-  const lists: [string, string[]][] = [
-    [
-      done,
-      [
-        ...(earlierTools > 0 ? [earlier(earlierTools)] : []),
-        ...namesOf(tools.filter(({ state }) => state === "done")),
-      ],
-    ],
-    [failed, namesOf(tools.filter(({ state }) => state === "failed"))],
-    [maybe, namesOf(handedOut.filter(({ effect }) => effect !== "pure"))],
-    [helpers, namesOf(tools.filter(({ state }) => state === "stopped"))],
-    [harmless, namesOf(handedOut.filter(({ effect }) => effect === "pure"))],
-    [notRun, namesOf(open.filter(({ state }) => state === "waiting_approval"))],
-  ];
-  const lines = lists
-    .filter(([, names]) => names.length > 0)
-    .map(([label, names]) => `- ${label}${names.join(comma)}`);
-  return [noticeText(reason, language), ...lines].join("\n");
-}
-
-function namesOf(items: readonly (CallState | ShownTool)[]): string[] {
-  return withCounts(items.map(({ name }) => name));
-}
-
-const maxNameChars = 64;
-
-/** Names with how often each occurs, in order of appearance. */
-function withCounts(names: readonly string[]): string[] {
-  const counts = Map.groupBy(names, (name) => name);
-  return [...counts].map(
-    ([name, all]) => `${inlineCode(name, maxNameChars)}${all.length > 1 ? ` ×${all.length}` : ""}`,
-  );
 }

@@ -1,5 +1,5 @@
 import { answeredBy, panelsOf, seenBeside, seenCallOf, type Ability } from "./ability.ts";
-import type { LocalText, ReplyLanguage } from "@larkline/protocol";
+import type { LocalText, ReplyLanguage, CancelReason } from "@larkline/protocol";
 import { chartOf } from "@larkline/protocol/chart";
 import type { EngineEvent } from "@larkline/protocol/event";
 import type { ReplyFooter, ReplyView, ShownTool } from "@larkline/protocol/reply-view";
@@ -12,10 +12,17 @@ import {
   type TurnState,
   agentOfTurn,
 } from "@larkline/protocol/turn";
-import { noticeText, textHead, textTail, exhaustedText } from "../texts/index.ts";
+import {
+  noticeText,
+  textHead,
+  textTail,
+  exhaustedText,
+  textsOf,
+  inlineCode,
+} from "../texts/index.ts";
 import type { LiveStep, StepResult } from "./facts.ts";
 import { joinedTexts } from "./messages.ts";
-import { plainResultText } from "./tool-call.ts";
+import { plainResultText, isOpen } from "./tool-call.ts";
 
 // What people see of a turn: the view of a running one, that of its end, and what finished steps have added.
 
@@ -397,4 +404,52 @@ function durationOf(
   return timing === undefined
     ? { elapsedMs }
     : { elapsedMs, queuedMs: Math.min(elapsedMs, timing.queuedMs) };
+}
+
+/**
+ * The report of a cancelled turn: why it ended, which calls had finished, and which were aborted, split by whether
+ * they may have taken effect. `turn` still has its open calls.
+ */
+export function cancelReport(
+  turn: TurnState,
+  reason: CancelReason,
+  language: ReplyLanguage,
+): string {
+  const { cancelled, comma } = textsOf(language);
+  const { done, failed, maybe, harmless, helpers, notRun, earlier } = cancelled;
+  const { tools, earlierTools } = turn.shown;
+  const open = turn.calls.filter(isOpen);
+  const handedOut = open.filter(({ state }) => state !== "waiting_approval");
+  const lists: [string, string[]][] = [
+    [
+      done,
+      [
+        ...(earlierTools > 0 ? [earlier(earlierTools)] : []),
+        ...namesOf(tools.filter(({ state }) => state === "done")),
+      ],
+    ],
+    [failed, namesOf(tools.filter(({ state }) => state === "failed"))],
+    [maybe, namesOf(handedOut.filter(({ effect }) => effect !== "pure"))],
+    [helpers, namesOf(tools.filter(({ state }) => state === "stopped"))],
+    [harmless, namesOf(handedOut.filter(({ effect }) => effect === "pure"))],
+    [notRun, namesOf(open.filter(({ state }) => state === "waiting_approval"))],
+  ];
+  const lines = lists
+    .filter(([, names]) => names.length > 0)
+    .map(([label, names]) => `- ${label}${names.join(comma)}`);
+  return [noticeText(reason, language), ...lines].join("\n");
+}
+
+function namesOf(items: readonly (CallState | ShownTool)[]): string[] {
+  return withCounts(items.map(({ name }) => name));
+}
+
+const maxNameChars = 64;
+
+/** Names with how often each occurs, in order of appearance. */
+function withCounts(names: readonly string[]): string[] {
+  const counts = Map.groupBy(names, (name) => name);
+  return [...counts].map(
+    ([name, all]) => `${inlineCode(name, maxNameChars)}${all.length > 1 ? ` ×${all.length}` : ""}`,
+  );
 }

@@ -2,7 +2,7 @@ import type { OutputForm } from "@larkline/protocol";
 import { textOf } from "@larkline/protocol/content";
 import { describe, expect, it } from "vitest";
 import { exhaustedText, noticeText } from "../../texts/index.ts";
-import { isWhole } from "../../turn/tool-round.ts";
+import { isWhole } from "../../turn/context.ts";
 import {
   call,
   cancel,
