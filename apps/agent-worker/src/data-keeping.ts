@@ -154,7 +154,7 @@ export class KeepingRound {
       if ((await retention.expire(session, { ...bounds, stays: "owner" })) !== "removed") return;
       await this.#forgetChat(session);
       this.#kept("expired", 1);
-      // Not when its owner has come back meanwhile.
+      // If its owner has come back meanwhile, nothing is deleted.
       await retention.expire(session, bounds);
     });
     return dormant.length === batch && isWell;

@@ -62,7 +62,7 @@ async function lookAfter(services: GrantServices, grant: GrantRecord): Promise<v
     if (isEnding && (await personTokens?.keepAlive(grant)) === true) return;
   }
   const soonMs = needing.length === 0 ? idleMs : failedMs;
-  // What is in the index leaves it with its row.
+  // A grant leaves the index together with its row.
   const moments = [aliveAtMs, warnAtMs, nowMs + (isEnding ? soonMs : monthMs)];
   await grants?.lookAgain(grant, Math.min(...moments.filter((atMs) => atMs > nowMs)));
 }

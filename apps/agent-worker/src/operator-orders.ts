@@ -338,7 +338,7 @@ async function decide(
   return decided.result === "settled" || decided.result === "counted" ? done : nothing;
 }
 
-/** What is paused can work again whether or not it still exists. The store keeps the record of it. */
+/** Pauses or resumes an agent or a tool. One that no longer exists can be resumed, too. The store keeps the audit record. */
 async function pauseOrResume(
   { pauses, agents, toolCatalog }: Services,
   by: string,

@@ -158,7 +158,7 @@ export class PersonTokens {
     return true;
   }
 
-  /** Has the platform end the tokens of grants that have ended here; what it does not answer comes again. */
+  /** Asks the platform to end the tokens of grants that have ended here; requests without an answer are repeated. */
   async endAtPlatform(): Promise<void> {
     const { grants } = this.#options;
     const nowMs = this.#clock.now();
@@ -174,7 +174,7 @@ export class PersonTokens {
       }
       // Later in the first place: an app that this deployment does not have any more holds up no other.
       await grants.endLater(ending, nowMs + againMs);
-      // Without their key, while keys are replaced, another worker may have it.
+      // While keys are replaced, another worker may have the key that this one lacks.
       if (tokens === undefined) continue;
       if (await this.#endTokens(owner.app, tokens)) await grants.ended(ending);
     }
@@ -255,7 +255,7 @@ export class PersonTokens {
         return true;
       }
       case "consent":
-        // Where another generation is there, its refresh has used this token, and nothing is lost.
+        // If another generation is stored, its refresh has used this token, and nothing is lost.
         if (await grants.needsConsent(owner, generation)) await this.#noteError(owner, answer);
         return true;
       case "person_gone":

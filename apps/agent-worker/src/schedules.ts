@@ -53,7 +53,7 @@ export async function sweepSchedules(services: Services): Promise<void> {
   }
 }
 
-/** What can never run is paused and logged once; its alarm would ring again and again. */
+/** Pauses and logs a schedule that can never run; otherwise its alarm would ring again and again. */
 async function setAside(services: Services, id: string, error: unknown): Promise<void> {
   if (await services.schedules.setAside(id)) {
     services.log.error({ id, error }, "a schedule cannot be read: it is paused");
@@ -86,7 +86,7 @@ function mayBeHeld(due: DueSchedule, nowMs: number): boolean {
   return nowMs - due.claimedMs < rememberedMs && isHeldWithOthers(due);
 }
 
-/** What may be done without asking is allowed for a schedule alone; a client of the HTTP API reads each run by itself. */
+/** A schedule with standing approvals runs alone, because they hold for it only; a client of the HTTP API reads each run by itself. */
 function isHeldWithOthers({ schedule, dueMs }: Pick<DueSchedule, "schedule" | "dueMs">): boolean {
   const { chatType, allowed } = schedule;
   if (chatType === "api" || allowed !== undefined) return false;
@@ -189,7 +189,7 @@ async function runDue(services: Services, due: DueSchedule, nowMs: number): Prom
     // Such as a time zone that this version of Node does not know any more.
     return await setAside(services, schedule.id, error);
   }
-  // Where that is so long ago that the store has forgotten the run's id, no worker has lived since, and the run waits.
+  // If that is so long ago that the store has forgotten the run's id, no worker has lived since, and the run still waits.
   const isOld = nowMs - due.claimedMs >= rememberedMs;
   const written = isOld ? await waitingRuns(services, schedule) : new Set<string>();
   const isWritten = (dueMs: number): boolean => written.has(scheduleRunId(schedule.id, dueMs));

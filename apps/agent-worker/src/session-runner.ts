@@ -291,7 +291,7 @@ interface HowToRun {
   alone: boolean;
 }
 
-/** What has become of the worker that had the session before, and has not released it. */
+/** Finds out what has become of the worker that had the session before, and has not released it. */
 async function fateWith(
   { store, presence }: Services,
   last: string,
@@ -417,7 +417,7 @@ const maxDeathsAlone = 3;
 /** Failures of all kinds after which it is, as a multiple of those in the same way. */
 const maxFailuresInAnyWay = 3;
 
-/** Why a message is not run again; undefined while it is. Deaths beside other turns may be the fault of those. */
+/** Says why a message is given up; undefined: it runs again. A death beside other turns may be their fault. */
 function whyGivenUp(
   { failures, deaths, causeOfDeath, damaged }: TurnStart,
   maxFailures: number,

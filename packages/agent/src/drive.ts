@@ -52,7 +52,7 @@ export type Left = { end: "fenced" } | { end: "suspended"; wakeGen?: number } | 
 /** How driving a turn ends. A finished turn is still to be committed with its answer. */
 export type DriveEnd = Left | { end: "finished"; reply: string | undefined; reason: string };
 
-/** What a turn that has waited continues with: entries, or none where its own time has come. */
+/** A turn that has waited continues with these entries, or with none where its own time has come. */
 export type Woken = { entries: readonly ControlEntry[] } | Left;
 
 /** The facts that decisions are made of. */
@@ -98,7 +98,7 @@ export interface TurnHost {
   changed?(event?: EngineEvent): void;
   /** Called with a step whose end counts, before the decision about it. */
   answered?(step: StepResult): Promise<void>;
-  /** What comes in place of an action, as when its agent is paused. */
+  /** Returns the transition that replaces an action, for example when the agent is paused; undefined: the action is taken. */
   insteadOf?(next: NextAction): Transition | undefined;
   /** Whether a later message takes this one back. */
   isSuperseded?(): Promise<boolean>;
@@ -229,7 +229,7 @@ export class TurnDriver {
     if (putOff !== undefined && putOff.atMs > this.#host.clock.now()) {
       return { turn, history: [], events: [], next: { do: "wait" } };
     }
-    // What makes it ready may have cost something itself.
+    // Making it ready may have cost something itself.
     const instead =
       (await this.#makeReady()) ?? (await this.#overBudget()) ?? (await this.#host.countStep?.());
     if (instead !== undefined) return instead;
@@ -250,7 +250,7 @@ export class TurnDriver {
     return await this.decide((facts) => afterStep(this.#log.turn, { ...step, thinkingMs }, facts));
   }
 
-  /** What comes before the model; undefined when the model can start. */
+  /** Returns the decision that comes before the next model step; undefined: the step can start. */
   async #makeReady(): Promise<Transition | Left | undefined> {
     // A turn that waited for its own start was not there to be stopped by the message after it.
     if ((await this.#host.isSuperseded?.()) === true) return await this.#cancel("superseded");
@@ -295,7 +295,7 @@ export class TurnDriver {
     });
   }
 
-  /** What people see until the model answers. */
+  /** Shows that a call has failed and when the next one follows, until the model answers. */
   #retried({ code, attempt, waitMs, next }: ModelRetry): void {
     const { live } = this.#log;
     if (live === undefined) return;

@@ -230,7 +230,7 @@ export class ModelSteps {
     this.#usedTokens = undefined;
   }
 
-  /** What makes room before the next step; undefined when there is room, or nothing can be shortened. */
+  /** Returns the transition that shortens the context before the next step; undefined: there is room, or nothing to shorten. */
   async whenFull(): Promise<Transition | undefined> {
     const { turn } = this.#context;
     const plan = turn.requests.summaryFailed ? undefined : this.plan(false);
@@ -268,7 +268,7 @@ export class ModelSteps {
     if (this.#continuedFrom(history) !== undefined) return undefined;
     const { contextWindow, maxOutputTokens } = speaker.chain.primary;
     const usedTokens = this.#usedTokens;
-    // What a member of a team sees has other messages than what is stored, and a cut counts those.
+    // A member of a team sees other messages than the store has, and a cut counts the stored ones.
     const seen = history.some(isOfTeam) ? history : conversationFor(speaker.name, history);
     const joined = teamOfTurn(turn) === undefined ? 0 : turn.absorbed.length;
     return compactionPlan(seen, { contextWindow, maxOutputTokens, usedTokens, force, joined });
@@ -325,7 +325,7 @@ const removable: readonly PieceKind[] = [...foreignKinds, "plain"];
 
 const everything: readonly PieceKind[] = [...removable, "message"];
 
-/** What a vendor's words for a refusal point at, in the order in which it is looked for. */
+/** Words of a vendor's refusal, and the kind of piece that they point at. The first match counts. */
 const hints: readonly (readonly [words: RegExp, kind: PieceKind])[] = [
   [/image|picture|photo|图片|图像/i, "image"],
   [/thinking|reasoning|signature/i, "thinking"],
@@ -388,7 +388,7 @@ function askingOf(history: readonly Message[], leftOut: LeftOut[] = []): Asking 
   };
 }
 
-/** What to leave out of the request, in the order of the attempts. */
+/** Lists what each further attempt leaves out of the request, in order. */
 function attemptsFor(history: readonly Message[], failure: ModelFailure): LeftOut[][] {
   const messages = history.length;
   const recent = messages - acceptedUntil(history);

@@ -52,7 +52,7 @@ function functionsOf(target: object): string[] {
  */
 export function confine(): void {
   const { permission } = process;
-  // Not in every version of Node, nor in its types.
+  // Neither all versions of Node nor its types have this function.
   if ("drop" in permission && typeof permission.drop === "function") permission.drop("worker");
   const doors: [object, string[]][] = [
     [Socket.prototype, ["connect"]],

@@ -92,7 +92,7 @@ const noiseSample = 20_000;
 const fewMarks = 200;
 /** Lines of ours: `[Page 1]`. */
 const headings = /^\[[^\]\n]{1,200}\]$/gm;
-/** Not escape and form feed, which texts for terminals and printers have. */
+/** Escape and form feed are left out, because texts for terminals and printers have them. */
 const strange = new RegExp(String.raw`[\uFFFD\p{Co}\p{Cn}]|(?![\f\u001b])\p{Cc}`, "gu");
 
 /**

@@ -85,7 +85,7 @@ function fitsHost(url: URL, pattern: string): boolean {
   return url.host === (URL.parse(`https://${wanted}`)?.host ?? wanted);
 }
 
-/** What closes a sentence or a bracket behind an address. */
+/** Characters that close a sentence or a bracket after an address, and are no part of it. */
 const closing = /[)\]}>.,;:!?'"*_~，。；：！？、）】》」』]+$/u;
 
 const maxAddresses = 100;

@@ -240,7 +240,7 @@ function reached(subject: string, part: string, from: number): number {
   return at !== -1 && isOneCommand(subject.slice(from, at)) ? at : -1;
 }
 
-/** What ends a command of a shell or begins another one inside it. */
+/** Characters that end a shell command, or begin another one inside it. */
 const metacharacters = /[;|&<>$()`\r\n]/;
 
 const separators = new RegExp(metacharacters.source, "g");

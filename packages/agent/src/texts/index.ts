@@ -63,6 +63,6 @@ export function inlineCode(text: string, maxChars = maxValueChars): string {
   return `\`${oneLine(text.replaceAll("`", "'"), maxChars)}\``;
 }
 
-/** Sent and stored when the step limit is reached; the same in every language, by contract. Cards say it in the person's. */
+/** The text that is sent and stored when the step limit is reached. By contract it is the same in every language; cards translate it. */
 export const exhaustedText =
   "[Reached the maximum number of steps without completing the request.]";

@@ -142,7 +142,7 @@ export interface Ability<State = unknown> {
    * concerned.
    */
   onFinal?(text: string, facts: FinalFacts<State>): FinalText<State> | undefined;
-  /** What it keeps is about one answer: it is dropped when another agent answers from now on. */
+  /** Its state is about one answer: the turn drops it when another agent answers from now on. */
   readonly isOfAnswer?: true;
   /** Called with state: what people see of it beside the answer. */
   seen?(turn: TurnState): Pick<ReplyView, "contributions">;

@@ -24,7 +24,7 @@ import { argumentsHashOf } from "@larkline/protocol/runner";
  */
 
 /**
- * What an agent sees of a conversation: all of it, or what came since it took over with the person's last
+ * Returns the messages of a conversation that an agent sees: all of them, or what came since it took over with the person's last
  * message alone. What others have said in a team comes as a quote. The same array where nothing is another one. `team`:
  * the one that the agent speaks in.
  */
@@ -192,7 +192,7 @@ export function addressContextOf(
   return { foreign, named };
 }
 
-/** What decides whether and where a history is cut. */
+/** The facts that decide whether and where a history is cut. */
 interface CompactionNeed {
   contextWindow: number;
   maxOutputTokens: number;
@@ -204,9 +204,9 @@ interface CompactionNeed {
   joined?: number;
 }
 
-/** Which part of a history is compacted. */
+/** The part of a history that is compacted. */
 export interface CompactionPlan {
-  /** What a summary stands for from now on; an earlier summary comes first. */
+  /** The messages that a summary replaces from now on; an earlier summary comes first. */
   older: Message[];
   /** How many of the latest messages stay as they are. */
   keep: number;
@@ -222,7 +222,7 @@ const fullAt = 0.8;
 const keptPart = 0.2;
 
 /**
- * What to compact; undefined when there is room or nothing older than the latest turn. Calls and
+ * Returns what to compact; undefined when there is room or nothing older than the latest turn. Calls and
  * their results stay on one side of the cut. `keep` counts stored messages: save the cut before
  * anything is added to the history.
  */
@@ -329,7 +329,7 @@ const instructions: Readonly<Record<ReplyLanguage, string>> = {
   ].join("\n"),
 };
 
-/** What a model is asked for a summary of `older`: tool results are shortened, thinking is left out. */
+/** Builds the request for a summary of `older`: tool results are shortened, thinking is left out. */
 export function compactionRequest(
   older: readonly Message[],
   language: ReplyLanguage,
@@ -403,7 +403,7 @@ type Compacted = Transition & {
   report: CompactionReport;
 };
 
-/** What came of a compaction that a person asked for; undefined when there was nothing to compact. */
+/** The result of a compaction that a person asked for; undefined when there was nothing to compact. */
 export interface CompactionReport {
   tokensBefore: number;
   tokensAfter: number;
@@ -520,7 +520,7 @@ function partsTokens(parts: readonly Part[]): number {
   return parts.reduce((sum, part) => sum + frameTokens + partTokens(part), 0);
 }
 
-/** What vendors take for a large picture at most, roughly. */
+/** Tokens that vendors count for a large picture at most, roughly. */
 const imageTokens = 1_600;
 
 /** Most that a file can add: its text is cut to size before a model gets it. */
@@ -547,7 +547,7 @@ function partTokens(part: Part): number {
   }
 }
 
-/** How large the request of a step was, as the vendor counted it: `inputTokens` leaves out what was cached. */
+/** Counts the tokens of a step's request, with those from the vendor's cache, which `inputTokens` leaves out. */
 export function requestTokens(usage: Usage | null): number | undefined {
   if (usage === null) return undefined;
   return usage.inputTokens + usage.cacheReadTokens + usage.cacheCreationTokens;
@@ -687,7 +687,7 @@ export const promptSources = {
     capabilities: "none",
     plain: "none",
     storeResponses: "none",
-    // What the vendor has kept under it may hold results of tools.
+    // The conversation that the vendor keeps under this id may hold results of tools.
     previousResponseId: "foreign",
     alive: "none",
     maxPauses: "none",

@@ -190,7 +190,7 @@ export function userMessageOf(message: InboundMessage): UserMessage {
 }
 
 /**
- * Where the part of a conversation begins that is sent when its turn continues an answer which the vendor keeps: with the
+ * Returns where the sent part of a conversation begins when its turn continues an answer which the vendor keeps: with the
  * message of the turn. Undefined where all of it is sent. `stores`: the agent that answers has its vendor keep answers;
  * one that does not, after a hand-over, reads what the session holds.
  */
@@ -223,7 +223,7 @@ export function overheard(senderId: string, name: string | undefined, text: stri
   };
 }
 
-/** What every address has. */
+/** Each address contains one of these. */
 const dotOrColon = /[.:]/;
 
 /** Addresses that the person named. */

@@ -268,7 +268,7 @@ export function withUnanswered(
   const asked = used.step?.model ?? model.info.id;
   const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
   const next = counted(turn, numbers);
-  // Where something else comes first, no step has begun that could end.
+  // If another action comes first, no step has begun, so none ends.
   if (beforeModel(turn, env) !== undefined) {
     return { turn: { ...next, steps: turn.steps }, events: [] };
   }
@@ -521,7 +521,7 @@ export function endDone(turn: TurnState, ending: DoneEnding): Transition {
   };
 }
 
-/** What people read that the event does not say otherwise. */
+/** Texts that people read and that no other field of the event has. */
 function endTextsOf(turn: TurnState, reply: string, said: string): EndTexts {
   const { notes } = turn.shown;
   return {

@@ -199,7 +199,7 @@ function addThinking(
   { index, text, providerMetadata: more }: ThinkingDelta,
 ): BlockEvent[] {
   const known = blocks.thinkingByIndex.get(index);
-  // What comes late without text, such as a signature, belongs to the block all the same.
+  // A delta without text that comes late, such as a signature, still belongs to the block.
   if (known !== undefined && (known === blocks.open || text === "")) {
     known.text += text;
     const metadata = merged(known.providerMetadata, more);

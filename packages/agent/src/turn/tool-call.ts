@@ -46,7 +46,7 @@ export interface PreparedCall {
   asked?: Approval;
   /** Events besides `tool_use`. */
   events: EngineEvent[];
-  /** What its `tool_use` says besides. */
+  /** Further fields of its `tool_use` event. */
   own?: PreparedOwn["event"];
 }
 
@@ -566,7 +566,7 @@ export function parseArguments(text: string): ParsedArguments {
     : { ok: true, value };
 }
 
-/** How deep arguments are looked at for text that stands for another value. */
+/** Depth to which arguments are searched for text that stands for another value. */
 const coercedDepth = 10;
 
 /**
@@ -715,7 +715,7 @@ function bounded(outcome: ToolOutcome, maxChars: number): Bounded {
   };
 }
 
-/** How much longer than its share a stored result may be: its text ends with how to read the rest. */
+/** Characters by which a stored result may exceed its share: its text ends with how to read the rest. */
 const hintChars = 400;
 
 /** A text that is kept elsewhere as a whole: what the model gets names its handle. */

@@ -127,7 +127,7 @@ export function startTurn({
   return { turn, history: said, events: [stepStart(0, model), ...events], next: { do: "model" } };
 }
 
-/** What a message brings for a conversation that has just begun: where others have spoken since, it comes too late. */
+/** The history that a message brings. It counts only where the conversation is still empty. */
 function givenHistory(
   { history: given = [] }: InboundMessage,
   history: readonly Message[],

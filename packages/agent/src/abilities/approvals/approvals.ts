@@ -119,7 +119,7 @@ function permissionDecided(call: CallState, entry: DecisionEntry, { turn }: Call
     return { outcome: { ok: false, denied: true, error }, turn: withState(turn, { name }, kept) };
   }
   if (state !== "approved") return denial(notRun[state] ?? notDecided);
-  // What the policy has asked allows the call; an ability has asked for something besides.
+  // People have allowed the call for the policy before; the ability has asked them for something else.
   if (call.askedBy !== undefined && call.authority?.by === "approval") return { start: call };
   return { start: allowedBy(call, entry) };
 }

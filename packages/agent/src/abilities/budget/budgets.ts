@@ -122,7 +122,7 @@ function limitOf({ tokens, usd }: BudgetLimit): BudgetLimit {
   return { ...(tokens === undefined ? {} : { tokens }), ...(usd === undefined ? {} : { usd }) };
 }
 
-/** What one of a group may spend; undefined when they have no budget. Who is named has that one alone. */
+/** Finds the budget of one member of a group; undefined: there is none. A budget that names the member replaces the others. */
 export function accountIn(
   { named, general, ...group }: BudgetGroup,
   id: string,

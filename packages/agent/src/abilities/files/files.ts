@@ -469,7 +469,7 @@ function keyOf(text: string): string {
 
 interface Change {
   path: string;
-  /** What the file shall be, given what it is; undefined: it shall not be. */
+  /** Returns the new text of the file, given its present one; undefined: the file is deleted. */
   text(before: string | undefined): string | undefined;
 }
 

@@ -20,7 +20,7 @@ export type PrivateMessage = Omit<InboundMessage, "session" | "reply">;
 /** The chats in which people talk to the bot alone. */
 export interface PrivateChatsClient {
   /**
-   * Has the message answered there, once for each id, below the line `opening`. `full`: too many messages wait there;
+   * Lets the bot answer the message there, once for each id, below the line `opening`. `full`: too many messages wait there;
    * undefined: there is no such chat.
    */
   answer(message: PrivateMessage, opening: string): Promise<"begun" | "full" | undefined>;

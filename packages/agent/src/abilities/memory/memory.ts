@@ -54,7 +54,7 @@ export interface MemoryClient {
     | { state: "written" | "known"; id: string }
     | { state: "off" | "forgotten" | "secret" | "length" }
   >;
-  /** How many were taken away. */
+  /** Resolves to the number of deleted memories. */
   forget(owner: MemoryOwner, ids: readonly string[]): Promise<number>;
   /** Whether the owner wants nothing remembered. */
   isOff(owner: MemoryOwner): Promise<boolean>;
@@ -512,6 +512,6 @@ async function forget(
       return { ok: true, result: "Forgotten." };
     }
   }
-  // Also when this call took it away and is repeated after a crash.
+  // A call that has deleted the note, and runs again after a crash, gets this error, too.
   return failure("There is no note of this id here now. If there was one, it is forgotten.");
 }

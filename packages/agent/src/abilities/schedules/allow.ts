@@ -31,7 +31,7 @@ export const allowField = Type.Optional(
 );
 type Wished = NonNullable<Static<typeof allowField>>;
 
-/** How long a person's word holds, ms. */
+/** Lifetime of a person's permission, ms. */
 const holdsMs = 90 * 86_400_000;
 
 /** The tools that a turn is offered, or the one of a name that runners announce. */

@@ -71,7 +71,7 @@ export const wishFields = {
     }),
   ),
 };
-/** What only a schedule of a person can wait for. */
+/** An event that only a person's schedule can wait for. */
 export const eventField = Type.Optional(
   Type.Enum(scheduleEventNames, {
     description:

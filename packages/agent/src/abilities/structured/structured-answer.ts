@@ -50,7 +50,7 @@ function finalText(
   if (read.ok) return { shown, output: { value: read.value, form } };
   const message = `The answer is not of the form that it was to have: ${read.error}`;
   const warning = { code: "output_invalid", message } as const;
-  // Where it could not be checked, that says nothing about the answer.
+  // An answer that could not be checked may still be right: the model is not asked to correct it.
   const mayCorrect = read.isUnchecked !== true && state < maxCorrections && hasStepsLeft;
   if (!mayCorrect) return { shown, reason: "output_invalid", warning };
   return { again: correction(read.error), state: state + 1, warning };

@@ -392,7 +392,7 @@ export function endsInstead(turn: TurnState, records: Records, env: TurnEnvironm
 
 // The choice of a model.
 
-/** Asked about the next speaker so often, each time after the first with what was wrong. */
+/** Most requests for one choice of a speaker. Each after the first says what was wrong with the answer before. */
 const maxAnswers = 3;
 /** Most contributions of the conversation from which the choice is made. */
 const maxContributions = 20;
