@@ -133,7 +133,7 @@ it.each([
       "/sessions",
       `/sessions/${session}`,
     );
-    paths.push("/agents", "/agents/default", "/models");
+    paths.push("/agents", "/agents/default", "/models", "/errors");
     await letActAs(ann.openId);
     const letter = await giveUp(session, messageId);
     paths.push(
