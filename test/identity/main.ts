@@ -50,8 +50,8 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       patienceMs: 240_000,
     });
     console.log(report);
-    const { withKey, withoutKey } = report;
-    const wrong = [withKey, withoutKey].map(
+    const { withKey, looking, asking } = report;
+    const wrong = [withKey, looking, asking].map(
       ({ asked, answered, doubled, lost }) => asked - answered + doubled + lost,
     );
     return wrong.reduce((sum, one) => sum + one, withKey.asked - withKey.made + withKey.questions);

@@ -12,7 +12,7 @@ import { agreeToLinks } from "./people.ts";
 
 export interface WritesOptions {
   seed: number;
-  /** With a key that the platform knows, and without one: half of each. */
+  /** Half of them run again under their key when their runner has died; the others, in turn, look or are asked about. */
   writes: number;
   people: number;
   workers: number;
@@ -37,7 +37,10 @@ interface Counted {
 
 export interface WritesReport {
   withKey: Counted;
-  withoutKey: Counted;
+  /** Whose call looks for what it has made when its runner has died. */
+  looking: Counted;
+  /** Which are asked about when their runner has died, with a key for lost answers or without one. */
+  asking: Counted;
   lostAnswers: number;
   kills: Kills;
   /** Some of the answers to writes that are not there. */
@@ -47,23 +50,54 @@ export interface WritesReport {
 interface Person extends Writer {
   base: string;
   group: string;
+  document: string;
+  /** A file, of which copies are made. */
+  file: string;
+  space: string;
+  spreadsheet: string;
+  sheet: string;
+  address: string;
 }
 
 interface Write {
-  tool: string;
+  tool: Tool;
   key: string;
   text: string;
   questions: number;
 }
 
 const withKey = ["create_task", "add_records", "send_as_person"] as const;
-const withoutKey = ["create_document", "comment_task"] as const;
-const kinds: Readonly<Record<string, string>> = {
+const looking = [
+  "create_document",
+  "comment_task",
+  "comment_on_document",
+  "create_wiki_page",
+  "create_folder",
+  "upload_text_file",
+  "copy_file",
+  "create_event",
+] as const;
+const asking = ["append_to_document", "add_field", "append_rows", "draft_mail"] as const;
+const others = [...looking, ...asking];
+type Tool = (typeof withKey | typeof looking | typeof asking)[number];
+
+/** What the simulated platform notes down of it. */
+const kinds: Readonly<Record<Tool, string>> = {
   create_task: "task.create",
   add_records: "base.record",
   send_as_person: "message.send",
   create_document: "document.create",
   comment_task: "task.comment",
+  comment_on_document: "document.comment",
+  create_wiki_page: "wiki.create",
+  create_folder: "drive.folder",
+  upload_text_file: "drive.upload",
+  copy_file: "drive.copy",
+  create_event: "event.create",
+  append_to_document: "document.block",
+  add_field: "base.field",
+  append_rows: "sheet.append",
+  draft_mail: "mail.draft",
 };
 const groupName = "The team";
 
@@ -114,11 +148,12 @@ export async function runWrites(options: WritesOptions): Promise<WritesReport> {
     const kills = await killing;
     losing.stop();
     const all = written.flat();
-    const of = (tools: readonly string[]) => all.filter(({ tool }) => tools.includes(tool));
+    const of = (tools: readonly Tool[]) => all.filter(({ tool }) => tools.includes(tool));
     const odd = all.filter((one) => madeOf(system, one) === 0 && !isSaid(one.text));
     return {
       withKey: count(system, of(withKey)),
-      withoutKey: count(system, of(withoutKey)),
+      looking: count(system, of(looking)),
+      asking: count(system, of(asking)),
       lostAnswers: losing.lost(),
       kills,
       odd: odd.slice(0, 5).map(({ tool, key, text }) => `${tool} ${key} ${text}`),
@@ -139,7 +174,20 @@ function personOf(system: ProcessSystem, at: number): Person {
   const members = [writer.openId];
   const { chatId: group } = feishu.addChat({ type: "group", name: groupName, members });
   const base = `https://acme.feishu.cn/base/${appToken}?table=${tableId}`;
-  return { ...writer, base, group };
+  const own = { owner: writer.openId };
+  const { work } = feishu;
+  const book = work.sheets.addSpreadsheet({ ...own, title: "Costs", rows: [["Old", 1]] });
+  return {
+    ...writer,
+    base,
+    group,
+    document: work.docs.addDocument({ ...own, title: "Notes", markdown: "Old" }).documentId,
+    file: work.drive.addFile({ ...own, name: "plan.txt" }).token,
+    space: work.docs.addSpace({ name: "Team", members }).spaceId,
+    spreadsheet: book.token,
+    sheet: book.sheets[0]?.sheetId ?? "",
+    address: work.mail.addressOf(writer.openId),
+  };
 }
 
 /** Holds every call of a work tool back for a moment, and loses the answers of some. */
@@ -147,7 +195,8 @@ function loseAnswers(
   { feishu }: ProcessSystem,
   { random, oneOf }: { random: SeededRandom; oneOf: number },
 ): { stop(): void; lost(): number } {
-  const path = /^\/open-apis\/(?:task|docx|bitable|drive|suite|im\/v1\/messages\?receive)/;
+  const path =
+    /^\/open-apis\/(?:task|docx|bitable|drive|suite|sheets|mail|wiki|calendar|im\/v1\/messages\?receive)/;
   let lost = 0;
   const timer = setInterval(() => {
     lost += 1;
@@ -182,7 +231,9 @@ async function writeAs(
   let task = "";
   for (let number = 0; number < each; number += 1) {
     const key = `key-${at}-${number}.`;
-    const tool = random.pick(number % 2 === 0 || task === "" ? withKey : withoutKey);
+    const turn = others[(at * each + (number - 1) / 2) % others.length] ?? "create_document";
+    const other = turn === "comment_task" && task === "" ? "create_document" : turn;
+    const tool = number % 2 === 0 ? random.pick(withKey) : other;
     const call = { name: tool, arguments: argumentsOf(tool, key, { ...person, task }) };
     const written = await write(system, person, `write ${JSON.stringify(call)}`);
     const decided = new Set<string>();
@@ -208,22 +259,31 @@ async function writeAs(
 }
 
 function argumentsOf(
-  tool: string,
+  tool: Tool,
   key: string,
-  { base, group, task }: Person & { task: string },
+  person: Person & { task: string },
 ): Record<string, unknown> {
-  switch (tool) {
-    case "create_task":
-      return { summary: key };
-    case "add_records":
-      return { base, rows: [{ Task: key }] };
-    case "send_as_person":
-      return { to: group, to_name: groupName, text: key };
-    case "create_document":
-      return { title: key };
-    default:
-      return { task, text: key };
-  }
+  const { base, group, task, document, file, space, spreadsheet, sheet, address } = person;
+  const zone = "Asia/Shanghai";
+  const time = { start: "2026-12-07T10:00+08:00", end: "2026-12-07T11:00+08:00", time_zone: zone };
+  const all: Readonly<Record<Tool, Record<string, unknown>>> = {
+    create_task: { summary: key },
+    add_records: { base, rows: [{ Task: key }] },
+    send_as_person: { to: group, to_name: groupName, text: key },
+    create_document: { title: key },
+    comment_task: { task, text: key },
+    comment_on_document: { document, text: key },
+    create_wiki_page: { space, title: key },
+    create_folder: { name: key },
+    upload_text_file: { name: key, text: "Some words" },
+    copy_file: { token: file, type: "file", name: key },
+    create_event: { title: key, ...time },
+    append_to_document: { document, markdown: key },
+    add_field: { base, name: key, type: "text" },
+    append_rows: { spreadsheet, sheet, rows: [[key, 2]] },
+    draft_mail: { to: [address], subject: key, text: "Some words" },
+  };
+  return all[tool];
 }
 
 /** How often it took effect. */
@@ -235,7 +295,10 @@ function madeOf({ feishu }: ProcessSystem, { tool, key }: Write): number {
 
 /** Whether the person reads that it was not done, or that this is not known. */
 function isSaid(text: string): boolean {
-  return !/Created|Added|Sent|has taken|commented/i.test(text);
+  const claims = text.replaceAll(/whether[^.]*/g, "");
+  return !/Created|Added|Sent to|has taken|was written|is on |Uploaded|Copied|draft is in|has the field/i.test(
+    claims,
+  );
 }
 
 function count(system: ProcessSystem, writes: readonly Write[]): Counted {
