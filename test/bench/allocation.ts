@@ -124,35 +124,83 @@ async function sampleHeaps(
   return causes;
 }
 
-/** Paired rounds of two subjects, the first of which is the base: medians, and how many times as much the other takes. */
+/** How much more than the base the other subject of a pair may take, as a part. */
+const mostMore = 0.03;
+
+/**
+ * Two subjects side by side, the first of which is the base: alternating rounds on the same processes, and new processes
+ * in the other order each time, so that what else the machine does falls on both. `missed` says what is beyond the mark,
+ * or is not proved to be within it.
+ */
 export async function measurePairs(
   vendors: BenchVendors,
-  [base, other]: readonly [Subject, Subject],
-  { rounds, ...work }: { rounds: number; turns: number; warm: number },
-): Promise<string> {
-  const measured: AllocationNumbers[] = [];
-  for (let round = 0; round < rounds; round += 1) {
-    measured.push(...(await measureAllocation(vendors, [base, other], { ...work, rounds: 1 })));
+  subjects: readonly [Subject, Subject],
+  { starts, ...work }: { starts: number; rounds: number; turns: number; warm: number },
+): Promise<{ table: string; missed: string[] }> {
+  const pairs: (readonly [base: AllocationNumbers, other: AllocationNumbers])[] = [];
+  for (let start = 0; start < starts; start += 1) {
+    const order = start % 2 === 0 ? subjects : subjects.toReversed();
+    const [one, another] = await measureAllocation(vendors, order, work);
+    if (one === undefined || another === undefined) throw new Error("two subjects were measured");
+    pairs.push(start % 2 === 0 ? [one, another] : [another, one]);
   }
-  const [first, second] = [base, other].map((subject) => {
-    const all = measured.filter(({ name }) => name === subject.name);
-    return {
-      user: median(all.flatMap((one) => one.rounds.map(({ userMs }) => userMs))),
-      kb: profiledNames.map((app) => median(all.map(({ allocatedKb }) => allocatedKb[app]))),
-    };
-  });
-  if (first === undefined || second === undefined) throw new Error("two subjects were measured");
-  const row = ({ name }: Subject, { user, kb }: typeof first) => [
-    name,
-    ...kb.map((one, at) => `${one.toFixed(1)} (${(one / (first.kb[at] ?? one)).toFixed(3)})`),
-    `${user.toFixed(3)} (${(user / first.user).toFixed(3)})`,
-  ];
+  const all = [
+    ...profiledNames.map((app) =>
+      pairs.map(([base, other]) => other.allocatedKb[app] / base.allocatedKb[app]),
+    ),
+    pairs.flatMap(([base, other]) =>
+      base.rounds.map(({ userMs }, at) => (other.rounds[at]?.userMs ?? Number.NaN) / userMs),
+    ),
+  ].map(medianBetween);
+  const names = [...profiledNames.map((app) => `KB of ${app}`), "user CPU"];
+  const rows = all.map((ratio, at) => [names[at] ?? "", ...shown(ratio), verdictOf(ratio)]);
   const header = [
-    `a turn with one call, medians of ${rounds} pairs`,
-    ...profiledNames.map((app) => `${app}, KB`),
-    "user CPU, ms",
+    `a turn with one call: ${subjects[1].name}, to ${subjects[0].name}`,
+    "median of the ratios",
+    "95 % between",
+    `within ${mostMore * 100} %`,
   ];
-  return table(header, [row(base, first), row(other, second)]);
+  return {
+    table: table(header, rows),
+    missed: rows.flatMap(([name, , , verdict]) =>
+      verdict === "yes" ? [] : [`${name}: ${verdict}`],
+    ),
+  };
+}
+
+interface Between {
+  median: number;
+  low: number;
+  high: number;
+}
+
+/** The median, and between which of the values it is with 95 % whatever their distribution; few values prove nothing. */
+export function medianBetween(values: readonly number[]): Between {
+  const sorted = values.toSorted((a, b) => a - b);
+  const n = sorted.length;
+  // So many values at each end that the median is beyond them as rarely as a coin falls that often on one side.
+  let [below, rarely, ways] = [0, 0, 1];
+  for (;;) {
+    rarely += (2 * ways) / 2 ** n;
+    if (rarely > 0.05) break;
+    below += 1;
+    ways = (ways * (n - below + 1)) / below;
+  }
+  return {
+    median: median(values),
+    low: sorted[below - 1] ?? 0,
+    high: below === 0 ? Number.POSITIVE_INFINITY : (sorted[n - below] ?? 0),
+  };
+}
+
+function shown({ median: middle, low, high }: Between): string[] {
+  const between = Number.isFinite(high) ? `${low.toFixed(3)} and ${high.toFixed(3)}` : "";
+  return [middle.toFixed(3), between];
+}
+
+function verdictOf({ low, high }: Between): "yes" | "no" | "not proved" {
+  if (high <= 1 + mostMore) return "yes";
+  return low > 1 + mostMore ? "no" : "not proved";
 }
 
 const nothing: Readonly<PerApp> = { "agent-worker": 0, ingress: 0, "tool-runner": 0 };

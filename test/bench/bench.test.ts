@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { medianBetween } from "./allocation.ts";
 import {
   checkpointBytes,
   larkline,
@@ -10,6 +11,15 @@ import {
 } from "./measure.ts";
 import { measureTogether, togetherTable } from "./together.ts";
 import { BenchVendors } from "./vendors.ts";
+
+describe("a median of ratios", () => {
+  it("is proved by six values at least, and lies between values that a coin would not pass", () => {
+    expect(medianBetween([5, 1, 3, 2, 4])).toEqual({ median: 3, low: 0, high: Infinity });
+    const nine = [9, 1, 8, 2, 7, 3, 6, 4, 5];
+    expect(medianBetween(nine)).toEqual({ median: 5, low: 2, high: 8 });
+    expect(medianBetween(nine.slice(0, 6))).toMatchObject({ low: 1, high: 9 });
+  });
+});
 
 // What the bench shows is true only while its small servers and its sender are understood by what they measure.
 describe("the bench", () => {

@@ -330,12 +330,18 @@ async function allocationPart(): Promise<string[]> {
 
 async function identityTables(): Promise<string[]> {
   const { rounds, turns, warm } = values;
-  const work = { rounds: Number(rounds), turns: Number(turns), warm: Number(warm) };
-  return [
-    await withVendors(
-      async (vendors) => await measurePairs(vendors, [larklineOwnTools, larklineActing], work),
-    ),
-  ];
+  const work = {
+    rounds: 4,
+    turns: Number(turns),
+    warm: Number(warm),
+    starts: Math.max(6, Number(rounds)),
+  };
+  const { table, missed } = await withVendors(
+    async (vendors) => await measurePairs(vendors, [larklineOwnTools, larklineActing], work),
+  );
+  for (const one of missed) console.error(`Not shown to be within its mark: ${one}.`);
+  if (missed.length > 0) process.exitCode = 1;
+  return [table];
 }
 
 async function callTables(): Promise<string[]> {
