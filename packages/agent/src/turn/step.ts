@@ -41,7 +41,7 @@ import {
   languageOfMessage,
 } from "./messages.ts";
 import { blockEventOf } from "./stream.ts";
-import { withText, withoutText } from "./view.ts";
+import { withText, withoutText, withThinking } from "./view.ts";
 
 /**
  * Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. An answer
@@ -205,8 +205,23 @@ export function putOffStep(
   };
 }
 
+/** The turn after a step that has ended well, with what the step has used and what it has brought to light. */
+export function withStep(
+  turn: TurnState,
+  step: StepResult,
+  env: TurnEnvironment,
+): { turn: TurnState; numbers: OpenStep; events: EngineEvent[] } {
+  const numbers = measured(step, turn, env);
+  const noted = withLeftOutNote(turn, step, env);
+  const finished = counted(noted.turn, numbers);
+  const pauses = finished.requests.pauses + (step.pauses ?? 0);
+  const made = { ...finished, requests: { ...finished.requests, pauses } };
+  const warned = warnFullWindow(withThinking(made, step), step, env);
+  return { turn: warned.turn, numbers, events: [...noted.events, ...warned.events] };
+}
+
 /** Notes for the person, once, what a vendor has refused and the step was made without. */
-export function withLeftOutNote(
+function withLeftOutNote(
   turn: TurnState,
   { leftOut }: StepResult,
   { texts }: TurnEnvironment,
@@ -237,7 +252,7 @@ function leftOutNote(leftOut: readonly LeftOut[], language: ReplyLanguage): stri
 const highShare = 0.8;
 
 /** Warns, once in a turn, of a window that is nearly full. */
-export function warnFullWindow(
+function warnFullWindow(
   turn: TurnState,
   { usage }: StepResult,
   { model: { info } }: TurnEnvironment,
@@ -288,7 +303,7 @@ export function withOtherUse(turn: TurnState, use: StepUse): TurnState {
 }
 
 /** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
-export function measured(
+function measured(
   step: StepResult,
   turn: TurnState,
   { model }: Pick<TurnEnvironment, "model">,
@@ -307,7 +322,7 @@ export function measured(
 }
 
 /** The turn with one more finished step. */
-export function counted(turn: TurnState, step: OpenStep): TurnState {
+function counted(turn: TurnState, step: OpenStep): TurnState {
   const { inputTokens, outputTokens, costUsd, cacheReadTokens, cacheCreationTokens } = turn.totals;
   const { putOff: _putOff, otherUse: _otherUse, ...requests } = turn.requests;
   return {

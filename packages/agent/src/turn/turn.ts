@@ -42,8 +42,6 @@ import {
   withNeeds,
   finalAnswer,
   stepFailure,
-  counted,
-  measured,
   stepRestart,
   answering,
   noticeFor,
@@ -51,8 +49,7 @@ import {
   endDone,
   withUnanswered,
   putOffStep,
-  withLeftOutNote,
-  warnFullWindow,
+  withStep,
 } from "./step.ts";
 import {
   openRound,
@@ -289,13 +286,7 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
     return putOffStep(turn, step, { failure, waitMs: failure.retryInMs, nowMs: env.nowMs });
   }
   if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
-  const numbers = measured(step, turn, env);
-  const { turn: said, events: told } = withLeftOutNote(turn, step, env);
-  const one = counted(said, numbers);
-  const pauses = one.requests.pauses + (step.pauses ?? 0);
-  const made = { ...one, requests: { ...one.requests, pauses } };
-  const { turn: next, events: warned } = warnFullWindow(withThinking(made, step), step, env);
-  const events = [...told, ...warned];
+  const { turn: next, numbers, events } = withStep(turn, step, env);
   const decided = hasCompleteCalls(step)
     ? openRound(
         withText(next, shownTextOf(step.text, env.abilities, env.known)),
