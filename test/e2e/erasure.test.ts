@@ -20,6 +20,7 @@ const large = `${marker} ${"and more ".repeat(40)}`;
 const patienceMs = 60_000;
 
 const config = {
+  console: { questions: true },
   limits: { maxResultChars: 200 },
   agents: {
     default: {
@@ -123,6 +124,7 @@ const withText = [
   "cell:state:*.*",
   "larkline:look:worker:name:*:*",
   "{larkline:memory:*}:of:*",
+  "{larkline:runs:*}:list",
   "{larkline}:names",
 ];
 
@@ -149,6 +151,7 @@ function familyOf(key: string): string {
     .replace(/\{?larkline:(?:trace:)?\d+\}/, "cell")
     .replaceAll(/(?:cli|ou|oc|om|on)_[\w-]+/g, "*")
     .replace(/(?<=:(?:charge|record|of):).*/, "*")
+    .replace(/(?<=runs:)\d+/, "*")
     .replace(/\d{4}-\d\d$/, "month")
     .replaceAll(/[0-9a-f]{16,}/g, "*");
 }
