@@ -111,6 +111,63 @@ describe("a download", () => {
   });
 });
 
+describe("an import", () => {
+  it("is waited for, and makes a document, a spreadsheet or a Base of a file", async () => {
+    const world = await toolWorld({ settings: { clock } });
+    const { docs, drive, imports, sheets, tables } = world.platform.work;
+    imports.setImportLooks(3);
+    const add = (name: string, text: string): string =>
+      drive.addFile({ owner: world.ann, name, text }).token;
+    const made = await world.textOf("import_file", {
+      file: add("plan.md", "# Goals\n\nShip it"),
+      as: "document",
+    });
+    const id = /docx\/(\w+)$/.exec(made)?.[1] ?? "";
+    expect(docs.documents.get(id)?.title).toBe("plan");
+    expect(docs.markdown(id)).toBe("# Goals\n\nShip it");
+    const csv = add("costs.csv", "What,Cost\nTea,3");
+    await world.textOf("import_file", { file: csv, as: "spreadsheet", name: "Costs" });
+    await world.textOf("import_file", { file: csv, as: "base" });
+    expect([...sheets.spreadsheets.values()].map(({ title }) => title)).toEqual(["Costs"]);
+    const [base] = tables.bases.values();
+    expect([...(base?.tables.values() ?? [])][0]?.records[0]?.fields).toEqual({
+      What: "Tea",
+      Cost: "3",
+    });
+    expect(await world.call("import_file", { file: csv, as: "document" })).toMatchObject({
+      ok: false,
+      error: 'A file "costs.csv" can become spreadsheet or base.',
+    });
+  });
+
+  it("that takes long names its job; one that the platform ends says why", async () => {
+    let now = 0;
+    const late = { ...clock, monotonic: () => (now += 20_000) };
+    const world = await toolWorld({ settings: { clock: late } });
+    const { drive, imports } = world.platform.work;
+    imports.setImportLooks(8);
+    const { token: file } = drive.addFile({ owner: world.ann, name: "a.txt", text: "x" });
+    const first = await world.textOf("import_file", { file, as: "document" });
+    expect(first).toContain("not done yet");
+    const job = /job: "(\w+)"/.exec(first)?.[1];
+    let text = first;
+    for (let asked = 0; asked < 3 && text.includes("not done yet"); asked += 1) {
+      text = await world.textOf("import_file", { file, as: "document", job });
+    }
+    expect(text).toContain("Imported: https://");
+    expect(
+      await world.call("import_file", { file, as: "document", job }, { person: world.bob }),
+    ).toMatchObject({ ok: false, error: expect.stringContaining("no such import") as string });
+    imports.setImportState(100);
+    imports.setImportLooks(0);
+    expect(await world.call("import_file", { file, as: "document" })).toMatchObject({
+      ok: false,
+      error: "There is no import: the file is encrypted.",
+    });
+    expect(world.platform.work.changes.map(({ kind }) => kind)).toEqual(["drive.import"]);
+  });
+});
+
 describe("a file of a message", () => {
   const pdf = Buffer.from("%PDF-1.7\nplan\xff", "latin1");
 

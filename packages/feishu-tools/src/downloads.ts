@@ -50,8 +50,8 @@ type Exported = keyof typeof formats;
 /** A hundred a minute ("Create export task"). */
 const exportPace = { of: "exports", everyMs: 600 };
 const downloadPace = { of: "downloads", everyMs: 200 };
-/** A call looks for that long whether an export has ended; a later one can look again. */
-const exportMs = 90_000;
+/** A call looks for that long whether a job has ended; a later one can look again. */
+const jobMs = 90_000;
 
 function exportTool(settings: Settings): HandlerTool {
   return workTool(settings, remedies, {
@@ -159,9 +159,7 @@ async function endedExport(
   platform: Platform,
   { ticket, token }: { ticket: string; token: string },
 ): Promise<{ fileToken: string; name: string } | undefined> {
-  const { clock, signal } = platform;
-  const endsAt = clock.monotonic() + exportMs;
-  for (let waitMs = 500; ; waitMs = Math.min(waitMs * 2, 5_000)) {
+  return await endOfJob(platform, async () => {
     const { result } = await platform.read(
       (client, as) => client.drive.v1.exportTask.get({ path: { ticket }, params: { token } }, as),
       exportPace,
@@ -170,11 +168,21 @@ async function endedExport(
     if (state === 0) {
       return { fileToken: result?.file_token ?? "", name: result?.file_name ?? "export" };
     }
-    if (!running.has(state)) {
-      const reason = failures[state] ?? result?.job_error_msg ?? `state ${state}`;
-      throw new Error(`There is no export: ${reason}.`);
-    }
-    if (clock.monotonic() + waitMs >= endsAt) return undefined;
+    if (running.has(state)) return undefined;
+    const reason = failures[state] ?? result?.job_error_msg ?? `state ${state}`;
+    throw new Error(`There is no export: ${reason}.`);
+  });
+}
+
+/** Looks at a job of the platform, ever more seldom, until it has ended; undefined: it still runs. */
+export async function endOfJob<T>(
+  { clock, signal }: Pick<Platform, "clock" | "signal">,
+  look: () => Promise<T | undefined>,
+): Promise<T | undefined> {
+  const endsAt = clock.monotonic() + jobMs;
+  for (let waitMs = 500; ; waitMs = Math.min(waitMs * 2, 5_000)) {
+    const end = await look();
+    if (end !== undefined || clock.monotonic() + waitMs >= endsAt) return end;
     await pause(clock, waitMs, signal);
   }
 }

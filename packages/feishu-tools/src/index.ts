@@ -9,6 +9,7 @@ import { readingTools } from "./documents/reading.ts";
 import { writingTools } from "./documents/writing.ts";
 import { downloadTools } from "./downloads.ts";
 import { driveTools } from "./drive.ts";
+import { importTools } from "./imports.ts";
 import { mailTools } from "./mail.ts";
 import { meetingTools } from "./meetings.ts";
 import { messageTools } from "./messages.ts";
@@ -38,6 +39,7 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
     ...sheetTools,
     ...driveTools,
     ...downloadTools,
+    ...importTools,
     ...sharingTools,
     ...approvalTools,
     ...mailTools,

@@ -116,6 +116,10 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       { document: plan, file },
       { document: plan, file: messageId },
     ],
+    import_file: [
+      { file, as: "document" },
+      { file: messageId, as: "document" },
+    ],
     list_access: [{ file, type: "file" }],
     share_file: [{ ...ofFile, permission: "edit" }],
     unshare_file: [ofFile],
@@ -178,7 +182,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(69);
+  expect(asked).toBe(71);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

@@ -270,6 +270,16 @@ const writes: Write[] = [
     }),
   },
   {
+    tool: "import_file",
+    change: "drive.import",
+    certain: false,
+    input: ({ platform, ann }, name) => ({
+      file: platform.work.drive.addFile({ owner: ann, name: "plan.md", text: "x" }).token,
+      as: "document",
+      name,
+    }),
+  },
+  {
     tool: "share_file",
     change: "drive.share",
     certain: true,

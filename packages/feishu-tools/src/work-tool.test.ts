@@ -40,6 +40,7 @@ test("what leaves in the person's name or cannot be undone asks each time, and l
     "create_folder",
     "upload_text_file",
     "copy_file",
+    "import_file",
     "draft_mail",
   ]);
 });

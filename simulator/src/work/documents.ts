@@ -92,6 +92,8 @@ export class SimDocuments implements DocumentControls {
   readonly nodes = new Map<string, SimWikiNode>();
   readonly spaces = new Map<string, SimWikiSpace & { members: ReadonlySet<string> }>();
   readonly pictures = new Map<string, SimPicture>();
+  /** Files that were uploaded to be imported, by token. */
+  readonly uploads = new Map<string, { by: string; name: string; base64: string; at: number }>();
   /** What documents were before their latest changes: their blocks in order, by revision. */
   readonly #revisions = new WeakMap<SimDocument, Map<number, SimBlock[]>>();
   readonly #world: WorkWorld;
@@ -532,6 +534,16 @@ export function documentRoutes(
         const field = (name: string): string => call.form?.get(name)?.bytes.toString() ?? "";
         const bytes = call.form?.get("file")?.bytes;
         const blockId = field("parent_node");
+        if (field("parent_type") === "ccm_import_open") {
+          const isWhole = Number(field("size")) === bytes?.byteLength;
+          if (!isWhole || !/"obj_type".*"file_extension"/.test(field("extra"))) {
+            throw new PlatformError(1061002, "params error");
+          }
+          const upload = { by: actorOf(call), name: field("file_name"), at: world.clock.now() };
+          const token = newId("imp").slice(0, 27);
+          store.uploads.set(token, { ...upload, base64: bytes?.toString("base64") ?? "" });
+          return success({ file_token: token });
+        }
         const type = uploadTypes[field("parent_type")];
         const document = [...store.documents.values()].find(
           ({ blocks }) => blocks.get(blockId)?.block_type === type,

@@ -6,6 +6,7 @@ import { type CalendarControls, SimCalendar } from "./calendar.ts";
 import { type DocumentControls, SimDocuments, documentRoutes } from "./documents.ts";
 import { type DriveControls, SimDrive } from "./drive.ts";
 import { type ExportControls, SimExports } from "./exports.ts";
+import { type ImportControls, SimImports } from "./imports.ts";
 import { type MailControls, SimMails } from "./mail.ts";
 import { type MeetingControls, SimMeetings } from "./meetings.ts";
 import { type SheetControls, SimSheets } from "./sheets.ts";
@@ -27,6 +28,7 @@ export interface WorkControls extends WorldControls {
   readonly sheets: SheetControls;
   readonly drive: DriveControls;
   readonly exports: ExportControls;
+  readonly imports: ImportControls;
   readonly approvals: ApprovalControls;
   readonly mail: MailControls;
   readonly subscriptions: SubscriptionControls;
@@ -54,6 +56,7 @@ export function createWork(clock: Clock): Work {
   const sheets = new SimSheets(world);
   const drive = new SimDrive(world, { docs, sheets, tables });
   const exports = new SimExports(world, { docs, sheets, tables });
+  const imports = new SimImports(world, { docs, sheets, tables, drive });
   const approvals = new SimApprovals(world);
   const mail = new SimMails(world, subscriptions);
   const stores: Readonly<Record<string, Map<string, unknown>>> = {
@@ -89,6 +92,7 @@ export function createWork(clock: Clock): Work {
       sheets,
       drive,
       exports,
+      imports,
       approvals,
       mail,
       subscriptions,
@@ -103,6 +107,7 @@ export function createWork(clock: Clock): Work {
       ...sheets.routes(),
       ...drive.routes(),
       ...exports.routes(),
+      ...imports.routes(),
       ...sharingRoutes(platform, world, drive),
       ...approvals.routes(platform),
       ...mail.routes(platform),
