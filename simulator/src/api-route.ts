@@ -13,6 +13,8 @@ export interface ApiCallContext {
   /** Whose token the call carries; absent: the app's. */
   person?: SimUser;
   params: Readonly<Record<string, string>>;
+  /** The address that the caller used. */
+  host: string;
   query: URLSearchParams;
   body: JsonObject;
   /** The fields of a form with files. */

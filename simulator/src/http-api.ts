@@ -140,11 +140,11 @@ async function answerCall(
     if (fault?.kind === "delay") await pause(parts.platform.clock, fault.delayMs);
     if (fault?.kind === "hold") await fault.until.catch(() => undefined);
     const match = parts.routes.find(exchange.method, exchange.url.pathname);
+    const { host = "", authorization } = request.headers;
     if (match.kind === "open") {
-      const { host = "", authorization } = request.headers;
-      return okAnswer(match.route.handle({ body, host, authorization }));
+      return okAnswer(match.route.handle({ body, params: match.params, host, authorization }));
     }
-    const owner = personOf(parts.platform, request.headers.authorization);
+    const owner = personOf(parts.platform, authorization);
     const app = owner?.app ?? authenticatedApp(parts.platform, request);
     exchange.appId = app.appId;
     if (owner !== undefined) exchange.person = owner.person.openId;
@@ -158,9 +158,8 @@ async function answerCall(
     else checkPersonScopes(route, owner.scopes);
     const files = form === undefined ? {} : { form };
     const person = owner === undefined ? {} : { person: owner.person };
-    return okAnswer(
-      route.handle({ app, ...person, params, query: exchange.url.searchParams, body, ...files }),
-    );
+    const query = exchange.url.searchParams;
+    return okAnswer(route.handle({ app, ...person, params, host, query, body, ...files }));
   } catch (error) {
     if (error instanceof PlatformError) {
       return errorAnswer(error, exchange.logId, parts.errorStatus);

@@ -1,4 +1,5 @@
 import { systemRandom } from "@larkline/protocol/clock";
+import type { FileAnswer } from "./faults.ts";
 
 // Bodies, fields, refusals, ids and pages of the open API.
 
@@ -18,12 +19,17 @@ export function parseJsonObject(text: string): JsonObject | undefined {
   }
 }
 
-/** An operation that takes no token and answers with its own body. */
+/** An operation that takes no token and answers with its own body, or a file. */
 export interface OpenRoute {
   method: string;
   path: string;
   /** `host` is the address the caller used, `authorization` its header. */
-  handle(call: { body: JsonObject; host: string; authorization: string | undefined }): JsonObject;
+  handle(call: {
+    body: JsonObject;
+    params: Readonly<Record<string, string>>;
+    host: string;
+    authorization: string | undefined;
+  }): JsonObject | FileAnswer;
 }
 
 /** The usual success body. */

@@ -273,7 +273,13 @@ function requestListener({
   };
   const routes = new RouteTable(
     [...apiRoutes(platform), ...work.routes(platform)],
-    [...authRoutes(platform), ...platform.registrations.routes, ...platform.grants.routes, connect],
+    [
+      ...authRoutes(platform),
+      ...platform.registrations.routes,
+      ...platform.grants.routes,
+      ...work.openRoutes,
+      connect,
+    ],
   );
   const api = createHttpApi({
     platform,

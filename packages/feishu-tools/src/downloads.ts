@@ -222,16 +222,23 @@ function downloadTool(settings: Settings): HandlerTool {
     summary: { zh: "下载文件 {file}", en: "Download the file {file}" },
     input: { file: FileName },
     effect: "pure",
-    scopes: ["drive:file:download", metaScope],
+    scopes: driveScopes,
     reach: "reads",
     run: async ({ file }, platform, context) => {
-      const { name, bytes } = await fileAt(platform, file);
-      const text = bytes.byteLength <= maxTextBytes ? textOf(bytes) : undefined;
-      if (text !== undefined) return quoted(name, text);
-      const type = imageTypeOf(bytes) ?? "application/octet-stream";
-      return await kept(context, { bytes, name, type });
+      return await handedOver(context, await fileAt(platform, file));
     },
   });
+}
+
+/** Text in the answer, other files kept for the conversation. */
+export async function handedOver(
+  context: Pick<ToolContext, "saveFile">,
+  { name, bytes }: { name: string; bytes: Buffer },
+): Promise<string> {
+  const text = bytes.byteLength <= maxTextBytes ? textOf(bytes) : undefined;
+  if (text !== undefined) return quoted(name, text);
+  const type = imageTypeOf(bytes) ?? "application/octet-stream";
+  return await kept(context, { bytes, name, type });
 }
 
 /** A file of the drive or of a message, as the person may read it. */
@@ -241,18 +248,35 @@ export async function fileAt(
 ): Promise<{ name: string; bytes: Buffer }> {
   const [, message, key] =
     /^(om_[A-Za-z0-9_-]{1,80})(?:\/([A-Za-z0-9_-]{1,200}))?$/.exec(named) ?? [];
-  if (message !== undefined) return await messageFile(platform, message, key);
+  if (message !== undefined) {
+    return await asking(messageScopes, async () => await messageFile(platform, message, key));
+  }
   const { kind, id: token } = targetOf(named);
   if (kind !== "file" && kind !== "unknown") {
     throw new Error(`This is a link to ${kind}: read it, or make a file with export_document.`);
   }
-  const name = await nameOf(platform, { token, type: "file" });
-  if (name === undefined) throw new Error("The person can see no such file.");
-  const path = `/open-apis/drive/v1/files/${token}/download`;
-  return { name, bytes: await platform.download(path, {}, downloadPace) };
+  return await asking(driveScopes, async () => {
+    const name = await nameOf(platform, { token, type: "file" });
+    if (name === undefined) throw new Error("The person can see no such file.");
+    const path = `/open-apis/drive/v1/files/${token}/download`;
+    return { name, bytes: await platform.download(path, {}, downloadPace) };
+  });
 }
 
-/** What a person must have granted for files of messages. Asked for where such a file is wanted. */
+/** The platform names every permission that would do, also the right to send: asks for these alone. */
+async function asking<T>(scopes: readonly string[], work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof GrantRefusedError && error.refusal.kind === "scopes") {
+      throw new GrantRefusedError({ kind: "scopes", scopes: [...scopes] });
+    }
+    throw error;
+  }
+}
+
+/** What a person must have granted for files. Asked for where such a file is wanted. */
+const driveScopes = ["drive:file:download", metaScope];
 const messageScopes = [
   "im:message:readonly",
   "im:message.group_msg:get_as_user",
@@ -266,28 +290,20 @@ async function messageFile(
   messageId: string,
   key: string | undefined,
 ): Promise<{ name: string; bytes: Buffer }> {
-  try {
-    const { items = [] } = await platform.read((client, as) =>
-      client.im.v1.message.get({ path: { message_id: messageId } }, as),
-    );
-    const files = filesIn(contentOf(items[0]?.body?.content));
-    const [first, ...others] = files.filter((one) => key === undefined || one.key === key);
-    if (first === undefined) throw new Error("The message has no such file.");
-    if (others.length > 0) {
-      const names = files.map((one) => `${messageId}/${one.key}`).join(", ");
-      throw new Error(`The message has several files: name one of ${names}.`);
-    }
-    const path = `/open-apis/im/v1/messages/${messageId}/resources/${checkedId(first.key, "a file")}`;
-    const bytes = await platform.download(path, { type: first.type }, messagePace);
-    const extension = /^image\/(\w+)$/.exec(imageTypeOf(bytes) ?? "")?.[1];
-    return { name: first.name ?? `picture.${extension ?? "bin"}`, bytes };
-  } catch (error) {
-    // The platform names every permission that would do, also the right to send.
-    if (error instanceof GrantRefusedError && error.refusal.kind === "scopes") {
-      throw new GrantRefusedError({ kind: "scopes", scopes: messageScopes });
-    }
-    throw error;
+  const { items = [] } = await platform.read((client, as) =>
+    client.im.v1.message.get({ path: { message_id: messageId } }, as),
+  );
+  const files = filesIn(contentOf(items[0]?.body?.content));
+  const [first, ...others] = files.filter((one) => key === undefined || one.key === key);
+  if (first === undefined) throw new Error("The message has no such file.");
+  if (others.length > 0) {
+    const names = files.map((one) => `${messageId}/${one.key}`).join(", ");
+    throw new Error(`The message has several files: name one of ${names}.`);
   }
+  const path = `/open-apis/im/v1/messages/${messageId}/resources/${checkedId(first.key, "a file")}`;
+  const bytes = await platform.download(path, { type: first.type }, messagePace);
+  const extension = /^image\/(\w+)$/.exec(imageTypeOf(bytes) ?? "")?.[1];
+  return { name: first.name ?? `picture.${extension ?? "bin"}`, bytes };
 }
 
 function contentOf(text = "{}"): unknown {

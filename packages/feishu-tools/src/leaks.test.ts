@@ -75,7 +75,14 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
   const ofTable = { base, table: tableId };
   const ofFile = { file, type: "file", name: `${secret}.md`, with: bob, with_name: "Bob" };
   const { mail, approvals } = platform.work;
-  const mailId = mail.addMail({ to: ann, from: "x@example.org", subject: secret, text: secret }).id;
+  const files = [{ name: `${secret}.md`, base64: Buffer.from(secret).toString("base64") }];
+  const mailId = mail.addMail({
+    to: ann,
+    from: "x@example.org",
+    subject: secret,
+    text: secret,
+    files,
+  }).id;
   const words = { to: [mail.addressOf(bob)], subject: "x", text: "x" };
   const draft = mail.addDraft({ owner: ann, ...words, subject: secret }).id;
   const approval = approvals.addApproval({
@@ -125,6 +132,8 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
     unshare_file: [ofFile],
     list_mails: [{ time_zone: zone }],
     read_mail: [{ mail: mailId, time_zone: zone }],
+    download_mail_file: [{ mail: mailId, file: `${secret}.md` }],
+    draft_mail: [{ ...words, files: [file] }],
     send_mail: [{ draft, ...words }],
     list_approvals: [{}, { which: "started" }, { which: "decided" }],
     read_approval: [{ instance: approval.instanceCode }],
@@ -182,7 +191,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(71);
+  expect(asked).toBe(73);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

@@ -60,6 +60,57 @@ describe("mails", () => {
     expect(platform.work.changes.map(({ kind }) => kind)).toEqual(["mail.draft"]);
   });
 
+  it("hand their files over: text in the answer, others kept, those of others never", async () => {
+    const { textOf, call, files, mail, ann, bob } = await scene();
+    const bytes = Buffer.from("%PDF-1.7\xff", "latin1");
+    const { id } = mail.addMail({
+      to: ann,
+      from: "eve@example.org",
+      subject: "Offer",
+      text: "see there",
+      files: [
+        { name: "offer.pdf", base64: bytes.toString("base64") },
+        { name: "note.txt", base64: Buffer.from("Pay me").toString("base64") },
+      ],
+    });
+    expect(await textOf("read_mail", { mail: id, time_zone: zone })).toContain(
+      "Files: offer.pdf, note.txt\n",
+    );
+    const note = await textOf("download_mail_file", { mail: id, file: "note.txt" });
+    expect(note).toContain('<content-of-others from="note.txt">\nPay me\n');
+    const kept = await textOf("download_mail_file", { mail: id, file: "offer.pdf" });
+    const blob = /blob_[\w-]{43}/.exec(kept)?.[0] ?? "";
+    expect(Buffer.from(files.get(blob)?.bytes ?? [])).toEqual(bytes);
+    expect(await call("download_mail_file", { mail: id, file: "x" })).toMatchObject({
+      ok: false,
+      error: "The mail has no such file. It has: offer.pdf, note.txt",
+    });
+    const other = await call("download_mail_file", { mail: id, file: "note.txt" }, { person: bob });
+    expect(other).toMatchObject({ ok: false, error: expect.stringContaining("1234008") as string });
+  });
+
+  it("carry files of the drive, and go only with those that the person saw", async () => {
+    const { platform, textOf, call, mail, words, inboxOf, ann, bob } = await scene();
+    const name = '夜 "plan".bin';
+    const base64 = Buffer.from([0, 255, 13, 10, 45, 45]).toString("base64");
+    const { token } = platform.work.drive.addFile({ owner: ann, name, base64 });
+    const drafted = await textOf("draft_mail", { ...words, files: [token] });
+    expect(drafted).toContain(`and files: ${JSON.stringify([name])}.`);
+    const id = /id (\w+)/.exec(drafted)?.[1] ?? "";
+    expect(mail.drafts.get(id)).toMatchObject({
+      text: words.text.replace("\n", "\r\n"),
+      files: [{ name, base64 }],
+    });
+    const unnamed = await call("send_mail", { draft: id, ...words });
+    expect(unnamed).toMatchObject({
+      ok: false,
+      error: `Nothing was sent: the draft has files: ${name}.`,
+    });
+    expect(inboxOf(bob)).toEqual([]);
+    await textOf("send_mail", { draft: id, ...words, files: [name] });
+    expect(inboxOf(bob)).toMatchObject([{ files: [{ name, base64 }] }]);
+  });
+
   it("take no address that would become another header", async () => {
     const { platform, call, words } = await scene();
     const before = platform.apiCalls.length;

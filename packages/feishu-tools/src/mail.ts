@@ -1,5 +1,7 @@
 import type { HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
+import { imageTypeOf } from "@larkline/protocol/stored-image";
+import { fileAt, FileName, fileRemedies, handedOver } from "./downloads.ts";
 import { changeOnce, makeOnce } from "./exactly-once.ts";
 import {
   checkedId,
@@ -15,6 +17,7 @@ import { workTool } from "./work-tool.ts";
 // The person's own mails. What is sent was a draft before, and the person saw all of it.
 
 const remedies: Remedies = {
+  ...fileRemedies,
   1234008: "There is no such mail.",
   1234013: "The person has no mailbox.",
   1234017: "The person may not do this with the mailbox.",
@@ -53,6 +56,11 @@ const content = {
   text: Type.String({ minLength: 1, maxLength: 2_000 }),
 };
 
+interface MailFile {
+  filename: string;
+  id?: string | undefined;
+}
+
 interface Mail {
   subject?: string | undefined;
   to?: { mail_address: string }[] | undefined;
@@ -62,7 +70,7 @@ interface Mail {
   internal_date?: string | undefined;
   body_plain_text?: string | undefined;
   body_preview?: string | undefined;
-  attachments?: { filename: string }[] | undefined;
+  attachments?: MailFile[] | undefined;
 }
 
 function listTool(settings: Settings): HandlerTool {
@@ -178,13 +186,68 @@ function decoded(body = ""): string {
   return Buffer.from(body, "base64url").toString();
 }
 
+/** One a second ("Get attachment download links"). */
+const attachmentPace = { of: "files of mails", everyMs: 1_000 };
+
+function fileTool(settings: Settings): HandlerTool {
+  return workTool(settings, remedies, {
+    savesFiles: "any",
+    name: "download_mail_file",
+    description:
+      "Fetches a file of a mail of the person: texts are in the answer, other files are kept for this conversation.",
+    title: { zh: "下载邮件附件", en: "Download a file of a mail" },
+    summary: { zh: "下载邮件 {mail} 的附件 {file}", en: "Download {file} of the mail {mail}" },
+    input: {
+      mail: Type.String({
+        minLength: 1,
+        maxLength: 300,
+        description: "Id, as list_mails gives it.",
+      }),
+      file: Type.String({
+        minLength: 1,
+        maxLength: 300,
+        description: "Name of the file, as read_mail gives it.",
+      }),
+    },
+    effect: "pure",
+    scopes: readScopes,
+    reach: "reads",
+    run: async ({ mail: id, file: name }, platform, context) => {
+      const { attachments = [] } = await mailAt(platform, id);
+      const found =
+        attachments.find((one) => one.filename === name) ??
+        attachments.find((one) => one.id === name);
+      if (found?.id === undefined) {
+        const names = attachments.map(({ filename }) => filename).join(", ");
+        throw new Error(`The mail has no such file. It has: ${names === "" ? "none" : names}`);
+      }
+      const attachment_ids = [found.id];
+      const { download_urls: links = [] } = await platform.read(
+        (client, as) =>
+          client.mail.v1.userMailboxMessageAttachment.downloadUrl(
+            { path: { ...path, message_id: checkedMailId(id) }, params: { attachment_ids } },
+            as,
+          ),
+        attachmentPace,
+      );
+      const bytes = await platform.fetched(links[0]?.download_url ?? "");
+      return await handedOver(context, { name: found.filename, bytes });
+    },
+  });
+}
+
 interface Draft {
   to: readonly string[];
   cc?: readonly string[] | undefined;
   bcc?: readonly string[] | undefined;
   subject: string;
   text: string;
+  /** Names of its files. */
+  files?: readonly string[] | undefined;
 }
+
+/** All files of a mail together: in the call they take nearly twice as much. */
+const maxFilesBytes = 10 * 1024 * 1024;
 
 function draftTool(settings: Settings): HandlerTool {
   return workTool(settings, remedies, {
@@ -193,12 +256,23 @@ function draftTool(settings: Settings): HandlerTool {
       "Puts a draft of a mail into the person's mailbox. Nothing is sent: the person can change and send it, or send_mail sends it once they agree. Gives the draft's id.",
     title: { zh: "起草邮件", en: "Draft a mail" },
     summary: { zh: "起草邮件「{subject}」给 {to}", en: "Draft the mail “{subject}” to {to}" },
-    input: { ...addresses, ...content },
+    input: {
+      ...addresses,
+      ...content,
+      files: Type.Optional(Type.Array(FileName, { minItems: 1, maxItems: 5 })),
+    },
     effect: "once",
     scopes: draftScopes,
     reach: "own",
-    run: async (draft, platform) => {
-      const raw = mimeOf(draft);
+    run: async ({ files: named = [], ...words }, platform) => {
+      const files: { name: string; bytes: Buffer }[] = [];
+      for (const one of named) files.push(await fileAt(platform, one));
+      if (files.reduce((sum, { bytes }) => sum + bytes.byteLength, 0) > maxFilesBytes) {
+        throw new Error("The files have more than 10 MB together: share links in place of them.");
+      }
+      const names = files.map(({ name }) => name);
+      const draft = { ...words, files: names };
+      const raw = mimeOf(words, files);
       const id = await platform.exclusive(`mail ${platform.openId ?? ""}`, async () => {
         const before = await draftIds(platform);
         return await makeOnce(platform, {
@@ -215,7 +289,8 @@ function draftTool(settings: Settings): HandlerTool {
           open: "whether the draft was made",
         });
       });
-      return `The draft is in the mailbox (id ${id}). Nothing was sent. To send it, call send_mail with exactly the same words.`;
+      const attached = names.length === 0 ? "" : ` and files: ${JSON.stringify(names)}`;
+      return `The draft is in the mailbox (id ${id}). Nothing was sent. To send it, call send_mail with exactly the same words${attached}.`;
     },
   });
 }
@@ -241,7 +316,7 @@ async function draftAt(platform: Platform, id: string): Promise<Mail> {
 /** In what a draft is not what the person sees on the card; undefined: it is exactly that. */
 function differenceOf(
   draft: Mail,
-  { to, cc = [], bcc = [], subject, text }: Draft,
+  { to, cc = [], bcc = [], subject, text, files = [] }: Draft,
 ): string | undefined {
   const same = (people: Mail["to"], wanted: readonly string[]): boolean =>
     JSON.stringify(addressesOf(people).toSorted()) === JSON.stringify([...wanted].toSorted());
@@ -251,12 +326,16 @@ function differenceOf(
   if (draft.subject !== subject) return `has the subject ${JSON.stringify(draft.subject)}`;
   const says = decoded(draft.body_plain_text).replaceAll("\r\n", "\n").trim();
   if (says !== text.trim()) return `says ${JSON.stringify(says.slice(0, 500))}`;
-  const files = (draft.attachments ?? []).map(({ filename }) => filename);
-  return files.length === 0 ? undefined : `has files: ${files.join(", ")}; the person can send it`;
+  const has = (draft.attachments ?? []).map(({ filename }) => filename);
+  if (JSON.stringify(has.toSorted()) === JSON.stringify([...files].toSorted())) return undefined;
+  return has.length === 0 ? "has no files" : `has files: ${has.join(", ")}`;
 }
 
-/** A message of one part (RFC 5322), with encoded words in its subject (RFC 2047). */
-function mimeOf({ to, cc = [], bcc = [], subject, text }: Draft): string {
+/** A message (RFC 5322), with encoded words in its subject (RFC 2047), and with files one of several parts (RFC 2046). */
+function mimeOf(
+  { to, cc = [], bcc = [], subject, text }: Draft,
+  files: readonly { name: string; bytes: Buffer }[],
+): string {
   // An encoded word holds 75 characters: 12 of the text, whatever they are.
   const words = [...subject]
     .reduce<string[]>((all, letter, at) => {
@@ -265,19 +344,56 @@ function mimeOf({ to, cc = [], bcc = [], subject, text }: Draft): string {
       return all;
     }, [])
     .map((part) => `=?UTF-8?B?${Buffer.from(part).toString("base64")}?=`);
-  const body = Buffer.from(text.replaceAll(/\r?\n/g, "\r\n")).toString("base64");
-  const mime = [
+  const body = [
+    "Content-Type: text/plain; charset=UTF-8",
+    "Content-Transfer-Encoding: base64",
+    "",
+    inLines(Buffer.from(text.replaceAll(/\r?\n/g, "\r\n"))),
+  ];
+  const head = [
     `To: ${to.join(",\r\n ")}`,
     ...(cc.length === 0 ? [] : [`Cc: ${cc.join(",\r\n ")}`]),
     ...(bcc.length === 0 ? [] : [`Bcc: ${bcc.join(",\r\n ")}`]),
     `Subject: ${words.join("\r\n ")}`,
     "MIME-Version: 1.0",
-    "Content-Type: text/plain; charset=UTF-8",
+  ];
+  // No line in base64 begins with a hyphen.
+  const parts = files.flatMap((file) => [`--${boundary}`, ...partOf(file)]);
+  const lines =
+    files.length === 0
+      ? [...head, ...body]
+      : [
+          ...head,
+          `Content-Type: multipart/mixed; boundary="${boundary}"`,
+          "",
+          `--${boundary}`,
+          ...body,
+          ...parts,
+          `--${boundary}--`,
+          "",
+        ];
+  return Buffer.from(lines.join("\r\n")).toString("base64url");
+}
+
+const boundary = "part-of-a-mail";
+
+/** A file as a part; its name is encoded (RFC 5987), so that it is no header of its own. */
+function partOf({ name, bytes }: { name: string; bytes: Buffer }): string[] {
+  const encoded = encodeURIComponent(name.toWellFormed()).replaceAll(
+    /['()*]/g,
+    (letter) => `%${letter.charCodeAt(0).toString(16)}`,
+  );
+  return [
+    `Content-Type: ${imageTypeOf(bytes) ?? "application/octet-stream"}`,
+    `Content-Disposition: attachment; filename*=UTF-8''${encoded}`,
     "Content-Transfer-Encoding: base64",
     "",
-    body.replaceAll(/.{76}/g, "$&\r\n"),
-  ].join("\r\n");
-  return Buffer.from(mime).toString("base64url");
+    inLines(bytes),
+  ];
+}
+
+function inLines(bytes: Buffer): string {
+  return bytes.toString("base64").replaceAll(/.{76}/g, "$&\r\n");
 }
 
 function sendTool(settings: Settings): HandlerTool {
@@ -294,6 +410,13 @@ function sendTool(settings: Settings): HandlerTool {
       draft: Type.String({ minLength: 1, maxLength: 300, description: "Id that draft_mail gave." }),
       ...addresses,
       ...content,
+      files: Type.Optional(
+        Type.Array(Type.String({ minLength: 1, maxLength: 300 }), {
+          minItems: 1,
+          maxItems: 5,
+          description: "Names of its files, as draft_mail gave them.",
+        }),
+      ),
     },
     // A draft is sent at most once, whenever it is asked for again ("Send draft").
     effect: "idempotent",
@@ -324,5 +447,5 @@ function sendTool(settings: Settings): HandlerTool {
 
 const alreadySent = 1236005;
 
-/** Lists, reads, drafts and sends mails. */
-export const mailTools = [listTool, readTool, draftTool, sendTool];
+/** Lists, reads, drafts and sends mails, with their files. */
+export const mailTools = [listTool, readTool, fileTool, draftTool, sendTool];

@@ -7,7 +7,12 @@ import {
   TokenCallError,
 } from "@larkline/feishu/token-call";
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
-import { type Exclusive, GrantRefusedError, type ToolContext } from "@larkline/tool-kit";
+import {
+  type Exclusive,
+  GrantRefusedError,
+  type ToolContext,
+  type ToolIdentity,
+} from "@larkline/tool-kit";
 import { Lanes } from "./lanes.ts";
 
 // The platform as one call of a tool sees it: with the token of that call, with what its codes mean, and with patience
@@ -97,6 +102,11 @@ export interface Platform {
   write<T>(run: Operation<T>, pace?: Pace): Promise<Partial<T>>;
   /** The bytes at a path of the Open API, 20 MiB at most; throws with words for the model when there are more. */
   download(path: string, params: Readonly<Record<string, string>>, pace: Pace): Promise<Buffer>;
+  /**
+   * The bytes at an address that the platform has given, 20 MiB at most; the token does not go there. Throws with words for
+   * the model.
+   */
+  fetched(address: string): Promise<Buffer>;
   /** Runs the work when no other call works at the object, such as a table, whose parallel writes are refused. */
   exclusive<T>(object: string, work: () => Promise<T>): Promise<T>;
 }
@@ -228,14 +238,54 @@ export function platformOf(
         return bytes ?? Buffer.alloc(0);
       } catch (error) {
         if (!(error instanceof FileTooLargeError)) throw error;
-        throw new Error("The file has more than 20 MB: give the person its link.", {
-          cause: error,
-        });
+        throw new Error(tooLargeWords, { cause: error });
       }
     },
+    fetched: async (address) => await fetchedFrom(address, { clock, signal, identity }),
     exclusive: async (object, work) => await alone(object, {}, work),
   };
 }
+
+/** Over TLS, or from where the calls go; redirects are not followed. */
+async function fetchedFrom(
+  address: string,
+  { clock, signal, identity }: Pick<Platform, "clock" | "signal"> & { identity: ToolIdentity },
+): Promise<Buffer> {
+  const url = URL.canParse(address) ? new URL(address) : undefined;
+  const isOwn = url?.origin === new URL(identity.apiOrigin).origin;
+  if (url === undefined || (url.protocol !== "https:" && !isOwn)) {
+    throw new Error("The platform gave no address of the file.");
+  }
+  const late = new AbortController();
+  const cancel = clock.after(fetchMs, () => late.abort());
+  try {
+    const response = await fetch(url, {
+      redirect: "error",
+      signal: AbortSignal.any([signal, late.signal]),
+    });
+    if (!response.ok) throw new Error(`HTTP ${response.status}`);
+    const pieces: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const piece of response.body ?? []) {
+      pieces.push(piece);
+      bytes += piece.byteLength;
+      if (bytes > maxFileBytes) throw new FileTooLargeError("too large");
+    }
+    return Buffer.concat(pieces);
+  } catch (error) {
+    signal.throwIfAborted();
+    const words =
+      error instanceof FileTooLargeError
+        ? tooLargeWords
+        : "The file could not be fetched; try again.";
+    throw new Error(words, { cause: error });
+  } finally {
+    cancel();
+  }
+}
+
+const fetchMs = 60_000;
+const tooLargeWords = "The file has more than 20 MB: give the person its link.";
 
 const maxFileBytes = 20 * 1024 * 1024;
 /** A call waits that long in line for others. */

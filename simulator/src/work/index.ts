@@ -16,7 +16,7 @@ import { type SubscriptionControls, SimSubscriptions } from "./subscriptions.ts"
 import { type TaskControls, SimTasks } from "./tasks.ts";
 import { type WorldControls, WorkWorld } from "./world.ts";
 import type { ApiRoute } from "../api-route.ts";
-import { type JsonObject, isJsonObject } from "../open-api.ts";
+import { type JsonObject, isJsonObject, type OpenRoute } from "../open-api.ts";
 
 /** What people work with besides chats. */
 export interface WorkControls extends WorldControls {
@@ -39,6 +39,8 @@ export interface Work {
   readonly world: WorkWorld;
   readonly controls: WorkControls;
   routes(platform: Platform): ApiRoute[];
+  /** Operations that take no token. */
+  readonly openRoutes: readonly OpenRoute[];
   /** All objects with the rights to them and the keys of writes, as JSON. */
   kept(): JsonObject;
   /** Puts what {@link Work.kept} gave into one that is empty. */
@@ -97,6 +99,7 @@ export function createWork(clock: Clock): Work {
       mail,
       subscriptions,
     }),
+    openRoutes: mail.openRoutes(),
     routes: (platform) => [
       ...documentRoutes(platform, world, docs),
       ...baseRoutes(world, tables),

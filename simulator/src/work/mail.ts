@@ -1,10 +1,13 @@
+import { FileAnswer } from "../faults.ts";
 import type { Platform } from "../platform.ts";
 import type { SimSubscriptions } from "./subscriptions.ts";
 import type { WorkWorld } from "./world.ts";
 import type { ApiRoute, ApiCallContext } from "../api-route.ts";
 import {
   newId,
+  type OpenRoute,
   pageOf,
+  randomHex,
   success,
   PlatformError,
   stringField,
@@ -12,6 +15,11 @@ import {
 } from "../open-api.ts";
 
 // Mailboxes ("Mail overview"). Mails go to people of the company at once, and to others nowhere.
+
+interface SimMailFile {
+  name: string;
+  base64: string;
+}
 
 interface SimMail {
   id: string;
@@ -24,6 +32,7 @@ interface SimMail {
   bcc: string[];
   subject: string;
   text: string;
+  files: SimMailFile[];
   at: number;
   unread: boolean;
 }
@@ -36,6 +45,7 @@ interface SimDraft {
   bcc: string[];
   subject: string;
   text: string;
+  files: SimMailFile[];
   /** Once it was sent. */
   messageId?: string;
 }
@@ -45,7 +55,13 @@ export interface MailControls {
   readonly drafts: ReadonlyMap<string, SimDraft>;
   addressOf(openId: string): string;
   /** A mail that has arrived; apps whom its owner has subscribed get the event. */
-  addMail(mail: { to: string; from: string; subject: string; text: string }): SimMail;
+  addMail(mail: {
+    to: string;
+    from: string;
+    subject: string;
+    text: string;
+    files?: readonly SimMailFile[];
+  }): SimMail;
   /** A draft that the person has begun in the client. */
   addDraft(draft: {
     owner: string;
@@ -67,6 +83,7 @@ export class SimMails implements MailControls {
   readonly drafts = new Map<string, SimDraft>();
   readonly #world: WorkWorld;
   readonly #locks = new Map<string, number>();
+  readonly #downloads = new Map<string, { file: SimMailFile; left: number; until: number }>();
 
   readonly #subscriptions: SimSubscriptions;
 
@@ -79,13 +96,13 @@ export class SimMails implements MailControls {
     return `${openId.slice(-12)}@example.com`;
   }
 
-  addMail({ to, from, subject, text }: Parameters<MailControls["addMail"]>[0]): SimMail {
+  addMail({ to, files = [], ...mail }: Parameters<MailControls["addMail"]>[0]): SimMail {
     const address = [this.addressOf(to)];
-    return this.#kept({ owner: to, folder: "INBOX", from, to: address, subject, text });
+    return this.#kept({ ...mail, owner: to, folder: "INBOX", to: address, files: [...files] });
   }
 
   addDraft({ to, ...draft }: Parameters<MailControls["addDraft"]>[0]): SimDraft {
-    const kept = { id: newId("draft"), to: [...to], cc: [], bcc: [], ...draft };
+    const kept = { id: newId("draft"), to: [...to], cc: [], bcc: [], files: [], ...draft };
     this.drafts.set(kept.id, kept);
     return kept;
   }
@@ -129,6 +146,13 @@ export class SimMails implements MailControls {
           if (mail?.owner !== ownerOf(call)) throw new PlatformError(1234008, "message not found");
           return success({ message: { ...viewOf(mail), message_id: mail.id } });
         },
+      },
+      {
+        method: "GET",
+        path: `${path}/messages/:message_id/attachments/download_url`,
+        personScopes: ["mail:user_mailbox.message.body:read"],
+        limits: { perSecond: 1 },
+        handle: (call) => this.#links(call),
       },
       {
         method: "GET",
@@ -176,6 +200,49 @@ export class SimMails implements MailControls {
     ];
   }
 
+  /** Where the files of mails are fetched, without a token. */
+  openRoutes(): OpenRoute[] {
+    return [
+      {
+        method: "GET",
+        path: "/callback/attachments/:code",
+        handle: ({ params }) => {
+          const code = params["code"] ?? "";
+          const link = this.#downloads.get(code);
+          if (link === undefined || link.left === 0 || this.#world.clock.now() > link.until) {
+            throw new PlatformError(1061004, "the link has expired", { status: 403 });
+          }
+          link.left -= 1;
+          const bytes = Buffer.from(link.file.base64, "base64");
+          const mediaType = "application/octet-stream";
+          return new FileAnswer({ bytes, mediaType, name: link.file.name });
+        },
+      },
+    ];
+  }
+
+  /** Links of files, each good for two downloads within two hours ("Get attachment download links"). */
+  #links(call: ApiCallContext): JsonObject {
+    const mail = this.mails.get(call.params.message_id ?? "");
+    if (mail?.owner !== ownerOf(call)) throw new PlatformError(1234008, "message not found");
+    const wanted = call.query.getAll("attachment_ids");
+    if (wanted.length === 0 || wanted.length > 20) {
+      throw new PlatformError(1230001, "param invalid");
+    }
+    const known = new Map(mail.files.map((file, at) => [fileIdOf(mail, at), file]));
+    const download_urls = wanted.flatMap((id) => {
+      const file = known.get(id);
+      if (file === undefined) return [];
+      const code = randomHex(32);
+      const until = this.#world.clock.now() + 2 * 3_600_000;
+      this.#downloads.set(code, { file, left: 2, until });
+      return [
+        { attachment_id: id, download_url: `http://${call.host}/callback/attachments/${code}` },
+      ];
+    });
+    return success({ download_urls, failed_ids: wanted.filter((id) => !known.has(id)) });
+  }
+
   #passLock(owner: string): void {
     const left = this.#locks.get(owner) ?? 0;
     if (left <= 0) return;
@@ -197,10 +264,10 @@ export class SimMails implements MailControls {
     }
     this.#passLock(draft.owner);
     const from = this.addressOf(draft.owner);
-    const { to, cc, bcc, subject, text } = draft;
+    const { to, cc, bcc, subject, text, files } = draft;
     for (const { openId } of platform.directory.users.values()) {
       if (![...to, ...cc, ...bcc].includes(this.addressOf(openId))) continue;
-      this.#kept({ owner: openId, folder: "INBOX", from, to, cc, subject, text });
+      this.#kept({ owner: openId, folder: "INBOX", from, to, cc, subject, text, files });
     }
     const sent = this.#kept({
       owner: draft.owner,
@@ -211,6 +278,7 @@ export class SimMails implements MailControls {
       bcc,
       subject,
       text,
+      files,
     });
     this.drafts.set(draft.id, { ...draft, messageId: sent.id });
     this.#world.record(call, "mail.send", `${subject} ${text}`);
@@ -225,6 +293,7 @@ export class SimMails implements MailControls {
       id: newId("mail"),
       cc: [],
       bcc: [],
+      files: [],
       at: this.#world.clock.now(),
       unread,
       ...mail,
@@ -251,6 +320,10 @@ function ownerOf({ params, person }: ApiCallContext): string {
   return person.openId;
 }
 
+function fileIdOf({ id }: { id: string }, at: number): string {
+  return `${id}_${at}`;
+}
+
 function people(addresses: readonly string[]): JsonObject[] {
   return addresses.map((mail_address) => ({ mail_address, name: "" }));
 }
@@ -263,18 +336,52 @@ function viewOf(mail: SimDraft | SimMail): JsonObject {
     bcc: people(mail.bcc),
     body_plain_text: Buffer.from(mail.text).toString("base64url"),
     body_preview: mail.text.slice(0, 100),
-    attachments: [],
+    attachments: mail.files.map(({ name }, at) => ({
+      id: fileIdOf(mail, at),
+      filename: name,
+      attachment_type: 1,
+      is_inline: false,
+    })),
     ...("from" in mail
       ? { head_from: { mail_address: mail.from, name: "" }, internal_date: String(mail.at) }
       : {}),
   };
 }
 
-/** A message of one part in base64, with encoded words in its headers (RFC 5322, RFC 2047). */
-function parsed(mime: string): Pick<SimDraft, "to" | "cc" | "bcc" | "subject" | "text"> {
-  const [head = "", body = ""] = mime.split("\r\n\r\n");
+/** A message in base64, with encoded words in its headers and, where it has several parts, files (RFC 5322, 2045, 2047). */
+function parsed(mime: string): Pick<SimDraft, "to" | "cc" | "bcc" | "subject" | "text" | "files"> {
+  const { headers, body } = partOf(mime);
+  const addressesIn = (name: string): string[] =>
+    (headers.get(name) ?? "").split(",").flatMap((one) => (one.trim() === "" ? [] : [one.trim()]));
+  const boundary = /boundary="([^"]+)"/.exec(headers.get("content-type") ?? "")?.[1];
+  const parts =
+    boundary === undefined
+      ? [{ headers, body }]
+      : body
+          .split(`--${boundary}`)
+          .slice(1, -1)
+          .map((part) => partOf(part.slice(2)));
+  const [text, ...files] = parts;
+  return {
+    to: addressesIn("to"),
+    cc: addressesIn("cc"),
+    bcc: addressesIn("bcc"),
+    subject: (headers.get("subject") ?? "")
+      .replaceAll(/\?= =\?/g, "?==?")
+      .replaceAll(/=\?utf-8\?b\?([^?]*)\?=/gi, (_, words: string) =>
+        Buffer.from(words, "base64").toString(),
+      ),
+    text: Buffer.from(text?.body ?? "", "base64").toString(),
+    files: files.map((part) => ({ name: fileNameIn(part.headers), base64: part.body })),
+  };
+}
+
+/** Headers by their names in small letters, and the body; one in base64 without its line breaks. */
+function partOf(mime: string): { headers: Map<string, string>; body: string } {
+  const end = mime.indexOf("\r\n\r\n");
   const headers = new Map(
-    head
+    mime
+      .slice(0, end)
       .replaceAll(/\r\n[ \t]+/g, " ")
       .split("\r\n")
       .map((line) => {
@@ -282,17 +389,13 @@ function parsed(mime: string): Pick<SimDraft, "to" | "cc" | "bcc" | "subject" | 
         return [line.slice(0, at).toLowerCase(), line.slice(at + 1).trim()];
       }),
   );
-  const addressesIn = (name: string): string[] =>
-    (headers.get(name) ?? "").split(",").flatMap((one) => (one.trim() === "" ? [] : [one.trim()]));
-  return {
-    to: addressesIn("to"),
-    cc: addressesIn("cc"),
-    bcc: addressesIn("bcc"),
-    subject: (headers.get("subject") ?? "")
-      .replaceAll(/\?= =\?/g, "?==?")
-      .replaceAll(/=\?utf-8\?b\?([^?]*)\?=/gi, (_, text: string) =>
-        Buffer.from(text, "base64").toString(),
-      ),
-    text: Buffer.from(body.replaceAll("\r\n", ""), "base64").toString(),
-  };
+  const body = mime.slice(end + 4);
+  const isText = headers.get("content-type")?.startsWith("multipart/") === true;
+  return { headers, body: isText ? body : body.replaceAll("\r\n", "") };
+}
+
+function fileNameIn(headers: ReadonlyMap<string, string>): string {
+  const [, name = ""] =
+    /filename\*=UTF-8''(\S+)/.exec(headers.get("content-disposition") ?? "") ?? [];
+  return decodeURIComponent(name);
 }
