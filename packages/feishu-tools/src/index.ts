@@ -4,6 +4,7 @@ import { baseTools } from "./base/base.ts";
 import { fieldTools } from "./base/fields.ts";
 import { calendarTools } from "./calendar/index.ts";
 import { attachmentTools } from "./documents/attachments.ts";
+import { boardTools } from "./documents/boards.ts";
 import { commentTools } from "./documents/comments.ts";
 import { readingTools } from "./documents/reading.ts";
 import { writingTools } from "./documents/writing.ts";
@@ -29,6 +30,7 @@ export function feishuTools(given: WorkToolSettings = {}): HandlerTool[] {
     ...writingTools,
     ...commentTools,
     ...attachmentTools,
+    ...boardTools,
     ...baseTools,
     ...fieldTools,
     ...calendarTools,

@@ -127,6 +127,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       { file, as: "document" },
       { file: messageId, as: "document" },
     ],
+    draw_diagram: [{ document: plan, syntax: "mermaid", diagram: "graph TD; A" }],
     list_access: [{ file, type: "file" }],
     share_file: [{ ...ofFile, permission: "edit" }],
     unshare_file: [ofFile],
@@ -191,7 +192,7 @@ it("gives Bob nothing of what only Ann may read, whatever he asks for and whiche
       asked += 1;
     }
   }
-  expect(asked).toBe(73);
+  expect(asked).toBe(74);
   const seen = platform.apiCalls.filter(
     ({ path, person }) => !path.includes("oauth") && person !== bob,
   );

@@ -270,6 +270,16 @@ const writes: Write[] = [
     }),
   },
   {
+    tool: "draw_diagram",
+    change: "board.draw",
+    certain: false,
+    input: (world, text) => ({
+      document: documentOf(world, "Old").document,
+      syntax: "mermaid",
+      diagram: `graph TD; A-->${text}`,
+    }),
+  },
+  {
     tool: "import_file",
     change: "drive.import",
     certain: false,

@@ -461,6 +461,10 @@ export function documentRoutes(
           const blocks = blocksIn(call.body.children).map((block) => ({
             ...block,
             block_id: newId("tmp"),
+            // The platform makes the board with its block.
+            ...(block.block_type === blockTypes.board
+              ? { board: { token: newId("board").slice(0, 27) } }
+              : {}),
           }));
           if (blocks.length === 0 || blocks.length > 50) {
             throw new PlatformError(1770001, "invalid children");

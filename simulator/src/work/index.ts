@@ -2,6 +2,7 @@ import type { Clock } from "@larkline/protocol/clock";
 import type { Platform } from "../platform.ts";
 import { type ApprovalControls, SimApprovals } from "./approvals.ts";
 import { type BaseControls, SimBases, baseRoutes } from "./base.ts";
+import { type BoardControls, SimBoards } from "./boards.ts";
 import { type CalendarControls, SimCalendar } from "./calendar.ts";
 import { type DocumentControls, SimDocuments, documentRoutes } from "./documents.ts";
 import { type DriveControls, SimDrive } from "./drive.ts";
@@ -29,6 +30,7 @@ export interface WorkControls extends WorldControls {
   readonly drive: DriveControls;
   readonly exports: ExportControls;
   readonly imports: ImportControls;
+  readonly boards: BoardControls;
   readonly approvals: ApprovalControls;
   readonly mail: MailControls;
   readonly subscriptions: SubscriptionControls;
@@ -58,6 +60,7 @@ export function createWork(clock: Clock): Work {
   const sheets = new SimSheets(world);
   const drive = new SimDrive(world, { docs, sheets, tables });
   const exports = new SimExports(world, { docs, sheets, tables });
+  const boards = new SimBoards(world, docs);
   const imports = new SimImports(world, { docs, sheets, tables, drive });
   const approvals = new SimApprovals(world);
   const mail = new SimMails(world, subscriptions);
@@ -78,6 +81,7 @@ export function createWork(clock: Clock): Work {
     spreadsheets: sheets.spreadsheets,
     files: drive.files,
     pictures: docs.pictures,
+    boards: boards.boards,
     approvals: approvals.approvals,
     mails: mail.mails,
     drafts: mail.drafts,
@@ -95,6 +99,7 @@ export function createWork(clock: Clock): Work {
       drive,
       exports,
       imports,
+      boards,
       approvals,
       mail,
       subscriptions,
@@ -111,6 +116,7 @@ export function createWork(clock: Clock): Work {
       ...drive.routes(),
       ...exports.routes(),
       ...imports.routes(),
+      ...boards.routes(),
       ...sharingRoutes(platform, world, drive),
       ...approvals.routes(platform),
       ...mail.routes(platform),

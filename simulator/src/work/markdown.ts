@@ -18,6 +18,7 @@ export const blockTypes = {
   table: 31,
   table_cell: 32,
   view: 33,
+  board: 43,
 } as const;
 
 export interface SimBlock extends JsonObject {
@@ -175,6 +176,7 @@ export function markdownOf(
     if (type === 22) return "---";
     if (type === 23) return fileLine(block.file);
     if (type === 27) return `!${fileLine(block.image)}`;
+    if (type === 43) return `[board]${fileLine(block.board).replace(/^\[.*\]/, "")}`;
     if (type === 33) return childrenOf(block.block_id).map(lineOf).join("\n");
     if (type === 31) return tableLines(block);
     return text;

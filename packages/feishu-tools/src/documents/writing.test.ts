@@ -121,6 +121,36 @@ describe("writing documents", () => {
     ).toMatchObject({ ok: false });
   });
 
+  it("draws on a new board, and after a mistake on the one that is there", async () => {
+    const world = await toolWorld();
+    const { docs, boards } = world.platform.work;
+    const { documentId: document, blocks } = docs.addDocument({
+      owner: world.ann,
+      title: "Plan",
+      markdown: "one\n\ntwo",
+    });
+    const after_block = blocks.get(document)?.children?.[0];
+    const drawing = { document, syntax: "mermaid", after_block };
+    const wrong = await world.call("draw_diagram", { ...drawing, diagram: "boxes" });
+    expect(wrong).toMatchObject({
+      ok: false,
+      error: expect.stringMatching(
+        /^An empty board is in the document \(block \w+\)\. .*check its syntax/,
+      ) as string,
+    });
+    const board = /board: \\"(\w+)\\"/.exec(JSON.stringify(wrong))?.[1];
+    await world.textOf("draw_diagram", { ...drawing, diagram: "graph TD; A-->B", board });
+    const [[token, nodes] = []] = boards.boards;
+    expect(docs.markdown(document)).toBe(`one\n\n[board](${token})\n\ntwo`);
+    expect(nodes?.map(({ diagram }) => diagram)).toEqual(["graph TD; A-->B"]);
+    const none = await world.call("draw_diagram", {
+      ...drawing,
+      diagram: "graph TD; A",
+      board: after_block,
+    });
+    expect(JSON.stringify(none)).toContain("has no board");
+  });
+
   it("answers a comment on a passage, and resolves it, when it says what the person saw", async () => {
     const world = await toolWorld();
     const { docs } = world.platform.work;

@@ -19,6 +19,8 @@ const words: Readonly<Record<string, Words>> = {
   "base:record:retrieve": ["read records of Base tables", "查看多维表格的记录"],
   "base:record:update": ["change records of Base tables", "修改多维表格的记录"],
   "base:table:read": ["see Base tables", "查看多维表格的数据表"],
+  "board:whiteboard:node:create": ["draw on whiteboards", "在画板上绘制"],
+  "board:whiteboard:node:read": ["see what is on whiteboards", "查看画板的内容"],
   "board:whiteboard:node": ["see and change whiteboards", "查看和编辑画板"],
   "calendar:calendar.event:create": ["create events in your calendar", "在你的日历中创建日程"],
   "calendar:calendar.event:delete": ["delete events of your calendar", "删除你日历中的日程"],
