@@ -18,6 +18,14 @@ import {
 
 /** Errors after which the workers of these tests give up. */
 const maxFailures = 50;
+const givenUp = {
+  threw: maxFailures,
+  end: {
+    failed: expect.stringMatching(
+      /^a message is given up: (?:what is stored of it cannot be read: |its runs failed 50 times )/,
+    ),
+  },
+};
 const unreadable = /cannot be read|is not readable/;
 
 interface Stored {
@@ -39,16 +47,16 @@ function stored(): Stored {
   return { world, redis, key };
 }
 
-/** Runs the wake-up as the queue does: again while it throws. Resolves with how often it threw. */
-async function runUntilDone(world: World): Promise<number> {
+/** Runs the wake-up as the queue does: again while it throws. Resolves with how often it threw, and its end. */
+async function runUntilOver(world: World): Promise<{ threw: number; end: unknown }> {
   const gen = world.wakes.shift() ?? 0;
   const run = runnerOf(world);
   for (let errors = 0; errors <= maxFailures; errors += 1) {
     const result = await run({ v: 1, session, gen }, new AbortController().signal).catch(
       (error: unknown) => error,
     );
-    if (result === "done") return errors;
-    expect(result).toMatchObject({ message: expect.stringMatching(unreadable) });
+    if (!(result instanceof Error)) return { threw: errors, end: result };
+    expect(result.message).toMatch(unreadable);
   }
   throw new Error("it never ends");
 }
@@ -90,7 +98,7 @@ describe("what is stored of a turn and cannot be read", () => {
       const { world, redis, key } = stored();
       await waiting(world);
       await redis.hset(await key("state"), field, value);
-      expect(await runUntilDone(world)).toBe(maxFailures);
+      expect(await runUntilOver(world)).toEqual(givenUp);
       await expectGivenUp(world);
       expect(await world.approvals.pending(session)).toEqual([]);
       await append(world, inbound("om_2", "hello"));
@@ -118,7 +126,7 @@ describe("what is stored of a turn and cannot be read", () => {
       await runWakes(world);
       await redis.hset(await key("state"), field, value);
       await append(world, inbound("om_2", "hello"));
-      expect(await runUntilDone(world)).toBe(0);
+      expect(await runUntilOver(world)).toEqual({ threw: 0, end: "done" });
       await append(world, inbound("om_3", "again"));
       await runWakes(world);
       expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
@@ -155,7 +163,7 @@ describe("what is stored of a turn and cannot be read", () => {
     const { world, redis, key } = stored();
     await waiting(world);
     await redis.rpush((await key("state")).replace(":state:", ":ctl:"), "not an entry");
-    expect(await runUntilDone(world)).toBe(maxFailures);
+    expect(await runUntilOver(world)).toEqual(givenUp);
     await expectGivenUp(world);
   });
 
@@ -166,7 +174,7 @@ describe("what is stored of a turn and cannot be read", () => {
       `${(await key("state")).replace(":state:", ":approval:")}:*`,
     );
     await redis.hset(approval, "approval", "{{{");
-    expect(await runUntilDone(world)).toBe(maxFailures);
+    expect(await runUntilOver(world)).toEqual(givenUp);
     await expectGivenUp(world, "om_1", "in the same way");
   });
 
@@ -176,7 +184,7 @@ describe("what is stored of a turn and cannot be read", () => {
     await runWakes(world);
     await redis.rpush(await key("h"), "the wages of Li Hua");
     await append(world, inbound("om_2", "hello"));
-    expect(await runUntilDone(world)).toBe(maxFailures);
+    expect(await runUntilOver(world)).toEqual(givenUp);
     const letters = (await world.letters?.list(9)) ?? [];
     expect(letters).toMatchObject([
       { messageId: "om_2", reason: expect.stringContaining("cannot be read") },
@@ -194,7 +202,7 @@ describe("what is stored of a turn and cannot be read", () => {
     await redis.lset(await key("in"), 0, `1:${JSON.stringify(broken)}`);
     // Others are not held up: what they append is accepted, and answered next.
     await append(world, inbound("om_2", "hi"));
-    expect(await runUntilDone(world)).toBe(maxFailures);
+    expect(await runUntilOver(world)).toEqual(givenUp);
     expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
       expect.stringContaining("given up"),
       "answer to hi",
@@ -206,7 +214,7 @@ describe("what is stored of a turn and cannot be read", () => {
     const { world, redis, key } = stored();
     await append(world, inbound("om_1", "hello"));
     await redis.lset(await key("in"), 0, "1:{{{");
-    expect(await runUntilDone(world)).toBe(maxFailures);
+    expect(await runUntilOver(world)).toEqual(givenUp);
     expect(await world.store.summary(session)).toMatchObject({
       state: "idle",
       waiting: 0,
@@ -249,11 +257,12 @@ describe("a message whose workers have died", () => {
       cause,
     );
     const job = { v: 1, session, gen: world.wakes.shift() ?? 0 } as const;
-    expect(await runnerOf(world)(job, new AbortController().signal, true)).toBe("done");
+    const reason = `its worker died 3 times, with nothing else at work in it: ${cause}`;
+    expect(await runnerOf(world)(job, new AbortController().signal, true)).toEqual({
+      failed: `a message is given up: ${reason}`,
+    });
     expect(world.sent.map(({ text }) => text)).toEqual([expect.stringContaining("given up")]);
-    expect(await world.letters?.list(9)).toMatchObject([
-      { reason: `its worker died 3 times, with nothing else at work in it: ${cause}` },
-    ]);
+    expect(await world.letters?.list(9)).toMatchObject([{ reason }]);
   });
 
   it("is left to newer workers when it needs what this one lacks", async () => {
