@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { sourcesBelow } from "./document.ts";
 
 const eventType =
-  /"((?:im|application|card|auth|contact|drive|task|vc|minutes|mail|calendar)\.[a-z0-9_.]+(?:_v\d|\.trigger))"(?!: ignore)/g;
+  /"((?:im|application|card|auth|contact|drive|task|vc|minutes|mail|calendar)\.[a-z0-9_.]+(?:_v\d|\.trigger)|approval_(?:instance|task))"(?!: ignore)/g;
 
 /** Events and callbacks that the code names and does not ignore. */
 function handled(): string[] {

@@ -407,6 +407,19 @@ export type ConfigInput = {
     comments?: boolean;
     /** Work on tasks for which the bot is made responsible. Default off. */
     tasks?: boolean;
+    /** Approvals of a form start runs: their changes in a chat, or what waits for a person in theirs. */
+    approvals?: Record<string, {
+      /** The bot whose app subscribes. Default `default`. */
+      bot?: string;
+      /** Of the form, as the address of its page in the approval console has it. */
+      code: string;
+      /** The chat that the answers come to; the bot acts there. Without it, the person who has to decide gets the answer in their own chat, and calls act as that person. */
+      chat?: string;
+      /** Default: the agent of that chat. */
+      agent?: string;
+      /** What is to be done. */
+      task?: string;
+    }>;
     /** What happens to a person starts the schedules with which they wait for it. */
     personal?: {
       /** What schedules may wait for. */

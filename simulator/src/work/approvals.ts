@@ -37,7 +37,9 @@ export interface ApprovalControls {
     definitionCode?: string;
   }): SimApproval;
   /** A form that people can fill in, to which an app can subscribe. Returns its code. */
-  addDefinition(): string;
+  addDefinition(code?: string): string;
+  /** Apps that get the events of a form. */
+  subscribed(code: string): readonly string[];
 }
 
 const reading = ["approval:task:read", "approval:instance:read"];
@@ -75,29 +77,29 @@ export class SimApprovals implements ApprovalControls {
       createdAt: this.#world.clock.now(),
     };
     this.approvals.set(approval.instanceCode, approval);
-    this.#publish(approval, {});
-    for (const task of approval.tasks) this.#publish(approval, { task });
+    this.#publish(approval);
+    for (const task of approval.tasks) this.#publish(approval, task);
     return approval;
   }
 
-  addDefinition(): string {
-    const code = systemRandom.uuid().toUpperCase();
+  addDefinition(code: string = systemRandom.uuid().toUpperCase()): string {
     this.#subscribers.set(code, new Set());
     return code;
   }
 
+  subscribed(code: string): readonly string[] {
+    return [...(this.#subscribers.get(code) ?? [])];
+  }
+
   /** The event that the state of an approval, or of one of its tasks, has changed; ordered for each approval. */
-  #publish(
-    approval: SimApproval,
-    { task, by = "" }: { task?: SimApprovalTask; by?: string },
-  ): void {
+  #publish(approval: SimApproval, task?: SimApprovalTask): void {
     const platform = this.#platform;
     const { definitionCode, instanceCode } = approval;
     const now = this.#world.clock.now();
     for (const appId of this.#subscribers.get(definitionCode) ?? []) {
       const app = platform?.apps.get(appId);
       if (platform === undefined || app === undefined) continue;
-      const user = platform.directory.users.get(by);
+      const user = platform.directory.users.get(task?.approver ?? "");
       const shared = { approval_code: definitionCode, instance_code: instanceCode };
       const event: JsonObject =
         task === undefined
@@ -106,7 +108,7 @@ export class SimApprovals implements ApprovalControls {
               ...shared,
               task_id: task.taskId,
               status: task.status,
-              open_id: by,
+              open_id: task.approver,
               user_id: user?.userId ?? "",
               def_key: "APPROVAL_1",
               custom_key: "",
@@ -253,8 +255,8 @@ export class SimApprovals implements ApprovalControls {
       approval.comments.push({ by: actorOf(call), text: comment });
     }
     this.#world.record(call, "approval.decide", `${approval.name} ${status}`);
-    this.#publish(approval, { task, by: actorOf(call) });
-    if (statusOf(approval) !== "PENDING") this.#publish(approval, {});
+    this.#publish(approval, task);
+    if (statusOf(approval) !== "PENDING") this.#publish(approval);
     return success({});
   }
 }

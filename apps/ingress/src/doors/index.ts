@@ -5,6 +5,7 @@ import { pause } from "@larkline/protocol/clock";
 import type { FastifyInstance } from "fastify";
 import type { Bot } from "../bot.ts";
 import type { Services } from "../services.ts";
+import { approvalChanged } from "./approvals.ts";
 import { commentAdded } from "./comments.ts";
 import { registerMessageRoutes } from "./messages.ts";
 import { personalDoors } from "./personal.ts";
@@ -33,14 +34,19 @@ export const eventDoors: ReadonlyMap<
   ["im.message.reaction.created_v1", reactionCame],
   ["drive.notice.comment_add_v1", commentAdded],
   ["task.task.update_user_access_v2", taskChanged],
+  ["approval_instance", approvalChanged],
+  ["approval_task", approvalChanged],
   ...personalDoors,
 ]);
 
 const retryMs = { first: 1_000, longest: 60_000 } as const;
 
 /** Subscribes the app of a bot to the events of doors that need it, in the background: until it works, or is refused. */
-export function subscribe({ clock, settings }: Services, { api, background, log }: Bot): void {
-  for (const to of subscriptionsOf(settings.doors)) {
+export function subscribe(
+  { clock, settings }: Services,
+  { name, api, background, log }: Bot,
+): void {
+  for (const to of subscriptionsOf(settings.doors, name)) {
     background.run("subscription", async (signal) => {
       for (let waitMs: number = retryMs.first; !signal.aborted;) {
         try {

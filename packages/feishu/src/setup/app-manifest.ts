@@ -172,6 +172,15 @@ export const appManifest: AppManifest = {
       },
     },
     {
+      name: "approval:approval:readonly",
+      level: "optional",
+      coveredBy: ["approval:approval"],
+      purpose: {
+        zh: "接收审批的变化（doors.approvals）",
+        en: "Get the changes of approvals (doors.approvals)",
+      },
+    },
+    {
       name: "task:task:read",
       level: "optional",
       coveredBy: ["task:task:write"],
@@ -264,6 +273,22 @@ export const appManifest: AppManifest = {
       purpose: {
         zh: "文档评论提到了机器人（doors.comments）",
         en: "A comment in a document mentions the bot (doors.comments)",
+      },
+    },
+    {
+      name: "approval_instance",
+      level: "optional",
+      purpose: {
+        zh: "审批的状态有变化（doors.approvals）",
+        en: "The state of an approval has changed (doors.approvals)",
+      },
+    },
+    {
+      name: "approval_task",
+      level: "optional",
+      purpose: {
+        zh: "审批等待某人处理（doors.approvals）",
+        en: "An approval waits for a person (doors.approvals)",
       },
     },
     {

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { openDoors, readTriggerSecrets, resolveConfig } from "./index.ts";
+import { openDoors, readTriggerSecrets, resolveConfig, subscriptionsOf } from "./index.ts";
 
 function doorsOf(doors: object) {
   const resolved = resolveConfig({ doors });
@@ -16,6 +16,7 @@ it("all doors are shut unless the configuration opens them", () => {
     reactions: { Pin: "Note this." },
     comments: true,
     tasks: true,
+    approvals: { leave: { code: "A-1" } },
     personal: { events: ["minutes-ready", "meeting-ended"] },
   });
   if (typeof open === "string") expect.fail(open);
@@ -29,6 +30,7 @@ it("all doors are shut unless the configuration opens them", () => {
     ["reactions", ["im.message.reaction.created_v1"]],
     ["comments", ["drive.notice.comment_add_v1"]],
     ["tasks", ["task.task.update_user_access_v2"]],
+    ["approvals", ["approval_instance", "approval_task"]],
     ["personal", ["minutes.minute.generated_v1", "vc.meeting.participant_meeting_ended_v1"]],
   ]);
 });
@@ -53,4 +55,15 @@ it("a trigger names a bot and an agent that exist, and has a secret that cannot 
     ok: true,
     value: new Map([["build-done", [old, fresh]]]),
   });
+});
+
+it("an app subscribes itself to its tasks, and once to each form of its bot", () => {
+  const form = { code: "A-1" };
+  const open = doorsOf({ tasks: true, approvals: { leave: form, again: form } });
+  if (typeof open === "string") expect.fail(open);
+  expect(subscriptionsOf(open, "default")).toEqual(["tasks", "approval:A-1"]);
+  expect(subscriptionsOf(open, "nurse")).toEqual(["tasks"]);
+  expect(doorsOf({ approvals: { leave: { ...form, bot: "desk" } } })).toBe(
+    "doors.approvals.leave names the unknown bot 'desk'",
+  );
 });

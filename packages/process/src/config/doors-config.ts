@@ -44,6 +44,25 @@ const MessagesInput = Type.Object(
   { additionalProperties: false },
 );
 
+const ApprovalInput = Type.Object(
+  {
+    /** The bot whose app subscribes. Default `default`. */
+    bot,
+    /** Of the form, as the address of its page in the approval console has it. */
+    code: Type.String({ pattern: "^[A-Za-z0-9-]{1,64}$" }),
+    /**
+     * The chat that the answers come to; the bot acts there. Without it, the person who has to decide gets the
+     * answer in their own chat, and calls act as that person.
+     */
+    chat: Type.Optional(Type.String({ pattern: "^oc_[A-Za-z0-9]{1,64}$" })),
+    /** Default: the agent of that chat. */
+    agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
+    /** What is to be done. */
+    task: Type.Optional(words),
+  },
+  { additionalProperties: false },
+);
+
 const PersonalInput = Type.Object(
   {
     /** What schedules may wait for. */
@@ -71,6 +90,8 @@ export const DoorsInput = Type.Object(
     comments: Type.Optional(Type.Boolean()),
     /** Work on tasks for which the bot is made responsible. Default off. */
     tasks: Type.Optional(Type.Boolean()),
+    /** Approvals of a form start runs: their changes in a chat, or what waits for a person in theirs. */
+    approvals: Type.Optional(Type.Record(name, ApprovalInput)),
     /** What happens to a person starts the schedules with which they wait for it. */
     personal: Type.Optional(PersonalInput),
   },
@@ -86,6 +107,14 @@ export interface TriggerDoor {
   readonly perMinute: number;
 }
 
+export interface ApprovalDoor {
+  readonly bot: string;
+  readonly code: string;
+  readonly chat?: string;
+  readonly agent?: string;
+  readonly task: string;
+}
+
 /** Doors with their defaults; undefined and empty: shut. */
 export interface DoorsConfig {
   readonly triggers: Readonly<Record<string, TriggerDoor>>;
@@ -99,6 +128,7 @@ export interface DoorsConfig {
   readonly reactions: Readonly<Record<string, string>>;
   readonly comments: boolean;
   readonly tasks: boolean;
+  readonly approvals: Readonly<Record<string, ApprovalDoor>>;
   readonly personal:
     | { readonly events: readonly ScheduleEvent[]; readonly perHour: number }
     | undefined;
@@ -106,6 +136,9 @@ export interface DoorsConfig {
 
 const defaultTask =
   "This has happened. Say what it means for us, or do what your instructions say.";
+
+const defaultApprovalTask =
+  "Read this approval, sum it up, and say what is unusual about it. Decide nothing.";
 
 /** `agents`: those that there are, by name. */
 export function resolveDoors(
@@ -118,18 +151,21 @@ export function resolveDoors(
     reactions = {},
     comments = false,
     tasks = false,
+    approvals = {},
     personal,
   } = doors;
   const problems: string[] = [];
-  const named = Object.entries(triggers).map(([trigger, input]) => {
-    const { bot: botName = "default", agent, task = defaultTask, perMinute = 60, chat } = input;
-    const where = `doors.triggers.${trigger}`;
+  const check = (where: string, botName: string, agent: string | undefined): void => {
     if (botName !== "default" && !Object.hasOwn(bots, botName)) {
       problems.push(`${where} names the unknown bot '${botName}'`);
     }
     if (agent !== undefined && !Object.hasOwn(agents, agent)) {
       problems.push(`${where} names the unknown agent '${agent}'`);
     }
+  };
+  const named = Object.entries(triggers).map(([trigger, input]) => {
+    const { bot: botName = "default", agent, task = defaultTask, perMinute = 60, chat } = input;
+    check(`doors.triggers.${trigger}`, botName, agent);
     const door: TriggerDoor = {
       bot: botName,
       chat,
@@ -138,6 +174,16 @@ export function resolveDoors(
       ...(agent === undefined ? {} : { agent }),
     };
     return [trigger, door] as const;
+  });
+  const ofForms = Object.entries(approvals).map(([form, input]) => {
+    const { bot: botName = "default", task = defaultApprovalTask, ...facts } = input;
+    check(`doors.approvals.${form}`, botName, facts.agent);
+    if (facts.agent !== undefined && facts.chat === undefined) {
+      problems.push(
+        `doors.approvals.${form}.agent needs a chat: elsewhere the bot's own agent answers`,
+      );
+    }
+    return [form, { ...facts, bot: botName, task }] as const;
   });
   if (problems.length > 0) return { ok: false, error: problems.join("; ") };
   return {
@@ -148,6 +194,7 @@ export function resolveDoors(
       reactions,
       comments,
       tasks,
+      approvals: Object.fromEntries(ofForms),
       personal: personal === undefined ? undefined : { perHour: 20, ...personal },
     },
   };
@@ -179,7 +226,7 @@ export function readTriggerSecrets(
 
 /** A door that is open, and what it needs. */
 export interface OpenDoor {
-  name: "triggers" | "messages" | "reactions" | "comments" | "tasks" | "personal";
+  name: "triggers" | "messages" | "reactions" | "comments" | "tasks" | "approvals" | "personal";
   events: readonly string[];
   /** Permissions of the app that it needs besides those of every bot. */
   scopes: readonly string[];
@@ -190,13 +237,20 @@ export interface OpenDoor {
 }
 
 /** What the app of a bot has to subscribe itself to for the doors that are open. */
-export function subscriptionsOf({ tasks }: DoorsConfig): "tasks"[] {
-  return tasks ? ["tasks"] : [];
+export function subscriptionsOf(
+  { tasks, approvals }: DoorsConfig,
+  ofBot: string,
+): ("tasks" | `approval:${string}`)[] {
+  const codes = Object.values(approvals).flatMap((one) => (one.bot === ofBot ? [one.code] : []));
+  return [
+    ...(tasks ? (["tasks"] as const) : []),
+    ...[...new Set(codes)].map((code) => `approval:${code}` as const),
+  ];
 }
 
 /** The doors that the configuration has opened. */
 export function openDoors(config: DoorsConfig): OpenDoor[] {
-  const { triggers, messages, reactions, comments, tasks, personal } = config;
+  const { triggers, messages, reactions, comments, tasks, approvals, personal } = config;
   const doors: OpenDoor[] = [];
   const names = Object.keys(triggers);
   if (names.length > 0) {
@@ -233,6 +287,15 @@ export function openDoors(config: DoorsConfig): OpenDoor[] {
       events: ["task.task.update_user_access_v2"],
       scopes: ["task:task:read", "task:task:write", "task:comment:read", "task:comment:write"],
       what: "tasks of the bot",
+    });
+  }
+  const forms = Object.keys(approvals);
+  if (forms.length > 0) {
+    doors.push({
+      name: "approvals",
+      events: ["approval_instance", "approval_task"],
+      scopes: ["approval:approval:readonly"],
+      what: forms.join(", "),
     });
   }
   if (personal !== undefined) {

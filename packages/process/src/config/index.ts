@@ -34,6 +34,7 @@ export {
   readTriggerSecrets,
   triggerVariable,
   type OpenDoor,
+  type ApprovalDoor,
   type TriggerDoor,
 } from "./doors-config.ts";
 export { defineConfig } from "@larkline/tool-kit";
