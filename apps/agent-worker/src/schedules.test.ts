@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { nextDue } from "@larkline/agent/schedules";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import type { Approval } from "@larkline/protocol/approval";
-import { stopScriptClock } from "@larkline/protocol/lua";
+import { stopScriptClock } from "@larkline/store/testing";
 import type { Schedule, ScheduleTiming } from "@larkline/protocol/schedule";
 import type { ApprovalStatus } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";

@@ -15,7 +15,8 @@ import {
   type KeyObject,
 } from "node:crypto";
 import { keepAllAudits } from "./audit-log.ts";
-import { runScript, script, type RedisConnection } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 // Servers of models that operators add at the console. The console seals a key so that only workers open it: they publish

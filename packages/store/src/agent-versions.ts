@@ -3,7 +3,8 @@ import { AgentChange } from "./operator-orders.ts";
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "@larkline/protocol/type";
 import { keepAllAudits } from "./audit-log.ts";
-import { type RedisConnection, runScript, script, subscriberOf } from "./connection.ts";
+import { type RedisConnection, subscriberOf } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 /** One version of an agent: what operators have changed of it, in place of the version before. */

@@ -6,9 +6,9 @@ import {
   type DecisionWord,
 } from "@larkline/protocol/approval";
 import { systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol/clock";
-import type { Script } from "@larkline/protocol/lua";
+import { type Script, runScript, script } from "./lua.ts";
 import { keepAllAudits } from "./audit-log.ts";
-import { type RedisConnection, duePairs, runScript, script } from "./connection.ts";
+import { type RedisConnection, duePairs } from "./connection.ts";
 import {
   defaultDedupTtlMs,
   defaultMaxApprovals,

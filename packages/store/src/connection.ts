@@ -1,7 +1,6 @@
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
-import { runScript, scriptTimeAt, scriptsBeside } from "@larkline/protocol/lua";
-import type { ScriptReplies } from "./script-replies.ts";
+import { runScript, script, scriptTimeAt } from "./lua.ts";
 
 // The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
 type RedisOptions = Omit<AnyRedisOptions, "replyMapping" | "protocol">;
@@ -409,11 +408,6 @@ export async function closeRedis(connection: RedisConnection, clock = systemCloc
   );
   connection.disconnect();
 }
-
-export { moveScriptClock, runScript, stopScriptClock } from "@larkline/protocol/lua";
-
-/** Reads lua/<name>.lua. */
-export const script = scriptsBeside<ScriptReplies>(import.meta.url);
 
 /** The time as scripts see it that are called over this connection, epoch ms with a fraction. */
 export async function scriptTime(redis: RedisConnection): Promise<number> {

@@ -1,7 +1,8 @@
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
 import { systemClock, type Clock } from "@larkline/protocol/clock";
 import type { CardReply } from "./session-types.ts";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import type { OutboxLease, OutboxRecord } from "./session-types.ts";
 import { cardsFrom, outboxFrom } from "./stored.ts";

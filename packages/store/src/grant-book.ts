@@ -1,7 +1,8 @@
 import { hash } from "node:crypto";
 import { jsonParserOf, LocalText } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import { runScript, script, type RedisConnection } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // What processes without a key know of grants: who has granted what, since when and until when, what it was used for, and

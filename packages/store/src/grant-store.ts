@@ -2,7 +2,8 @@ import { createCipheriv, createDecipheriv, hash } from "node:crypto";
 import { jsonParserOf } from "@larkline/protocol";
 import { systemRandom, type Random } from "@larkline/protocol/clock";
 import { Type, type Static } from "@larkline/protocol/type";
-import { runScript, script, type RedisConnection } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import {
   consentMs,
   GrantBook,

@@ -15,13 +15,8 @@ import {
   readHandoff,
 } from "@larkline/protocol/runner";
 import { type ToolIdentity, type ToolOutcome, reportedOutcome } from "@larkline/protocol/tool";
-import {
-  type RedisConnection,
-  subscriberOf,
-  runScript,
-  script,
-  streamLengths,
-} from "./connection.ts";
+import { type RedisConnection, subscriberOf, streamLengths } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import type { LookupCache } from "./platform.ts";
 import type { SessionStore } from "./session-store.ts";

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { hideSecrets, type MemoryOwner } from "@larkline/protocol";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type MemoryKeys, type StoreOptions } from "./keys.ts";
 import type { ScriptReplies } from "./script-replies.ts";
 

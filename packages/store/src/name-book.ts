@@ -1,4 +1,5 @@
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 /** Names of people and chats that are kept; of more the ones that were written longest ago go. */

@@ -2,7 +2,8 @@ import { jsonParserOf, SessionKey } from "@larkline/protocol";
 import { ApprovalId } from "@larkline/protocol/approval";
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Type, type Static } from "@larkline/protocol/type";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 // Orders of operators are one stream, the only thing that the console may write which workers act upon. A worker takes

@@ -1,6 +1,7 @@
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
 import { type Clock, type Random, systemClock } from "@larkline/protocol/clock";
-import { type RedisConnection, runScript, script, duePairs } from "./connection.ts";
+import { type RedisConnection, duePairs } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { type Keyspace, createKeyspace, type StoreOptions } from "./keys.ts";
 import type {
   AppendResult,

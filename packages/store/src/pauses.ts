@@ -1,7 +1,8 @@
 import { jsonParserOf } from "@larkline/protocol";
 import { Type } from "@larkline/protocol/type";
 import { keepAllAudits } from "./audit-log.ts";
-import { type RedisConnection, runScript, script, subscriberOf } from "./connection.ts";
+import { type RedisConnection, subscriberOf } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 /** What operators pause. */

@@ -2,7 +2,8 @@ import { createHash } from "node:crypto";
 import type { Sender } from "@larkline/protocol";
 import type { PermissionRule } from "@larkline/protocol/approval";
 import { ruleFactsOf, keepAllAudits } from "./audit-log.ts";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { ruleFrom } from "./stored.ts";
 

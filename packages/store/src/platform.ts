@@ -6,7 +6,8 @@ import {
   systemClock,
   type Clock,
 } from "@larkline/protocol/clock";
-import { type RedisConnection, runScript, script, scriptTime } from "./connection.ts";
+import { type RedisConnection, scriptTime } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // What all processes share of the platform: its limits, its tokens, and what they have looked up.

@@ -1,7 +1,8 @@
 import type { SessionKey } from "@larkline/protocol";
 import { pause, systemClock, type Clock } from "@larkline/protocol/clock";
 import { Cluster, type Redis } from "ioredis";
-import { closeRedis, connectRedis, type RedisConnection, runScript, script } from "./connection.ts";
+import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 /**

@@ -12,7 +12,7 @@ import {
 } from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type RateBucket, RateGovernor } from "./platform.ts";
-import { stopScriptClock } from "./connection.ts";
+import { stopScriptClock } from "./lua.ts";
 import { openTestStores } from "./testing.ts";
 
 it("every key of the governor expires by itself", async () => {

@@ -5,7 +5,8 @@ import {
   type InboundMessage,
 } from "@larkline/protocol";
 import type { Message } from "@larkline/protocol/content";
-import { mastersOf, type RedisConnection, oldestMembers, runScript, script } from "./connection.ts";
+import { mastersOf, type RedisConnection, oldestMembers } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
 

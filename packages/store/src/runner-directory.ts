@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { scriptTimeAt, type Script } from "@larkline/protocol/lua";
+import { scriptTimeAt, type Script, runScript, script } from "./lua.ts";
 import {
   announcementMac,
   readAnnouncement,
@@ -8,7 +8,7 @@ import {
 } from "@larkline/protocol/runner";
 import type { ToolAnnouncement } from "@larkline/protocol/tool";
 import type { Redis } from "ioredis";
-import { mastersOf, type RedisConnection, runScript, script } from "./connection.ts";
+import { mastersOf, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 /** One process of a runner, as it announces itself. */

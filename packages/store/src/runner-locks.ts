@@ -5,7 +5,8 @@ import {
   type Clock,
   type Random,
 } from "@larkline/protocol/clock";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 const takeLock = script("take-lock");

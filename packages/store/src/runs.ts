@@ -2,7 +2,8 @@ import { jsonParserOf, rootSessionOf, type SessionKey } from "@larkline/protocol
 import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { RatedRun } from "@larkline/protocol/reply-view";
 import { Type, type Static } from "@larkline/protocol/type";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // One short record for each run, for people who look for one. The worker that ends a turn writes it in batches and in

@@ -1,7 +1,8 @@
 import { hash } from "node:crypto";
 import { jsonParserOf } from "@larkline/protocol";
 import { Schedule, ScheduleCause, ScheduleLogEntry } from "@larkline/protocol/schedule";
-import { runScript, script, type RedisConnection } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { subscriptionMember } from "./subscription-store.ts";
 

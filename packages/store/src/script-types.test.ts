@@ -2,9 +2,9 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { replyTypeOf, scriptsBeside } from "@larkline/protocol/lua";
+import { replyTypeOf, scriptsBeside, runScript } from "./lua.ts";
 import { afterAll, expect, inject, it } from "vitest";
-import { closeRedis, connectRedis, runScript } from "./connection.ts";
+import { closeRedis, connectRedis } from "./connection.ts";
 import { scriptTypes } from "./script-types.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "larkline-scripts-"));

@@ -1,6 +1,6 @@
 // `npm run script-types`: writes the types of what scripts reply, from their headers.
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { replyTypeOf, scriptsBeside } from "@larkline/protocol/lua";
+import { replyTypeOf, scriptsBeside } from "./lua.ts";
 
 /** The text of script-replies.ts. */
 export function scriptTypes(): string {

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { sharedNow, systemClock } from "@larkline/protocol/clock";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
-import { closeRedis, connectRedis, type RedisConnection, moveScriptClock } from "./connection.ts";
+import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
+import { moveScriptClock } from "./lua.ts";
 import { RunnerDirectory } from "./runner-directory.ts";
 import { ServerClock } from "./server-clock.ts";
 

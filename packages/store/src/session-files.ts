@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { jsonParserOf, type SessionKey } from "@larkline/protocol";
 import { Type, type Static } from "@larkline/protocol/type";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 // The working folder of a session: text files in one hash of the session's cell, so that any worker continues it, each

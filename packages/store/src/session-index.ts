@@ -1,5 +1,6 @@
 import type { SessionKey } from "@larkline/protocol";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import type { ScriptReplies } from "./script-replies.ts";
 import type { OutboxRecord } from "./session-types.ts";

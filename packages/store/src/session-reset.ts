@@ -2,7 +2,8 @@ import { type SessionKey, turnIdOf, type InboundMessage } from "@larkline/protoc
 import type { Clock } from "@larkline/protocol/clock";
 import { newEngineError } from "@larkline/protocol/error";
 import { calledHelpersOf } from "@larkline/protocol/turn";
-import { script, type RedisConnection, runScript } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { script, runScript } from "./lua.ts";
 import type { Keyspace, SessionKeys } from "./keys.ts";
 import { sessionOfRun } from "./runs.ts";
 import {

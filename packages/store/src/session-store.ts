@@ -31,7 +31,8 @@ import {
   messageFrom,
   summaryFrom,
 } from "./stored.ts";
-import { script, type RedisConnection, runScript, duePairs, oldestMembers } from "./connection.ts";
+import { type RedisConnection, duePairs, oldestMembers } from "./connection.ts";
+import { script, runScript } from "./lua.ts";
 import {
   type StoreOptions,
   type SessionKeys,

@@ -2,7 +2,8 @@ import { hash } from "node:crypto";
 import { jsonParserOf } from "@larkline/protocol";
 import { scheduleEventNames, type ScheduleEvent } from "@larkline/protocol/schedule";
 import { Type, type Static } from "@larkline/protocol/type";
-import { runScript, script, type RedisConnection } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import type { GrantOwner } from "./grant-book.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 

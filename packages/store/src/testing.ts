@@ -5,16 +5,8 @@ import { ApprovalStore } from "./approval-store.ts";
 import { AuditLog } from "./audit-log.ts";
 import { BudgetStore } from "./budget-store.ts";
 import { CardLedger } from "./outbox.ts";
-import {
-  closeRedis,
-  connectRedis,
-  mastersOf,
-  type RedisConnection,
-  moveScriptClock,
-  runScript,
-  script,
-  stopScriptClock,
-} from "./connection.ts";
+import { closeRedis, connectRedis, mastersOf, type RedisConnection } from "./connection.ts";
+import { moveScriptClock, runScript, script, stopScriptClock } from "./lua.ts";
 import { DeadLetters } from "./dead-letters.ts";
 import { EventLog } from "./event-log.ts";
 import { EventWatchReports } from "./event-watch-reports.ts";
@@ -36,6 +28,8 @@ import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import { TraceLog } from "./trace-log.ts";
 import { UsageStore } from "./usage-store.ts";
+
+export { stopScriptClock } from "./lua.ts";
 
 /** How the stores of a test differ from those of production. */
 export interface TestStoreOptions {

@@ -1,5 +1,6 @@
 import { systemClock, type Clock } from "@larkline/protocol/clock";
-import { type RedisConnection, runScript, script } from "./connection.ts";
+import type { RedisConnection } from "./connection.ts";
+import { runScript, script } from "./lua.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { outcomeKind, type RunRecord } from "./runs.ts";
 

@@ -1,6 +1,6 @@
 import { parserOf } from "@larkline/protocol";
 import { machineNow, type Clock } from "@larkline/protocol/clock";
-import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { runScript, scriptsBeside } from "../lua.ts";
 import { finishedCallOf, ToolJob } from "@larkline/protocol/runner";
 import { createRedisBackend, RedisQueueBackend, type BackendFactory, type KeepJobs } from "bullmq";
 import type { Fate, JobLock } from "../presence.ts";

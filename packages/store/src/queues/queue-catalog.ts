@@ -1,5 +1,5 @@
 import { parserOf, type SessionKey } from "@larkline/protocol";
-import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { runScript, scriptsBeside } from "../lua.ts";
 import { ToolJob } from "@larkline/protocol/runner";
 import { Queue, type Job, type JobType } from "bullmq";
 import { mastersOf } from "../connection.ts";

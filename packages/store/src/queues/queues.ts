@@ -1,7 +1,7 @@
 import { parserOf, SessionKey } from "@larkline/protocol";
 import { systemClock, type Clock } from "@larkline/protocol/clock";
 import { newEngineError } from "@larkline/protocol/error";
-import { runScript, scriptsBeside } from "@larkline/protocol/lua";
+import { runScript, scriptsBeside } from "../lua.ts";
 import {
   attemptIdOf,
   backgroundPriority,

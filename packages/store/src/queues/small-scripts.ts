@@ -1,4 +1,4 @@
-import { scriptsBeside, runScript, type Script } from "@larkline/protocol/lua";
+import { scriptsBeside, runScript, type Script } from "../lua.ts";
 import { raw2NextJobData, type BackendFactory, type WorkerOptions } from "bullmq";
 import type { ScriptReplies } from "../script-replies.ts";
 import { kept, keptDataOf, KeepingBackend, type KeptJobRules } from "./kept-jobs.ts";

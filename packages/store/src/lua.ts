@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import type { ScriptReplies } from "./script-replies.ts";
 
 // Lua scripts are files beside the TypeScript that calls them, in a folder `lua`. The comment at the beginning of a file
 // names its keys below or behind `-- KEYS`, its arguments below or behind `-- ARGV`; the script has them as locals. A name
@@ -56,6 +57,9 @@ export function scriptsBeside<Replies extends object>(
 ) => Script<Name extends keyof Replies ? Replies[Name] : unknown> {
   return (name) => loadScript(name, moduleUrl);
 }
+
+/** Reads lua/<name>.lua. */
+export const script = scriptsBeside<ScriptReplies>(import.meta.url);
 
 /** The offset of the clock, which `now` reads: in production there is one clock, that of Redis. */
 const serverClock = "local clockOffsetMs = 0\n";
@@ -182,21 +186,21 @@ function listed(values: readonly ReplyValue[], ...first: string[]): string {
   return `{${[...first, ...texts].join(", ")}}`;
 }
 
-function replyFrom(script: string, replies: readonly ReplyForm[], answer: unknown): unknown {
+function replyFrom(scriptName: string, replies: readonly ReplyForm[], answer: unknown): unknown {
   if (replies.length === 0) return answer;
   if (answer === null && replies.some(({ kind }) => kind === "nil")) return undefined;
   const values = answer as unknown[]; // a table that `respond` has made
   const only = replies.find(({ kind }) => kind === "");
-  if (only !== undefined) return valuesFrom(script, only.values, values, 0);
+  if (only !== undefined) return valuesFrom(scriptName, only.values, values, 0);
   const form = replies.find(({ kind }) => kind === values[0]);
   if (form === undefined) {
-    throw new Error(`the script ${script} has another reply than its header names`);
+    throw new Error(`the script ${scriptName} has another reply than its header names`);
   }
-  return Object.assign(valuesFrom(script, form.values, values, 1), { reply: form.kind });
+  return Object.assign(valuesFrom(scriptName, form.values, values, 1), { reply: form.kind });
 }
 
 function valuesFrom(
-  script: string,
+  scriptName: string,
   names: readonly ReplyValue[],
   given: readonly unknown[],
   from: number,
@@ -204,19 +208,22 @@ function valuesFrom(
   const named: Record<string, unknown> = {};
   for (const [at, value] of names.entries()) {
     const stored = given[from + at] ?? null;
-    if (stored !== null) named[value.name] = valueFrom(script, value, stored);
+    if (stored !== null) named[value.name] = valueFrom(scriptName, value, stored);
     else if (!value.isOptional) {
-      throw new Error(`the script ${script} has answered without ${value.name}`);
+      throw new Error(`the script ${scriptName} has answered without ${value.name}`);
     }
   }
   return named;
 }
 
-function valueFrom(script: string, { type, row }: ReplyValue, value: unknown): unknown {
+function valueFrom(scriptName: string, { type, row }: ReplyValue, value: unknown): unknown {
   if (type === "integer") return Number(value);
   if (type === "flag") return value === 1;
   if (type === "texts") return value;
-  if (type === "rows") return (value as unknown[][]).map((one) => valuesFrom(script, row, one, 0)); // made by `row`
+  if (type === "rows") {
+    const rows = value as unknown[][]; // made by `row`
+    return rows.map((one) => valuesFrom(scriptName, row, one, 0));
+  }
   return String(value);
 }
 
@@ -269,28 +276,28 @@ type Value = string | number;
  */
 export async function runScript<Reply>(
   client: ScriptClient,
-  script: Script<Reply>,
+  called: Script<Reply>,
   keys: object,
   values: Readonly<Record<string, Value | readonly Value[]>> = {},
 ): Promise<Reply> {
   const { command, keyNames, argumentNames } =
-    known.get(client)?.get(script) ?? define(client, script);
+    known.get(client)?.get(called) ?? define(client, called);
   const given: Value[] = [];
-  addValues(given, keyNames, keys, script);
+  addValues(given, keyNames, keys, called);
   const keyCount = given.length;
-  addValues(given, argumentNames, values, script);
+  addValues(given, argumentNames, values, called);
   const testClock = testClocks.get(client);
-  if (testClock !== undefined && script.lua.startsWith(serverClock)) given.push(testClock.ms);
-  return script.read(await command(keyCount, ...given));
+  if (testClock !== undefined && called.lua.startsWith(serverClock)) given.push(testClock.ms);
+  return called.read(await command(keyCount, ...given));
 }
 
-function addValues(into: Value[], names: readonly Name[], given: object, script: Script): void {
+function addValues(into: Value[], names: readonly Name[], given: object, called: Script): void {
   for (const { name, isRest } of names) {
     const value: unknown = (given as Readonly<Record<string, unknown>>)[name];
     if (typeof value === "string" || typeof value === "number") into.push(value);
     else if (isRest && Array.isArray(value)) {
       for (const one of value as Value[]) into.push(one); // as the types of what is given have it
-    } else throw new Error(`the script ${script.name} is called without ${name}`);
+    } else throw new Error(`the script ${called.name} is called without ${name}`);
   }
 }
 
@@ -318,19 +325,19 @@ interface TestClock {
 const testClocks = new WeakMap<ScriptClient, TestClock>();
 let count = 0;
 
-function define(client: ScriptClient, script: Script): Defined {
+function define(client: ScriptClient, called: Script): Defined {
   count += 1;
-  const name = `larkline:${script.name}:${count}`;
+  const name = `larkline:${called.name}:${count}`;
   const testClock = testClocks.get(client);
-  const lua = testClock === undefined ? script.lua : script.lua.replace(serverClock, testClock.lua);
+  const lua = testClock === undefined ? called.lua : called.lua.replace(serverClock, testClock.lua);
   client.defineCommand(name, { lua });
   const method = Reflect.get(client, name) as Command; // the static type cannot know it
   const defined: Defined = {
     command: (...values) => method.apply(client, values),
-    keyNames: script.keys.map(nameOf),
-    argumentNames: script.arguments.map(nameOf),
+    keyNames: called.keys.map(nameOf),
+    argumentNames: called.arguments.map(nameOf),
   };
-  known.set(client, (known.get(client) ?? new Map<Script, Defined>()).set(script, defined));
+  known.set(client, (known.get(client) ?? new Map<Script, Defined>()).set(called, defined));
   return defined;
 }
 
