@@ -99,9 +99,14 @@ export function earlier<T>(
   return items.filter((item) => platform.beganAtMs === undefined || !(madeAtMs(item) >= sinceMs));
 }
 
-/** The platform's time, in seconds, from which on is dated what the call has made, or the run that it looks for. */
+/**
+ * The platform's time, in seconds, from which on is dated what the call has made, or the run that it looks for. In a look
+ * nothing is allowed for the platform's clock: what may be older counts as not found, and a person is asked.
+ */
 export function sinceSeconds({ beganAtMs, clock }: Platform): number {
-  return Math.floor((beganAtMs ?? clock.now()) / 1_000) - clockSkewSeconds;
+  return beganAtMs === undefined
+    ? Math.floor(clock.now() / 1_000) - clockSkewSeconds
+    : Math.floor(beganAtMs / 1_000);
 }
 
 /** Of two that might be it, it cannot be said which. */
