@@ -260,7 +260,10 @@ async function inspectFeishu(
       ? []
       : [checkCommandPanel(inspector, feishu, panelOf(checked.name, config))]),
     checkSubscriptions(inspector, feishu, neededEvents(config)),
-    checkOwnSubscriptions(inspector, config === undefined ? [] : subscriptionsOf(config.doors, checked.name)),
+    checkOwnSubscriptions(
+      inspector,
+      config === undefined ? [] : subscriptionsOf(config.doors, checked.name),
+    ),
     feishu.transport === "webhook"
       ? []
       : checkLongConnection(inspector).then((finding) => [finding]),
