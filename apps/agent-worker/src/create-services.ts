@@ -186,7 +186,13 @@ export function createServices({
       handover,
       apis,
       imageOf,
-      watch: watchSchedules(runs.watch(deliveries), () => services),
+      watch: watchSchedules(
+        [...bots.values()].reduce(
+          (watch, { reactions }) => reactions.watchLines(watch),
+          runs.watch(deliveries),
+        ),
+        () => services,
+      ),
       logger: log,
       clock,
       random,

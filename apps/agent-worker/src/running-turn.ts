@@ -378,7 +378,7 @@ export class TurnReply {
 
 const maxImageHosts = 100;
 
-/** Takes back a reaction that ingress has put on a message, when it stops being true. Waits for nothing; never throws. */
+/** Takes back what ingress has put on a message, or below it, when it stops being true. Waits for nothing; never throws. */
 export function takeBackReaction(
   { bots }: Services,
   { app, reply }: InboundMessage,
@@ -389,4 +389,6 @@ export function takeBackReaction(
   const { queueNotice, typing } = bot.settings.feishu;
   const isShown = purpose === "queued" ? queueNotice === "reaction" : typing;
   if (isShown) void bot.reactions.remove(reply.messageId, purpose);
+  // Whatever the setting is: a line also says what the person has to answer first.
+  if (purpose === "queued") void bot.reactions.remove(reply.messageId, "line");
 }

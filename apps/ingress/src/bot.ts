@@ -85,8 +85,8 @@ export class Bot implements Channel {
     this.identity = new BotIdentity(services, api, this.log);
     this.background = new Background(services, this.log);
     this.courtesies = new Background(services, this.log, courtesiesAtOnce);
-    this.outbox = new NoticeOutbox(services, api, this.log);
     this.reactions = new StatusReactions({ api, lookups, logger: this.log });
+    this.outbox = new NoticeOutbox(services, { api, reactions: this.reactions, logger: this.log });
     this.directChats = new DirectChats(services, this.app);
     this.#groups = new GroupLookup({
       api,
@@ -343,7 +343,10 @@ class NoticeOutbox {
   readonly #services: Services;
   readonly #sender: OutboxSender;
 
-  constructor(services: Services, api: FeishuApi, logger: Logger) {
+  constructor(
+    services: Services,
+    { api, reactions, logger }: { api: FeishuApi; reactions: StatusReactions; logger: Logger },
+  ) {
     this.#services = services;
     const { store, deadLetters, cards: ledger, telemetry, clock, random } = services;
     const outbox: Pick<Outbox, "ack" | "lease" | "retry"> = {
@@ -356,7 +359,7 @@ class NoticeOutbox {
       moveToDeadLetters: async (lease, reason) =>
         await this.#unlessReply(await deadLetters.moveToDeadLetters(lease, reason)),
     };
-    const watch = watchPlatform(telemetry, clock).deliveries;
+    const watch = reactions.watchLines(watchPlatform(telemetry, clock).deliveries);
     const apis = new Map([[api.appId, api]]);
     this.#sender = new OutboxSender({
       outbox,

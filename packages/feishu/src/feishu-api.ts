@@ -517,6 +517,20 @@ export class MessagesApi {
     return added.data.reaction_id;
   }
 
+  /** Recalls one of the app's own messages. */
+  async recall(messageId: string, options?: CallOptions): Promise<void> {
+    const api = "im.message.delete";
+    const path = { message_id: pathId(api, messageId) };
+    await this.#caller.call(
+      {
+        api,
+        run: (client, sdkOptions) => client.im.v1.message.delete({ path }, sdkOptions),
+        parse: parseDone,
+      },
+      options,
+    );
+  }
+
   /** Takes one of the app's own reactions back. */
   async removeReaction(
     messageId: string,

@@ -1,5 +1,5 @@
 import { openTestStores } from "@larkline/store/testing";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { simulatedApi } from "../simulated-api.fixture.ts";
 import { StatusReactions } from "./status-reactions.ts";
 
@@ -22,7 +22,7 @@ async function reactionsOfTwoProcesses() {
       match: { path: /\/reactions/ },
       action: { kind: "respond", status: 400, body: { code, msg: "no" } },
     });
-  return { here, elsewhere, simulator, messageId, lookups, shown, refuse, lines };
+  return { here, elsewhere, simulator, api, chatId, messageId, lookups, shown, refuse, lines };
 }
 
 describe("status reactions", () => {
@@ -58,6 +58,39 @@ describe("status reactions", () => {
     expect(shown()).toEqual([]);
     expect(simulator.apiCalls.filter(({ path }) => path.includes("reactions"))).toEqual([]);
   });
+
+  it.each(["before", "after"])(
+    "goes with the line that says what a message waits for, when that is sent %s the end of the wait",
+    async (order) => {
+      const { here, elsewhere, messageId, simulator, chatId, api } =
+        await reactionsOfTwoProcesses();
+      const said = (): string[] =>
+        simulator
+          .messages(chatId)
+          .filter(({ senderType, recalled }) => senderType === "app" && !recalled)
+          .map(({ text }) => text);
+      const content = JSON.stringify({ text: "Messages before this one: 1" });
+      const facts = { messageType: "text", content, uuid: "line", inThread: false } as const;
+      const line = await api.messages.reply({ messageId, ...facts });
+      expect(said()).toHaveLength(1);
+      const sent = (): void =>
+        here.watchLines(undefined)({
+          v: 1,
+          id: `queued-${messageId}`,
+          uuid: "line",
+          session: `${api.appId}.${chatId}`,
+          target: { app: api.appId, chatId, messageId, inThread: false },
+          text: "Messages before this one: 1",
+          createdAtMs: 0,
+          attempts: 0,
+          uncertainSinceMs: 0,
+        })({ state: "sent", messageIds: [line.messageId] });
+      if (order === "before") sent();
+      await elsewhere.remove(messageId, "line");
+      if (order === "after") sent();
+      await vi.waitFor(() => expect(said()).toEqual([]), { timeout: 60_000 });
+    },
+  );
 
   it.each([231001, 231003, 231008, 231018, 99991672])(
     "fail nothing when they are refused: %d",
