@@ -60,8 +60,11 @@ export default {
       tools: [],
     },
   },
-  // The pages of meetings, mails and the calendar let these happen.
-  doors: { personal: { events: ["meeting-ended", "minutes-ready", "mail", "calendar"] } },
+  // The pages of meetings, mails, tasks and the calendar let these happen.
+  doors: {
+    tasks: true,
+    personal: { events: ["meeting-ended", "minutes-ready", "mail", "calendar"] },
+  },
   feishu: {
     feedback: true,
     // PLAYGROUND_CONSENT=code shows the code flow in place of the device flow.

@@ -5,6 +5,10 @@ import { startSystem, type System } from "../system/system.ts";
 
 const chatId = "oc_00000000000000000000000000000001";
 const secret = "s".repeat(32);
+const [leave, travel] = [
+  "7C468A54-8745-2245-9675-08B7C63E7A85",
+  "E3254848-D172-4169-B03E-744E7CD11F06",
+];
 let system: System;
 
 const script: ModelScript = ({ messages }) => ({
@@ -13,10 +17,14 @@ const script: ModelScript = ({ messages }) => ({
 
 beforeAll(async () => {
   const triggers = { build: { chat: chatId, task: "Say what failed." } };
+  const approvals = {
+    leave: { code: leave, chat: chatId, task: "Say who is away." },
+    travel: { code: travel, task: "Check the sum." },
+  };
   const env = { TRIGGER_SECRET_BUILD: secret };
   system = await startSystem({
     script,
-    config: { doors: { triggers, comments: true, tasks: true } },
+    config: { doors: { triggers, comments: true, tasks: true, approvals } },
     env,
   });
   system.feishu.addChat({ type: "group", chatId, members: [system.appId] });
@@ -102,4 +110,36 @@ it("a task that is given to the bot is commented on and completed once, and once
   expect(task.comments).toHaveLength(4);
   const changes = feishu.work.changes.filter(({ kind }) => kind === "task.change");
   expect(changes).toHaveLength(2);
+});
+
+it("an approval of a form is a run in its chat, one that waits for a person a run as theirs, each once", async () => {
+  const { feishu, appId } = system;
+  const [ann, bob] = ["Ann", "Bob"].map((name) => feishu.addUser({ name }).openId);
+  if (ann === undefined || bob === undefined) return expect.fail("two people");
+  const { chatId: own } = feishu.addChat({ type: "p2p", members: [bob, appId] });
+  const { approvals } = feishu.work;
+  for (const code of [leave, travel]) approvals.addDefinition(code);
+  // Ingress subscribes the app when it starts.
+  await system.start("ingress");
+  for (const code of [leave, travel]) {
+    await vi.waitFor(() => expect(approvals.subscribed(code)).toEqual([appId]), {
+      timeout: 60_000,
+    });
+  }
+  const ask = (name: string, definitionCode: string) =>
+    approvals.addApproval({ initiator: ann, name, form: [], approvers: [bob], definitionCode });
+  const { instanceCode: away } = ask("Leave", leave);
+  const { instanceCode: journey } = ask("Travel", travel);
+  const answersIn = (chat: string): string[] =>
+    feishu.messages(chat).map((message) => JSON.stringify(message));
+  const isAnswered = (chat: string, instance: string): void => {
+    const about = answersIn(chat).filter((text) => text.includes(instance));
+    expect(about).toHaveLength(1);
+  };
+  await vi.waitFor(() => isAnswered(chatId, away), { timeout: 60_000, interval: 50 });
+  await vi.waitFor(() => isAnswered(own, journey), { timeout: 60_000, interval: 50 });
+  expect(answersIn(chatId).join("\n")).toContain("Say who is away.");
+  expect(answersIn(own).join("\n")).toContain("Check the sum.");
+  expect(answersIn(chatId).join("\n")).not.toContain(journey);
+  expect(answersIn(own).join("\n")).not.toContain(away);
 });
