@@ -291,7 +291,15 @@ describe("npm run compose-files", () => {
   });
 
   // The composition sets addresses, names and places; a runner's own variables are not ours to know.
-  const elsewhere = ["REDIS_URL", "HOST", "PORT", "LARKLINE_CONFIG", "BLOB_DIR", "RUNNER_DRAIN_MS"];
+  const elsewhere = [
+    "REDIS_URL",
+    "HOST",
+    "PORT",
+    "LARKLINE_CONFIG",
+    "BLOB_DIR",
+    "RUNNER_DRAIN_MS",
+    "RUNTIME_CLASS",
+  ];
   const made = [
     "API_TOKEN",
     "CALL_SIGNING_KEY",

@@ -138,6 +138,7 @@ it("what a message shows of its waiting is taken back where it has waited; the f
   await settle(world);
   expect(world.takenBack.filter(([id]) => id === "om_3")).toEqual([
     ["om_3", "queued"],
+    ["om_3", "line"],
     ["om_3", "typing"],
   ]);
 });
@@ -193,6 +194,7 @@ describe("what a message refers to", () => {
     ]);
     expect(world.takenBack.filter(([id]) => id === "om_2")).toEqual([
       ["om_2", "queued"],
+      ["om_2", "line"],
       ["om_2", "typing"],
     ]);
   });
