@@ -124,7 +124,9 @@ export async function findInTraces(services: Services, wanted: Wanted): Promise<
   const all = await Promise.all(
     named.map(async (one) => await findMessages(services, { by: "any", id: one })),
   );
-  return newestFirst(all.flat());
+  // A person and their chat with the bot have one name, and the same messages.
+  const found = new Map(all.flat().map((one) => [`${one.traceId} ${one.message.messageId}`, one]));
+  return newestFirst([...found.values()]);
 }
 
 function isShortTrace(id: string): boolean {

@@ -114,6 +114,16 @@ it("lists the messages of a chat with what became of them, and shows the one tha
   expect(await (await client.get("/why?q=credit+balance")).text()).toContain(">Nothing found.<");
 });
 
+it("lists a message once where its person and their chat have the same name", async () => {
+  await leaveTrace("om_1", appended("om_1", 1));
+  await leaveTrace("om_2", appended("om_2", 2));
+  const named = ["ou_ann", "oc_chat"].map((id) => [id, "Ann Lee"] as const);
+  await world.names.keep(new Map(named), Date.now());
+  const client = await signIn(running, passwords.operator);
+  const list = await (await client.get("/why?q=Ann+Lee")).text();
+  expect(list.match(/href="\/why\?q=om_[12]"/g)).toHaveLength(2);
+});
+
 it("shows the message of a trace before those that clients have put into it", async () => {
   await leaveTrace("om_1", {
     name: "message.refused",
