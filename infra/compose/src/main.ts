@@ -4,7 +4,8 @@ import { deploymentFiles } from "./deployment-files.ts";
 import { openFolder } from "./folder.ts";
 
 const runners = process.argv.slice(2);
-const strange = runners.find((name) => !/^[A-Za-z0-9_-]{1,64}$/.test(name));
+// A name may begin with a hyphen elsewhere; here such a word is an option, and there are none.
+const strange = runners.find((name) => !/^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$/.test(name));
 if (strange !== undefined) {
   console.error(
     `usage: npm run compose-files [-- <runner>...]; '${strange}' is no name of a runner`,
