@@ -127,7 +127,7 @@ export async function startRunnerApp(
 function problemOf(error: unknown): string {
   if (error instanceof IsolationRefusedError) return `The tools are refused: ${error.message}`;
   if (error instanceof AnnouncementRefusedError) {
-    return `The tools are refused: ${error.message}. Stop the other runner, or give the tool another name.`;
+    return `The tools are refused: ${error.message}. Stop the other runner, give the tool another name, or say in larkline.config.ts whose it is: runners: { <name>: { tools: [...] } }.`;
   }
   const said = error instanceof Error ? error.message : String(error);
   if (/^(?:WRONGPASS|NOAUTH)\b/.test(said)) {
