@@ -262,6 +262,37 @@ describe("POST /chat", () => {
     expect(ingress.wakes).toEqual([]);
   });
 
+  it.each([
+    ["a length", `Content-Length: 6000000\r\n\r\n`, "x".repeat(6_000_000)],
+    [
+      "chunks",
+      "Transfer-Encoding: chunked\r\n\r\n",
+      `${"186a0\r\n".concat("x".repeat(100_000), "\r\n").repeat(60)}0\r\n\r\n`,
+    ],
+  ])(
+    "a client that sends a body with %s to its end reads that it is too large",
+    async (_how, head, body) => {
+      const { url } = await start({ script: hello });
+      const { hostname, port } = new URL(url);
+      const socket = connect(Number(port), hostname);
+      // As clients do that read nothing before they have sent everything.
+      socket.pause();
+      let failed: unknown;
+      socket.on("error", (error) => (failed = error));
+      const closed = new Promise((resolve) => socket.once("close", resolve));
+      await new Promise<void>((resolve) => {
+        socket.write(`POST /chat HTTP/1.1\r\nHost: ${hostname}:${port}\r\n${head}${body}`, () =>
+          resolve(),
+        );
+      });
+      let answer = "";
+      socket.on("data", (data: Buffer) => (answer += data.toString()));
+      socket.resume();
+      await closed;
+      expect([failed, answer.slice(0, 12)]).toEqual([undefined, "HTTP/1.1 413"]);
+    },
+  );
+
   it("refuses bodies over the limit and bytes that are no UTF-8", async () => {
     const ingress = await start({ script: hello });
     const large = await postChat(ingress, { message: "x".repeat(1_100_000) });

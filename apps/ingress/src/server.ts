@@ -1,7 +1,8 @@
-import type { Server } from "node:http";
+import type { IncomingMessage, Server } from "node:http";
 import type { Socket } from "node:net";
 import cors from "@fastify/cors";
-import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
+import { registerOpsRoutes } from "@larkline/process/telemetry";
+import { type Clock, pause } from "@larkline/protocol/clock";
 import { Announcer } from "@larkline/store/operations";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
@@ -121,7 +122,7 @@ export async function createServer(
     trustProxy: false,
     exposeHeadRoutes: false, // a request for its head would use up the state of a consent
   });
-  handleErrors(server, log);
+  handleErrors(server, services);
   // Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type.
   server.removeAllContentTypeParsers();
   server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) =>
@@ -190,9 +191,35 @@ function noteUnused(server: Server): () => void {
   };
 }
 
-function handleErrors(server: FastifyInstance, log: Logger): void {
+/** How much is read of a body that is too large, and for how long. */
+const discardedBytes = 16 * bodyLimit;
+const discardedMs = 5_000;
+
+/**
+ * Reads on, and keeps nothing: a connection that is closed while its client still sends is reset, and the client loses
+ * the answer.
+ */
+async function discardBody(body: IncomingMessage, clock: Clock): Promise<void> {
+  if (body.readableEnded) return;
+  const ended = new AbortController();
+  const end = (): void => ended.abort();
+  let bytes = 0;
+  body.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > discardedBytes) end();
+  });
+  for (const event of ["end", "error", "close"]) body.once(event, end);
+  body.resume();
+  await pause(clock, discardedMs, ended.signal);
+}
+
+function handleErrors(
+  server: FastifyInstance,
+  { log, clock }: Pick<Services, "log" | "clock">,
+): void {
   server.setErrorHandler(async (error: FastifyError, request, reply) => {
     const status = error.statusCode ?? 500;
+    if (status === 413) await discardBody(request.raw, clock);
     if (status < 500) {
       log.warn({ path: request.routeOptions.url, status, reason: error.code }, "request refused");
       return await reply
