@@ -198,7 +198,7 @@ export const fileRemedies: Remedies = {
   230110: "There is no such message, or it was deleted.",
   234003: "The message has no such file.",
   234037: "The file is too large.",
-  234038: "The group lets nobody take files out.",
+  234038: "The group does not allow files to be taken out.",
   234040: "The person may not see this message.",
   234043: "Files of this kind of message cannot be taken out.",
 };
